@@ -1,10 +1,13 @@
 #include "model.h"
 
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include "kv/book/block_tokens.h"
+#include "layout/mute_flags.h"
 #include "profile/cpu_cache.h"
 #include "trace/simulation.h"
 #include "trace/trace.h"
@@ -23,7 +26,7 @@ struct Parser {
 }  // namespace
 
 void Throw(const base::Status& status) {
-  const bool usage = job::EngineExitCode(status) == job::ExitCode::kUsage;
+  const bool usage = job::ExitCodeOf(status) == job::ExitCode::kUsage;
   throw Failure{status.code().name, status.message(), usage};
 }
 
@@ -37,7 +40,8 @@ cli::ModelFlags ParseFlags(const std::string& model, const Flags& given) {
   const base::Status parsed = Parser(&flags).line.Parse(given);
   if (!parsed.ok()) throw Failure{base::kInvalidArgument.name, parsed.message(), true};
   flags.engine.model = model;
-  if (const base::Status status = cli::ApplyModelFlags(&flags); !status.ok()) Throw(status);
+  Check(cli::ApplyModelFlags(&flags));
+  Check(layout::CheckMuteFlags(flags.engine));
   return flags;
 }
 
@@ -179,6 +183,9 @@ const text::Tokenizer& Model::tokenizer() const {
   return *tokenizer;
 }
 
+std::tuple<int32_t, std::optional<int32_t>, std::optional<int32_t>> Model::Vocabulary() const {
+  return {tokenizer().vocab_size(), tokenizer().bos(), tokenizer().eos()};
+}
 std::vector<int32_t> Model::Encode(const std::string& text, bool add_special_tokens) const {
   return tokenizer().Encode(text, {.add_special_tokens = add_special_tokens});
 }
@@ -211,6 +218,7 @@ void AddModel(nb::module_& module) {
       .def("stats", &Model::Stats)
       .def("meters", &Model::Meters)
       .def("defaults", &Model::Defaults)
+      .def("vocabulary", &Model::Vocabulary)
       .def("encode", &Model::Encode)
       .def("decode", &Model::Decode)
       .def("render", &Model::Render);

@@ -8,12 +8,14 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "base/status.h"
 #include "cli/model_flags.h"
 #include "gil.h"
+#include "job/exit_code.h"
 #include "job/opened_model.h"
 #include "job/request_builder.h"
 #include "job/session.h"
@@ -70,6 +72,8 @@ class Model {
   // Members that get_metrics() makes vLLM's of (forebay/metrics.py).
   nb::dict Meters() const;
   nb::dict Defaults() const;
+  // One more than the greatest token, and those with which texts begin and end.
+  std::tuple<int32_t, std::optional<int32_t>, std::optional<int32_t>> Vocabulary() const;
   std::vector<int32_t> Encode(const std::string& text, bool add_special_tokens) const;
   std::string Decode(const std::vector<int32_t>& ids, bool skip_special_tokens) const;
   std::string Render(const std::string& messages, const std::string& tools,

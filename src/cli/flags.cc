@@ -45,11 +45,17 @@ std::string Describe(const CLI::App& app, const CLI::ParseError& error) {
                          hint);
     }
   }
+  const std::vector<CLI::App*> commands = app.get_subcommands([](CLI::App*) { return true; });
+  if (const std::vector<std::string> rest = app.remaining();
+      &command == &app && !commands.empty() && !rest.empty() && !rest[0].starts_with("-")) {
+    std::string names;
+    for (const CLI::App* each : commands) names += (names.empty() ? "" : ", ") + each->get_name();
+    return fmt::format("{} is no command of {}; expected {}", rest[0], words, names);
+  }
   std::string text = error.what();
   while (text.ends_with('\n')) text.pop_back();
   if (text.starts_with(": ")) text.erase(0, 2);
-  const bool has_commands = !app.get_subcommands([](const CLI::App*) { return true; }).empty();
-  return has_commands ? fmt::format("{}; see `{} --help`", text, words) : text;
+  return commands.empty() ? text : fmt::format("{}; see `{} --help`", text, words);
 }
 
 }  // namespace

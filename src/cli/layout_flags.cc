@@ -268,6 +268,13 @@ void AddLayoutFlags(Command command, LayoutFlags& flags, layout::EngineOptions& 
       .among({"auto", "off", "uniform", "alg1", "alg2", "max", "always"})
       .capture_default_str();
   command
+      .add_option("--scheduling-policy", flags.policy,
+                  "continuous, adaptive (as many choices as the KV cache holds at their mean "
+                  "length), makespan (as many as it holds until they end, by their foreseen "
+                  "lengths), whole (prompts in one step) or a baseline: sarathi, static_batch, "
+                  "vllm, vasuki-printed")
+      .capture_default_str();
+  command
       .add_option("--length-predictor", flags.length_predictor,
                   "How long --scheduling-policy makespan takes answers to become: max (as long as "
                   "the request allows), mean, quantile (what half of those that came as far "
@@ -396,6 +403,7 @@ base::Status ApplyLayoutFlags(const LayoutFlags& flags, layout::EngineOptions* e
   // After the layout and the other shift flags, against which it is checked.
   FB_RETURN_IF_ERROR(ApplyShiftSwitch(flags, engine));
   FB_ASSIGN_OR_RETURN(engine->steal, layout::ParseStealing(flags.steal));
+  FB_ASSIGN_OR_RETURN(engine->policy, schedule::FindPolicy(flags.policy));
   FB_ASSIGN_OR_RETURN(engine->lengths, schedule::ParseLengthPredictor(flags.length_predictor));
   FB_ASSIGN_OR_RETURN(engine->tier.preempt, layout::ParsePreempting(flags.kv_preempt));
   FB_ASSIGN_OR_RETURN(engine->tier.offload, layout::ParseOffloading(flags.kv_offload));

@@ -18,11 +18,12 @@ struct LayoutFlags {
   std::string devices = "cpu", layout, context, generation, generation_mode, dtype = "auto",
               mla = "auto", quantization, kv_cache_dtype = "auto", expert_wire = "exact",
               expert_overlap = "on", tp_wire = "exact", kv_replication = "fused", steal = "auto",
-              kv_preempt = "auto", kv_offload = "auto", length_predictor = "quantile",
-              kv_offloading_size, kv_file_size, memory, memory_per_rank, touch_kv, pool_slots,
-              pool_slice, pool_order = "peak-shifted", pool_parts = "layer", pool_streams = "owner",
-              pool_peers = "rotated", pool_wait = "layer", shift_mode = "auto", shift_modes,
-              shift_weights = "views", mode{schedule::Name(schedule::WantedMode())};
+              kv_preempt = "auto", kv_offload = "auto", policy = "continuous",
+              length_predictor = "quantile", kv_offloading_size, kv_file_size, memory,
+              memory_per_rank, touch_kv, pool_slots, pool_slice, pool_order = "peak-shifted",
+              pool_parts = "layer", pool_streams = "owner", pool_peers = "rotated",
+              pool_wait = "layer", shift_mode = "auto", shift_modes, shift_weights = "views",
+              mode{schedule::Name(schedule::WantedMode())};
 };
 
 // All but --memory, and --layout, of which `plan` takes several.

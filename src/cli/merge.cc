@@ -24,10 +24,7 @@ std::string Ranges(const std::vector<std::pair<int64_t, int64_t>>& missing) {
 
 int Merge(const job::MergeOptions& options) {
   const auto merged = job::MergeResults(options);
-  if (!merged.ok()) {
-    const bool usage = merged.status().code() == base::kInvalidArgument;
-    return Fail(merged.status(), usage ? 2 : static_cast<int>(job::ExitCodeOf(merged.status())));
-  }
+  if (!merged.ok()) return Fail(merged.status());
   const auto say = [&](std::string what) {
     base::Log(base::LogLevel::kInfo, fmt::format("{}: {}", options.output, what));
   };
@@ -35,7 +32,14 @@ int Merge(const job::MergeOptions& options) {
   if (merged->twice > 0) say(fmt::format("{} lines had two results, equal ones", merged->twice));
   if (merged->torn_bytes > 0)
     say(fmt::format("{} bytes of torn results were left out", merged->torn_bytes));
-  if (merged->missing.empty()) return 0;
+  if (merged->missing.empty() && (merged->lines > 0 || !options.input.empty())) return 0;
+  if (merged->missing.empty()) {
+    base::Log(base::LogLevel::kWarning,
+              fmt::format("{}: no part has a result, so that the job has not begun, or its input "
+                          "has no lines; --input-file tells which",
+                          options.output));
+    return static_cast<int>(job::ExitCode::kDrained);
+  }
   say(
       fmt::format("no results for lines {} (blank lines have none; `forebay run` goes on with the "
                   "merged file)",

@@ -5,7 +5,6 @@
 #include "cli/flag_spelling.h"
 #include "kernels/kernel_set.h"
 #include "model/routing.h"
-#include "schedule/policy.h"
 
 namespace forebay::cli {
 namespace {
@@ -40,11 +39,6 @@ void AddEngineFlags(Command command, ModelFlags& flags) {
                    "Share the KV cache of equal beginnings (default: on)");
   command.add_option("--num-kv-blocks-override", engine.limits.kv_blocks,
                      "At most so many blocks of 32 tokens of KV cache");
-  command
-      .add_option("--scheduling-policy", flags.policy,
-                  "continuous, adaptive (as many choices as the KV cache holds at their mean "
-                  "length), whole (prompts in one step) or a baseline: sarathi, static_batch, vllm")
-      .capture_default_str();
   command
       .add_option("--isa", flags.isa, "Instruction set: auto, amx, avx512bf16, avx512f, avx2, ref")
       .capture_default_str();
@@ -100,7 +94,6 @@ base::Status ApplyModelFlags(ModelFlags* flags) {
   const auto kernels = kernels::ChooseKernels(flags->isa);
   if (!kernels.ok()) return kernels.status().WithContext("--isa");
   flags->engine.machine.kernels = *kernels;
-  FB_ASSIGN_OR_RETURN(flags->engine.policy, schedule::FindPolicy(flags->policy));
   if (!flags->routing.empty()) {
     FB_ASSIGN_OR_RETURN(flags->engine.machine.routing,
                         model::ParseRouting(flags->routing, flags->engine.seed));

@@ -7,7 +7,7 @@
 #include <iostream>
 
 #include "cli/outcome.h"
-#include "job/exit_code.h"
+#include "engine/open_model.h"
 #include "job/job.h"
 
 namespace forebay::cli {
@@ -15,6 +15,13 @@ namespace forebay::cli {
 base::Result<OpenedText> OpenText(job::ModelTextOptions options) {
   OpenedText opened;
   std::error_code error;
+  const bool is_built_in = options.path.starts_with("builtin:");
+  if (!is_built_in && !std::filesystem::exists(options.path, error)) {
+    return base::Status(engine::kModelNotFound,
+                        fmt::format("model {}: no such file or folder; expected a folder with "
+                                    "tokenizer files, or a GGUF file",
+                                    options.path));
+  }
   if (std::filesystem::is_regular_file(options.path, error)) {
     FB_ASSIGN_OR_RETURN(opened.source, weights::WeightSource::Open(options.path));
     options.gguf = opened.source->gguf();
@@ -50,11 +57,10 @@ int AnswerLines(const AnswerLine& answer) {
                                                          num_lines, std::strerror(errno))));
   }
   if (num_failed == 0) return 0;
-  const base::Status status(job::kBadLines,
-                            fmt::format("standard input: {} of {} lines failed; their answers say "
-                                        "why",
-                                        num_failed, num_lines));
-  return Fail(status, static_cast<int>(job::ExitCodeOf(status)));
+  return Fail(base::Status(job::kBadLines,
+                           fmt::format("standard input: {} of {} lines failed; their answers say "
+                                       "why",
+                                       num_failed, num_lines)));
 }
 
 }  // namespace forebay::cli

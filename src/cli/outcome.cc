@@ -3,8 +3,13 @@
 #include <cstdio>
 
 #include "base/log.h"
+#include "job/exit_code.h"
 
 namespace forebay::cli {
+
+int Fail(const base::Status& status) {
+  return Fail(status, static_cast<int>(job::ExitCodeOf(status)));
+}
 
 int Fail(const base::Status& status, int exit_code) {
   base::Log(base::LogLevel::kError, status.ToString());

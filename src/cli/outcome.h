@@ -7,8 +7,10 @@
 
 namespace forebay::cli {
 
-// Prints "forebay: error: MESSAGE [code]" and returns `exit_code`.
-int Fail(const base::Status& status, int exit_code = 1);
+// Prints "forebay: error: MESSAGE [code]" and returns the error's exit code (job/exit_code.h), or
+// the one that is given.
+int Fail(const base::Status& status);
+int Fail(const base::Status& status, int exit_code);
 
 // Prints a line on standard output. What is lost of it FinishOutput says.
 void PrintLine(std::string_view line);

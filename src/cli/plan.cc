@@ -1,33 +1,25 @@
 // forebay plan: how the memory of a rank is divided, layout by layout, side by side; how long a job
 // takes with each number of pooled layers, and in which layouts it is done soonest; what a step
 // costs in each mode of a layout that cuts rows.
-#include <algorithm>
-#include <cstdio>
 #include <ctime>
-#include <functional>
-#include <optional>
 
-#include "base/json_writer.h"
-#include "base/log.h"
-#include "base/units.h"
 #include "cli/commands.h"
-#include "cli/flag_spelling.h"
 #include "cli/layout_flags.h"
 #include "cli/outcome.h"
+#include "cli/plan_tables.h"
 #include "cli/run_flags.h"
 #include "engine/open_model.h"
 #include "layout/layout_plan.h"
 #include "layout/layout_search.h"
+#include "layout/mute_flags.h"
 #include "layout/pool_trials.h"
-#include "layout/region_table.h"
+#include "layout/printed_plan.h"
 #include "layout/role_plan.h"
-#include "model/latent_forms.h"
 #include "profile/cpu_cache.h"
 #include "runtime/real/real_runtime.h"
 #include "trace/job_lengths.h"
 #include "trace/simulation.h"
 #include "trace/trace.h"
-#include "weights/book/placement.h"
 
 namespace forebay::cli {
 namespace {
@@ -42,221 +34,24 @@ struct PlanFlags {
   bool memory = false, pool = false, modes = false, json = false;
 };
 
-// A column for one layout, which may be that of one role. Where the ranks of a replica differ: for
-// the one that holds most beside its KV cache.
-struct Column {
-  GroupRole role = GroupRole::kAll;
-  layout::LayoutPlan plan;
-  base::Status fits;
-
-  const layout::RankPlan& rank() const {
-    return *std::ranges::max_element(
-        plan.ranks, {}, [](const layout::RankPlan& r) { return r.memory.fixed_bytes(); });
-  }
-  const layout::MemoryPlan& memory() const { return rank().memory; }
-  int64_t kv_tokens() const { return fits.ok() ? memory().kv_tokens() : 0; }
-};
-
-struct Row {
-  const char* key;  // in JSON
-  const char* name;
-  std::function<uint64_t(const Column& column)> bytes;
-};
-
-std::vector<Row> Rows() {
-  std::vector<Row> rows;
-  for (const layout::FixedUse& use : layout::kFixedUses) {
-    rows.push_back({use.key, use.name,
-                    [of = use.use](const Column& column) { return column.memory().bytes(of); }});
-  }
-  rows.push_back({"device_bytes", "device's own",
-                  [](const Column& column) { return column.plan.machine.device_bytes; }});
-  rows.push_back({"kv_bytes", "KV cache", [](const Column& column) {
-                    return column.fits.ok() ? column.memory().bytes(layout::RegionUse::kKv) : 0;
-                  }});
-  rows.push_back({"tier_bytes", "KV in the host's memory",
-                  [](const Column& column) { return column.memory().tier_bytes; }});
-  rows.push_back({"file_bytes", "KV in a file",
-                  [](const Column& column) { return column.memory().file_bytes; }});
-  rows.push_back({"least_bytes", "least that it needs", [](const Column& column) {
-                    return layout::LeastBytes(column.memory(), column.rank().request);
-                  }});
-  return rows;
-}
-
 base::Result<std::vector<Column>> PlanColumns(const PlanFlags& flags,
                                               const model::ModelConfig& config) {
   std::vector<Column> columns;
   layout::EngineOptions options = flags.engine;
-  if (options.roles) {
+  const auto add = [&]() -> base::Status {
     FB_ASSIGN_OR_RETURN(std::vector<layout::RolePlan> roles, layout::PlanRoles(options, config));
     for (layout::RolePlan& role : roles) {
       columns.push_back({role.role, std::move(role.plan), {}});
       columns.back().fits = columns.back().plan.Fits();
     }
-    return columns;
-  }
-  for (const std::string& layout :
-       flags.layouts.empty() ? std::vector<std::string>{""} : flags.layouts) {
+    return {};
+  };
+  if (flags.layouts.empty()) FB_RETURN_IF_ERROR(add());
+  for (const std::string& layout : flags.layouts) {
     FB_RETURN_IF_ERROR(ApplyLayout(layout, &options));
-    FB_ASSIGN_OR_RETURN(layout::LayoutPlan plan, layout::PlanJob(options, config));
-    columns.push_back({GroupRole::kAll, std::move(plan), {}});
-    columns.back().fits = columns.back().plan.Fits();
+    FB_RETURN_IF_ERROR(add());
   }
   return columns;
-}
-
-// How the experts of a layer lie on the ranks.
-struct HeldExperts {
-  int64_t held = 0, all = 0;  // by the rank with most, of so many
-  double redundancy = 1;      // ranks among those that share them that hold an expert, on average
-};
-
-// Nothing: the model has none.
-std::optional<HeldExperts> HeldExpertsOf(const layout::LayoutPlan& plan) {
-  const layout::Layout& layout = plan.layout;
-  if (!plan.config().moe) return std::nullopt;
-  HeldExperts experts{.all = plan.config().moe->num_experts};
-  int64_t held = 0;  // by all of a stage's ranks
-  for (int rank = 0; rank < layout.ranks_per_stage(); ++rank) {
-    int64_t own = plan.ranks[rank].request.decoder->shard.experts.size();
-    if (layout.pools_experts()) {
-      const int64_t least = weights::ExpertSizes(own, layout.dp)[0],
-                    size = layout.expert_size.value_or(0);
-      own = size > 0 ? size : least;
-    }
-    experts.held = std::max(experts.held, own);
-    held += own;
-  }
-  const int replicas = layout.sp > 1 ? 1 : layout.dp;
-  experts.redundancy = static_cast<double>(held * replicas) / static_cast<double>(experts.all);
-  return experts;
-}
-
-// Where rows of prompts attend in the expanded form of latent attention.
-struct ExpandedHeads {
-  int64_t heads = 0;  // at a time in the longest context
-  uint64_t bytes = 0;
-};
-
-std::optional<ExpandedHeads> ExpandedHeadsOf(const layout::MemoryPlan& memory) {
-  const model::ModelConfig& config = memory.decoder->config;
-  if (!config.expands_prompts()) return std::nullopt;
-  const int64_t blocks = memory.step_shape.expanded_blocks;
-  const uint64_t bytes = memory.capacity.expanded_bytes;
-  return ExpandedHeads{model::HeadsOfPass(config, memory.dtype, blocks, bytes),
-                       model::PassBytes(config, memory.dtype, blocks, bytes)};
-}
-
-// Prints a line. Names that came with files and flags cannot reach the terminal as anything but
-// text.
-void Print(std::string_view line) { std::printf("%s\n", base::Printable(line).c_str()); }
-
-std::string RoleText(GroupRole role) {
-  return role == GroupRole::kAll ? "" : fmt::format("{}: ", Name(role));
-}
-
-void PrintLine(const char* name, const std::vector<Column>& columns,
-               const std::function<std::string(const Column&)>& cell) {
-  std::string line = fmt::format("{:<26}", name);
-  for (const Column& column : columns) line += fmt::format("{:>14}", cell(column));
-  Print(line);
-}
-
-void PrintTable(const std::string& model, const std::string& devices,
-                const std::vector<Column>& columns) {
-  const auto letter = [&](const Column& column) {
-    return std::string(1, static_cast<char>('A' + (&column - columns.data()) % 26));
-  };
-  Print(fmt::format("{} on {}, {} a rank", model, devices,
-                    base::FormatBytes(columns[0].plan.machine.budget_bytes)));
-  Print("");
-  for (const Column& column : columns) {
-    Print(fmt::format("{}  {}{}", letter(column), RoleText(column.role),
-                      FormatLayout(column.plan.layout)));
-  }
-  Print("");
-  PrintLine("", columns, letter);
-  for (const Row& row : Rows())
-    PrintLine(row.name, columns,
-              [&](const Column& column) { return base::FormatBytes(row.bytes(column)); });
-  const auto of_experts = [&](const char* name, auto&& cell) {
-    if (!HeldExpertsOf(columns[0].plan)) return;
-    PrintLine(name, columns, [&](const Column& c) { return cell(*HeldExpertsOf(c.plan)); });
-  };
-  of_experts("experts held of a layer",
-             [](const HeldExperts& e) { return fmt::format("{} of {}", e.held, e.all); });
-  of_experts("ranks that hold an expert",
-             [](const HeldExperts& e) { return fmt::format("{:.3f}", e.redundancy); });
-  PrintLine("KV tokens of a replica", columns,
-            [](const Column& c) { return std::to_string(c.kv_tokens()); });
-  PrintLine("KV tokens of all", columns,
-            [](const Column& c) { return std::to_string(c.kv_tokens() * c.plan.replicas()); });
-  PrintLine("longest sequence", columns,
-            [](const Column& c) { return std::to_string(c.memory().max_model_len); });
-  for (const Column& column : columns) {
-    const auto note = [&](const std::string& text) {
-      Print("");
-      Print(letter(column) + ": " + text);
-    };
-    if (const auto expanded = ExpandedHeadsOf(column.memory())) {
-      note(
-          fmt::format("of the workspace {} hold keys and values of prompts' contexts, {} of {} "
-                      "heads at a time in the longest",
-                      base::FormatBytes(expanded->bytes), expanded->heads,
-                      column.memory().decoder->config.num_heads));
-    }
-    if (column.plan.choice) note(FormatChoice(column.plan));
-    if (column.plan.expert_choice) note(FormatExpertChoice(column.plan));
-    if (!column.plan.streaming.empty()) note(column.plan.streaming);
-    if (const std::string uneven = FormatUneven(column.plan.layout, column.plan.config());
-        !uneven.empty())
-      note(uneven);
-    if (!column.fits.ok()) note(column.fits.ToString());
-  }
-}
-
-void PrintJson(const std::string& model, const std::string& devices,
-               const std::vector<Column>& columns) {
-  std::string text;
-  base::JsonWriter writer(&text);
-  writer.BeginObject()
-      .Key("model")
-      .String(model)
-      .Key("devices")
-      .String(devices)
-      .Key("budget_bytes")
-      .UInt(columns[0].plan.machine.budget_bytes);
-  writer.Key("layouts").BeginArray();
-  for (const Column& column : columns) {
-    writer.BeginObject().Key("role").String(Name(column.role));
-    writer.Key("layout")
-        .String(FormatLayout(column.plan.layout))
-        .Key("fits")
-        .Bool(column.fits.ok());
-    if (!column.fits.ok()) writer.Key("error").String(column.fits.ToString());
-    for (const Row& row : Rows()) writer.Key(row.key).UInt(row.bytes(column));
-    writer.Key("kv_tokens")
-        .Int(column.kv_tokens())
-        .Key("kv_tokens_all")
-        .Int(column.kv_tokens() * column.plan.replicas());
-    writer.Key("max_model_len").Int(column.memory().max_model_len);
-    if (const auto experts = HeldExpertsOf(column.plan)) {
-      writer.Key("held_experts").Int(experts->held).Key("num_experts").Int(experts->all);
-      writer.Key("expert_redundancy").Double(experts->redundancy);
-    }
-    if (const auto expanded = ExpandedHeadsOf(column.memory())) {
-      writer.Key("expanded_bytes").UInt(expanded->bytes);
-      writer.Key("expanded_heads").Int(expanded->heads);
-    }
-    if (column.plan.choice) writer.Key("choice").String(FormatChoice(column.plan));
-    if (column.plan.expert_choice)
-      writer.Key("expert_choice").String(FormatExpertChoice(column.plan));
-    if (!column.plan.streaming.empty()) writer.Key("kv_offload").String(column.plan.streaming);
-    writer.EndObject();
-  }
-  writer.EndArray().EndObject();
-  std::printf("%s\n", text.c_str());
 }
 
 // Processor time that numbers of layers are tried for which pool=auto has not.
@@ -285,8 +80,7 @@ layout::PoolChoice TryAll(const PlanFlags& flags, const model::ModelConfig& conf
 // What the job takes with each number of pooled layers, and of experts that expert-size=auto tried.
 int PlanPool(const PlanFlags& flags, const model::ModelConfig& config) {
   const auto columns = PlanColumns(flags, config);
-  if (!columns.ok())
-    return Fail(columns.status(), static_cast<int>(job::EngineExitCode(columns.status())));
+  if (!columns.ok()) return Fail(columns.status());
   for (const Column& column : *columns) {
     Print(FormatLayout(column.plan.layout));
     const auto print = [](int64_t count, bool chosen, const char* what,
@@ -317,8 +111,7 @@ int PlanPool(const PlanFlags& flags, const model::ModelConfig& config) {
 int PlanLayouts(const PlanFlags& flags, const model::ModelConfig& config) {
   constexpr int64_t kShown = 10;
   const auto trials = layout::RankLayouts(flags.engine, config);
-  if (!trials.ok())
-    return Fail(trials.status(), static_cast<int>(job::EngineExitCode(trials.status())));
+  if (!trials.ok()) return Fail(trials.status());
   Print(fmt::format("{:>10} {:>12} {:>12} {:>12}  layout", "seconds", "output tok/s", "a rank's",
                     "KV tokens"));
   int64_t shown = 0;
@@ -327,9 +120,7 @@ int PlanLayouts(const PlanFlags& flags, const model::ModelConfig& config) {
     Print(FormatTrial(trial));
   }
   if (shown > 0) return 0;
-  const base::Status& none = trials->front().refused;
-  return Fail(none.WithContext("no layout can run the job, the first for"),
-              static_cast<int>(job::EngineExitCode(none)));
+  return Fail(trials->front().refused.WithContext("no layout can run the job, the first for"));
 }
 
 // Prints a layout's price of a step of so many rows in each mode, the mode that such a step takes,
@@ -389,6 +180,28 @@ base::Status CheckWork(const PlanFlags& flags) {
   return refuse("nothing to plan; expected --memory, --pool, --modes, --trace or --input-file");
 }
 
+// Where layouts are compared by what the job takes in them.
+base::Status CheckForecast(const PlanFlags& flags) {
+  if (!flags.engine.policy->make()->growth_is_free()) return {};
+  return {
+      layout::kNotOfAMachine,
+      fmt::format("--scheduling-policy {}: no job is foreseen where what choices generate takes "
+                  "no memory; expected another policy, or --memory",
+                  flags.engine.policy->name)};
+}
+
+// Flags that would do nothing in any of the columns.
+base::Status CheckMute(const PlanFlags& flags) {
+  layout::EngineOptions options = flags.engine;
+  std::vector<layout::Layout> columns;
+  for (const std::string& layout : flags.layouts) {
+    FB_RETURN_IF_ERROR(ApplyLayout(layout, &options));
+    if (options.layout_by_job) return {};
+    columns.push_back(*options.layout);
+  }
+  return layout::CheckMuteFlags(options, columns);
+}
+
 // Tells the engine what the job comes to.
 base::Status DescribeJob(PlanFlags& flags, const engine::ModelFiles& files) {
   if (!flags.trace.empty()) {
@@ -438,6 +251,10 @@ int Plan(PlanFlags& flags) {
                              "--context and --generation are for --memory, --pool and --modes, "
                              "without --layout"),
                 2);
+  const bool ranks_layouts = !flags.memory && !flags.pool && !flags.modes;
+  if (const base::Status status = ranks_layouts ? CheckForecast(flags) : CheckMute(flags);
+      !status.ok())
+    return Fail(status, 2);
   auto files = engine::OpenModel(flags.engine.model, !flags.engine.model.ends_with(".gguf"), 0);
   if (!files.ok()) return Fail(files.status());
   if (!flags.trace.empty() || !flags.input.empty()) {
@@ -450,10 +267,9 @@ int Plan(PlanFlags& flags) {
       return Fail(status, 2);
   }
   if (flags.pool) return PlanPool(flags, files->config);
-  if (!flags.memory && !flags.modes) return PlanLayouts(flags, files->config);
+  if (ranks_layouts) return PlanLayouts(flags, files->config);
   const auto columns = PlanColumns(flags, files->config);
-  if (!columns.ok())
-    return Fail(columns.status(), static_cast<int>(job::EngineExitCode(columns.status())));
+  if (!columns.ok()) return Fail(columns.status());
   if (flags.modes) {
     for (const Column& column : *columns) PrintModes(flags, column.plan);
     return 0;

@@ -7,7 +7,6 @@
 #include "cli/outcome.h"
 #include "cost/profile_writer.h"
 #include "job/output_check.h"
-#include "kernels/kernel_set.h"
 #include "profile/profile_device.h"
 #include "runtime/real/real_runtime.h"
 
@@ -32,7 +31,7 @@ int Profile(const ProfileFlags& flags) {
   // stays until another one is measured.
   const job::NamedPath output{"--output-file", flags.output};
   if (const base::Status status = job::CheckOutputs({&output, 1}, {}); !status.ok())
-    return Fail(status, status.code() == base::kInvalidArgument ? 2 : 1);
+    return Fail(status);
   const std::string name =
       flags.output.empty() ? "cpu" : std::filesystem::path(flags.output).stem().string();
   const std::unique_ptr<runtime::Runtime> runtime = runtime::CreateRealRuntime();
@@ -42,11 +41,7 @@ int Profile(const ProfileFlags& flags) {
                  static_cast<int>(line.size()), line.data());
   };
   const auto profile = profile::ProfileDevice(*runtime, flags.bench, name, progress);
-  if (!profile.ok()) {
-    const base::ErrorCode code = profile.status().code();
-    return Fail(profile.status(),
-                code == kernels::kIsaUnavailable || code == base::kInvalidArgument ? 2 : 1);
-  }
+  if (!profile.ok()) return Fail(profile.status());
   const std::string text = cost::WriteProfile(*profile);
   if (const auto read = cost::ParseProfile(text, "what was measured"); !read.ok())
     return Fail(read.status());

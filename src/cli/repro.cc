@@ -36,7 +36,7 @@ int Repro(const ReproFlags& flags) {
   for (const repro::Claim* claim : *claims) {
     auto row = repro::RunRow(*claim, lab);
     if (!row.ok()) {
-      failed = Fail(row.status());  // the others still run
+      failed = Fail(row.status(), 1);  // the others still run
       continue;
     }
     if (!flags.json) PrintLine(repro::RowText(*row));

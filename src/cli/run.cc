@@ -14,7 +14,7 @@
 #include "job/log_io.h"
 #include "job/output_check.h"
 #include "job/signal_control.h"
-#include "layout/role_plan.h"
+#include "layout/mute_flags.h"
 #include "profile/cpu_cache.h"
 #include "report/run_outputs.h"
 #include "runtime/real/real_runtime.h"
@@ -46,12 +46,6 @@ job::LineOrder OrderOf(const RunFlags& flags) {
   const job::LineOrder order = trace::OrderOf(flags.engine);
   return order == job::LineOrder::kOfTheFile && flags.group_prefixes ? job::LineOrder::kByStart
                                                                      : order;
-}
-
-int FailCheck(const base::Status& status) {
-  return Fail(status, status.code() == base::kInvalidArgument
-                          ? 2
-                          : static_cast<int>(job::ExitCodeOf(status)));
 }
 
 void PrintProfile(const std::vector<device::OpProfile>& profile, double step_seconds,
@@ -186,15 +180,15 @@ int Run(RunFlags& flags, runtime::Runtime& runtime) {
   if (flags.quiet) base::SetLogLevel(base::LogLevel::kError);
   if (const base::Status status = CheckFlags(&flags); !status.ok()) return Fail(status, 2);
   if (!HasResults(flags)) return RunWithoutResults(flags, runtime);
-  if (const base::Status status = layout::CheckModes(flags.engine); !status.ok())
+  if (const base::Status status = layout::CheckMuteFlags(flags.engine); !status.ok())
     return Fail(status, 2);
   // Before a large model is read.
   const auto input = OpenInput(flags);
-  if (!input.ok()) return FailCheck(input.status());
-  if (const base::Status status = CheckOutputFiles(flags); !status.ok()) return FailCheck(status);
+  if (!input.ok()) return Fail(input.status());
+  if (const base::Status status = CheckOutputFiles(flags); !status.ok()) return Fail(status);
   auto arrivals =
       job::PlanArrivals(flags.arrivals, static_cast<int64_t>(input->size()), flags.engine.seed);
-  if (!arrivals.ok()) return FailCheck(arrivals.status());
+  if (!arrivals.ok()) return Fail(arrivals.status());
   flags.job.arrivals = std::move(*arrivals);
   const auto describe = [&](const engine::ModelFiles& files, const job::RequestRules& rules,
                             job::TextPipeline& text, layout::EngineOptions* engine) {
@@ -206,8 +200,7 @@ int Run(RunFlags& flags, runtime::Runtime& runtime) {
   };
   const auto opened =
       job::OpenedModel::Open(runtime, flags, flags.job.output_path, !flags.now.empty(), describe);
-  if (!opened.ok())
-    return Fail(opened.status(), static_cast<int>(job::EngineExitCode(opened.status())));
+  if (!opened.ok()) return Fail(opened.status());
   job::OpenedModel& model = **opened;
   engine::LocalEngine& engine = model.engine();
 

@@ -37,8 +37,6 @@ struct RunFlags : ModelFlags {
 base::Status CheckOutputFiles(const RunFlags& flags);
 // In which order the job's lines run.
 job::LineOrder OrderOf(const RunFlags& flags);
-// Fails by the status' own exit code, 2 where a flag's value is at fault.
-int FailCheck(const base::Status& status);
 // `rates`: what the machine could do, for shares of the limit; null: no shares.
 void PrintProfile(const std::vector<device::OpProfile>& profile, double step_seconds,
                   const profile::Rates* rates);

@@ -8,7 +8,7 @@
 #include "job/signal_control.h"
 #include "layout/layout_search.h"
 #include "layout/machine.h"
-#include "layout/role_plan.h"
+#include "layout/mute_flags.h"
 #include "profile/cpu_cache.h"
 #include "report/run_outputs.h"
 #include "trace/job_lengths.h"
@@ -146,26 +146,26 @@ int Finish(const RunFlags& flags, trace::CountedRun& run, bool online,
       return Fail(status);
   }
   const base::Status success = trace::CheckSuccess(run);
-  if (!success.ok()) return FailCheck(success);
+  if (!success.ok()) return Fail(success);
   return run.did.ok() ? static_cast<int>(job::ExitCodeOf(run.end)) : Fail(run.did);
 }
 
 }  // namespace
 
 int RunWithoutResults(RunFlags& flags, runtime::Runtime& runtime) {
-  if (const base::Status status = CheckOutputFiles(flags); !status.ok()) return FailCheck(status);
+  if (const base::Status status = CheckOutputFiles(flags); !status.ok()) return Fail(status);
   // Shapes need no weights; a GGUF file's configuration stands in its header.
   auto files =
       job::OpenModelFiles(flags, flags.simulated() && !flags.engine.model.ends_with(".gguf"));
   if (!files.ok()) return Fail(files.status());
   if (flags.simulated()) files->random_weights = false;
   auto simulated = OpenSimulatedJob(flags, *files);
-  if (!simulated.ok()) return FailCheck(simulated.status());
+  if (!simulated.ok()) return Fail(simulated.status());
   if (const base::Status status = Describe(*files, *simulated, &flags); !status.ok())
-    return FailCheck(status);
+    return Fail(status);
   if (layout::LeavesLayoutOpen(flags.engine, files->config)) flags.engine.layout_by_job = true;
-  if (const base::Status status = layout::CheckModes(flags.engine); !status.ok())
-    return FailCheck(status);
+  if (const base::Status status = layout::CheckMuteFlags(flags.engine); !status.ok())
+    return Fail(status);
   profile::PriceCpu(runtime, &flags.engine);
   auto outputs = report::RunOutputs::Open(flags.steps_path, flags.report_path);
   if (!outputs.ok()) return Fail(outputs.status());
@@ -176,8 +176,7 @@ int RunWithoutResults(RunFlags& flags, runtime::Runtime& runtime) {
                                             outputs->observer(), control)
                                : RunReal(flags, runtime, *files, make_source, simulated->arrivals,
                                          outputs->observer(), control);
-  if (!run.ok() && run.status().code() == job::kStalled) return FailCheck(run.status());
-  if (!run.ok()) return Fail(run.status(), static_cast<int>(job::EngineExitCode(run.status())));
+  if (!run.ok()) return Fail(run.status());
   return Finish(flags, *run, simulated->online(), *outputs);
 }
 

@@ -1,13 +1,49 @@
 #include "job/exit_code.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "cost/profile.h"
 #include "job/job.h"
 #include "job/merge.h"
 #include "job/output_check.h"
 #include "job/results_log.h"
+#include "kernels/kernel_set.h"
+#include "kv/tier/block_file.h"
+#include "layout/group_plan.h"
+#include "layout/memory_plan.h"
+#include "layout/options.h"
+#include "layout/printed_plan.h"
+#include "layout/role_plan.h"
+#include "layout/shift_plan.h"
+#include "layout/stream_choice.h"
+#include "schedule/policy.h"
+#include "share/ship_plan.h"
+#include "weights/book/pool_schedule.h"
 
 namespace forebay::job {
+namespace {
+
+// Errors of what flags say, alone, together or of the model.
+constexpr base::ErrorCode kOfFlags[] = {
+    base::kInvalidArgument,     kOutputTaken,
+    cost::kProfileUnknown,      kernels::kIsaUnavailable,
+    kv::kKvFileInvalid,         layout::kCannotRoute,
+    layout::kCannotStream,      layout::kDevicesInvalid,
+    layout::kKvCacheDtype,      layout::kKvFileSize,
+    layout::kLayoutDevices,     layout::kLayoutInvalid,
+    layout::kLayoutPool,        layout::kMaxModelLen,
+    layout::kNotOfAMachine,     layout::kOffloadingSize,
+    layout::kQuantization,      layout::kRolesInvalid,
+    layout::kShiftInvalid,      model::kLayoutExperts,
+    model::kRoutingInvalid,     model::kShardHeads,
+    model::kShardLayers,        model::kShardLeaves,
+    schedule::kUnknownPolicy,   share::kCannotShip,
+    weights::kCannotPlace,      weights::kTooFewSlots,
+    weights::kUnknownPlacement,
+};
+
+}  // namespace
 
 std::string_view Name(ExitCode code) {
   switch (code) {
@@ -36,7 +72,6 @@ ExitCode ExitCodeOf(const base::Status& status) {
       {base::kOkCode, ExitCode::kComplete},
       {kInputUnreadable, ExitCode::kBadInput},
       {kInputChanged, ExitCode::kBadInput},
-      {kOutputTaken, ExitCode::kUsage},
       {kBadLines, ExitCode::kBadInput},
       {kResultsIo, ExitCode::kResultsIo},
       {kResultsReplaced, ExitCode::kResultsIo},
@@ -50,6 +85,7 @@ ExitCode ExitCodeOf(const base::Status& status) {
   for (const auto& [code, exit_code] : kCodes) {
     if (status.code() == code) return exit_code;
   }
+  if (std::ranges::count(kOfFlags, status.code()) > 0) return ExitCode::kUsage;
   return ExitCode::kError;
 }
 

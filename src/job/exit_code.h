@@ -11,7 +11,7 @@ namespace forebay::job {
 enum class ExitCode : int {
   kComplete = 0,  // every line has its result, failed ones included, but not all of them failed
   kError = 1,     // anything that has no code of its own, say a model that cannot be loaded
-  kUsage = 2,     // flags
+  kUsage = 2,     // what the command line says
   kBadInput = 3,  // the input cannot be read or changed, or --strict found bad lines
   // a signal; what ran was finished, or was given up when the grace time was over
   kDrained = 4,
@@ -26,7 +26,8 @@ enum class ExitCode : int {
 // "complete", "drained", "aborted", "stalled", "all_failed"; "failed" for all others.
 std::string_view Name(ExitCode code);
 ExitCode ExitCodeOf(RunEnd end);
-// The code for an error of this folder; kError for those of others.
+// kUsage where what the command line says cannot be, wherever that was found out; kError for errors
+// without a code of their own.
 ExitCode ExitCodeOf(const base::Status& status);
 
 }  // namespace forebay::job

@@ -10,14 +10,8 @@
 #include "cost/profile.h"
 #include "job/job_clock.h"
 #include "job/settings.h"
-#include "kernels/kernel_set.h"
-#include "layout/layout.h"
 #include "layout/machine.h"
-#include "layout/memory_plan.h"
-#include "layout/role_plan.h"
 #include "model/config_reader.h"
-#include "schedule/policy.h"
-#include "weights/book/placement.h"
 
 namespace forebay::job {
 namespace {
@@ -107,15 +101,6 @@ RequestRules RulesOf(const ModelOptions& options, const engine::ModelFiles& file
           .model_names = names.empty() ? std::vector{facts.name} : names,
           .vocab_size = facts.vocab_size,
           .max_logprobs = options.max_logprobs};
-}
-
-ExitCode EngineExitCode(const base::Status& status) {
-  const base::ErrorCode flags[] = {
-      base::kInvalidArgument,   layout::kMaxModelLen,      kernels::kIsaUnavailable,
-      schedule::kUnknownPolicy, layout::kDevicesInvalid,   cost::kProfileUnknown,
-      layout::kLayoutInvalid,   layout::kLayoutDevices,    layout::kLayoutPool,
-      layout::kRolesInvalid,    weights::kUnknownPlacement};
-  return std::ranges::count(flags, status.code()) > 0 ? ExitCode::kUsage : ExitCode::kError;
 }
 
 base::Result<std::unique_ptr<OpenedModel>> OpenedModel::Open(runtime::Runtime& runtime,

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "engine/compose.h"
-#include "job/exit_code.h"
 #include "job/job.h"
 #include "job/model_text.h"
 #include "job/output_check.h"
@@ -45,9 +44,6 @@ RequestRules RulesOf(const ModelOptions& options, const engine::ModelFiles& file
 using DescribeFn =
     std::function<base::Status(const engine::ModelFiles& files, const RequestRules& rules,
                                TextPipeline& text, layout::EngineOptions* engine)>;
-
-// How a run ends whose engine could not be made: kUsage where an option's value alone is at fault.
-ExitCode EngineExitCode(const base::Status& status);
 
 // Files, text and engine, in the order in which they lean on each other.
 class OpenedModel {

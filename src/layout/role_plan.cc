@@ -19,8 +19,6 @@ base::Status CheckRoles(const RoleLayouts& roles, int num_devices) {
   return {};
 }
 
-bool SharesWeights(const Layout& layout) { return layout.pools() && layout.pool_ranks() > 1; }
-
 base::Result<RolePlan> PlanRole(GroupRole role, const Layout& layout, EngineOptions options,
                                 const model::ModelConfig& config) {
   options.layout = layout;
@@ -63,31 +61,6 @@ base::Result<std::vector<RolePlan>> PlanRoles(const EngineOptions& options,
     }
     asked.limits.max_model_len = std::min(lengths[0], lengths[1]);
   }
-}
-
-base::Status CheckModes(const EngineOptions& options) {
-  const auto refuse = [](const char* flag, const schedule::WantedMode& mode, const Layout& layout) {
-    return base::Status(
-        base::kInvalidArgument,
-        fmt::format("{} {} with {}: no ranks share weights; expected several ranks, and "
-                    "weights=by_layer, striped or sharded, or experts=by_expert",
-                    flag, schedule::Name(mode), FormatLayout(layout)));
-  };
-  const std::optional<RoleLayouts>& roles = options.roles;
-  const Layout copies{.dp = options.machine.devices.count};
-  const Layout first = roles ? roles->context : options.layout.value_or(copies);
-  // kRouted has an error of its own where each role is planned.
-  const auto is_mute = [](const schedule::WantedMode& mode, bool shares) {
-    return mode && mode->ffn != FfnMode::kRouted && !shares;
-  };
-  const bool shares = SharesWeights(first) || (roles && SharesWeights(roles->generation));
-  // Where layouts are compared those alone share weights in which that pays.
-  if (is_mute(options.ship.mode, shares) && !options.layout_by_job)
-    return refuse("--mode", options.ship.mode, first);
-  const schedule::WantedMode generation_mode =
-      roles ? roles->generation_mode.value_or(std::nullopt) : std::nullopt;
-  if (!is_mute(generation_mode, roles && SharesWeights(roles->generation))) return {};
-  return refuse("--generation-mode", generation_mode, roles->generation);
 }
 
 std::vector<JobGroup> GroupsOf(const std::vector<RolePlan>& roles) {

@@ -24,10 +24,6 @@ struct RolePlan {
 base::Result<std::vector<RolePlan>> PlanRoles(const EngineOptions& options,
                                               const model::ModelConfig& config);
 
-// A mode is how ranks reach weights that they share: kInvalidArgument where one was asked for and
-// none are shared, so that it would do nothing.
-base::Status CheckModes(const EngineOptions& options);
-
 std::vector<JobGroup> GroupsOf(const std::vector<RolePlan>& roles);
 
 }  // namespace forebay::layout

@@ -79,7 +79,10 @@ base::Result<std::string> KeptProfile(const std::string& folder, const CpuAtHand
     return base::Status(base::kIoError, fmt::format("{}: cannot be written", folder));
   FB_ASSIGN_OR_RETURN(cost::DeviceProfile profile, measure(name));
   profile.description = DescriptionOf(cpu);
-  FB_RETURN_IF_ERROR(Keep(path, cost::WriteProfile(profile)));
+  const std::string text = cost::WriteProfile(profile);
+  // On a machine whose cores come and go the times may make no profile.
+  FB_RETURN_IF_ERROR(cost::ParseProfile(text, "what was measured").status());
+  FB_RETURN_IF_ERROR(Keep(path, text));
   return path;
 }
 

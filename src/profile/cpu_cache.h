@@ -24,7 +24,8 @@ using MeasureFn = std::function<base::Result<cost::DeviceProfile>(const std::str
 // The file in `folder` that holds the profile of this CPU, measured by this version of Forebay:
 // what lies there where it is whole and of the same, else what `measure` measures under the name
 // that it gets. Of several processes one measures, and the others wait for it. Errors: those of
-// `measure`; kIoError, before anything is measured, where the folder cannot be written.
+// `measure`; kIoError, before anything is measured, where the folder cannot be written;
+// kProfileInvalid, and nothing is kept, where what was measured is none.
 base::Result<std::string> KeptProfile(const std::string& folder, const CpuAtHand& cpu,
                                       const MeasureFn& measure);
 

@@ -78,6 +78,15 @@ TEST_F(KeptProfileTest, IsMeasuredAnewWhereWhatLiesThereIsNotThatOfThisCpu) {
   EXPECT_EQ(measured_, 7);
 }
 
+TEST_F(KeptProfileTest, NothingIsKeptOfMeasurementsThatMakeNoProfile) {
+  for (int trial = 1; trial <= 2; ++trial) {
+    EXPECT_EQ(Get(cpu_, -1).status().code(), cost::kProfileInvalid);
+    EXPECT_FALSE(std::filesystem::exists(path()));
+    EXPECT_EQ(measured_, trial);
+  }
+  EXPECT_TRUE(Get(cpu_, 5e10).ok());
+}
+
 TEST_F(KeptProfileTest, OfSeveralOneMeasures) {
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i) threads.emplace_back([&] { EXPECT_TRUE(Get(cpu_, 5e10).ok()); });

@@ -32,6 +32,10 @@ class CommandLine(support.TestCase):
             with self.subTest(arguments):
                 finished = self.expect(support.call(*arguments), support.USAGE)
                 self.assertTrue(finished.err)
+        self.expect(support.call("help"), support.USAGE, "help is no command of forebay; expected run, merge, ")
+        self.expect(support.call("--quiet", "run"), support.USAGE, "--quiet is no flag of forebay")
+        for command in ("tokenize", "detokenize"):
+            self.expect(support.call(command, "-m", os.path.join(self.folder, "none")), support.ERROR, "none: no such file or folder", "[model_not_found]")
         for arguments in (["--help"], ["run", "--help"], ["tokenize", "--help"], ["--version"]):
             finished = self.expect(support.call(*arguments), 0)
             self.assertIn("forebay", finished.out.lower())
@@ -54,6 +58,31 @@ class CommandLine(support.TestCase):
         self.one.flags = []
         self.refused(support.ERROR, "/none", flags=["--chat-template", "/none"])
         self.refused(support.ERROR, "template_syntax", flags=["--chat-template", "{% bad"])
+
+    def test_what_the_engine_finds_wrong_with_flags(self):
+        """Whoever finds it out, on real devices, on simulated ones and where it is only planned: the command line is at fault."""
+        moe = os.path.join(support.GOLDEN, "models", "qwen3-moe")
+        two = ["--devices", "2xcpu", "--device-profile", "zen4"]
+        for code, *flags in (("kv_offload_invalid", "--kv-offload", "always"),
+                             ("kv_file_invalid", "--kv-file", os.path.join(self.folder, "kv"), "--kv-file-keep", "--device-profile", "zen4"),
+                             ("kv_offloading_size_invalid", "--kv-offloading-size", "64"),
+                             ("placement_cannot", *two, "--layout", "dp=2,experts=by_expert,expert-size=1"),
+                             ("ship_cannot", "--devices", "3xcpu", "--layout", "dp=3,weights=sharded,pool=3", "--mode", "ship"),
+                             ("routed_cannot", "--mode", "routed"),
+                             ("shift_invalid", "--shift-parallel-threshold", "8"),
+                             ("shift_invalid", *two, "--layout", "sp=2", "--shift-mode", "3x1"),
+                             ("layout_leaves", "-tp", "5"), ("layout_heads", "--devices", "4xcpu", "--layout", "sp=2,tp=2", "--device-profile", "zen4"), ("layout_layers", "-pp", "5"), ("layout_pool", "--layout", "pool=1"),
+                             ("pool_too_few_slots", *two, "--layout", "dp=2,weights=striped,pool=3", "--pool-slots", "1"),
+                             ("quantization_unsupported", "--quantization", "fp8"), ("kv_cache_dtype_unsupported", "--kv-cache-dtype", "fp8"),
+                             ("policy_not_of_a_machine", "--scheduling-policy", "vasuki-printed")):
+            with self.subTest([code, *flags]):
+                self.one.model = moe if "experts=" in str(flags) else support.LLAMA
+                self.refused(support.USAGE, f"[{code}]", flags=flags)
+                trace = ["run", "-m", self.one.model, "--trace", "synthetic:n=2,prompt=4,output=2", "--memory", "64MiB"]
+                self.expect(support.call(*trace, *flags), support.USAGE, f"[{code}]")
+        for layout in ("dp=3,weights=sharded,pool=3", "tp=3"):
+            plan = ["plan", "--memory", "-m", support.LLAMA, "--devices", "3xcpu", "--layout", layout]
+            self.expect(support.call(*plan, *(["--mode", "ship"] if "sharded" in layout else [])), support.USAGE)
 
     def test_flags_have_our_form(self):
         """Errors of flags look like all others, and say what was meant."""
@@ -91,13 +120,22 @@ class CommandLine(support.TestCase):
                             (["--length-predictor", "mean"], "--length-predictor with --scheduling-policy continuous"),
                             (["--mode", "ship"], "--mode ship with groups=1,dp=1"), (["--mode", "pull", "--devices", "2xcpu"], "--mode pull with groups=1,dp=2"),
                             ([*roles, "--mode", "ship"], "--mode ship with groups=1,dp=1"),
-                            ([*roles, "--generation-mode", "ship"], "--generation-mode ship with groups=1,dp=1")):
+                            ([*roles, "--generation-mode", "ship"], "--generation-mode ship with groups=1,dp=1"),
+                            (["--pool-slots", "1GiB"], "--pool-slots with groups=1,dp=1"), (["--steal", "always"], "--steal always with groups=1,dp=1"),
+                            (["--expert-merge", "--devices", "2xcpu", "--layout", "dp=2,weights=striped"], "--expert-merge with groups=1,dp=2"),
+                            (["--ship-threshold", "8", "--devices", "2xcpu"], "--ship-threshold with groups=1,dp=2")):
             with self.subTest(flags):
                 self.refused(support.USAGE, "[invalid_argument]", text, flags=flags)
         trace = ["run", "-m", "builtin:Qwen3-32B", "--devices", "sim:h200", "--trace", "synthetic:n=2,prompt=4,output=2"]
         for flag in ("--strict", "--retry-failed", "--preserve-order"):
             self.expect(support.call(*trace, flag), support.USAGE, f"{flag} is for jobs that have results [invalid_argument]")
-        self.expect(support.call("plan", "--memory", "-m", support.LLAMA, "--trace-rows", "3"), support.USAGE, "--trace-rows is for a --trace")
+        plan = ["plan", "--memory", "-m", support.LLAMA]
+        self.expect(support.call(*plan, "--trace-rows", "3"), support.USAGE, "--trace-rows is for a --trace")
+        self.expect(support.call(*plan, "--pool-look-ahead", "1"), support.USAGE, "--pool-look-ahead with groups=1,dp=1", "no ranks share weights")
+        columns = ["--devices", "2xcpu", "--layout", "dp=2", "--layout", "dp=2,weights=striped,pool=3"]
+        self.expect(support.call(*plan, *columns, "--pool-look-ahead", "1"), support.COMPLETE)  # one of them has a use for it
+        self.expect(support.call(*plan, *columns, "--expert-rows", "8"), support.USAGE, "--expert-rows with groups=1,dp=2")
+        self.expect(support.call(*trace, "--routed-threshold", "8"), support.USAGE, "--routed-threshold with groups=1,dp=1")
 
     def test_a_plan_in_which_nothing_can_run(self):
         plan = ["plan", "-m", "builtin:Qwen3-32B", "--trace", "synthetic:n=2,prompt=4,output=2"]

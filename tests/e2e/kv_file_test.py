@@ -115,18 +115,18 @@ class KvFile(support.TestCase):
             self.assertEqual(job.raw(), b"")
             return finished
 
-        refused("kv_file_invalid", "none/kv", "No such file", path=os.path.join(self.folder, "none", "kv"))
-        refused("kv_file_invalid", "tmpfs", path="/dev/shm/forebay-kv-file-e2e")
+        refused("kv_file_invalid", "none/kv", "No such file", path=os.path.join(self.folder, "none", "kv"), exit_code=support.USAGE)
+        refused("kv_file_invalid", "tmpfs", path="/dev/shm/forebay-kv-file-e2e", exit_code=support.USAGE)
         # Its space is not taken before it is known to be too little, and the number is what others have.
         self.assertNotIn("the disk has 0 B free", refused("kv_file_no_space", self.path, "the disk has", size="900TiB").err)
-        refused("kv_file_size_invalid", "--kv-file-size 64 is 64 bytes", "64GiB?", size="64", exit_code=2)
-        refused("kv_file_size_invalid", "1KiB is 1024 bytes, less than any block of KV cache; expected more", size="1KiB", exit_code=2)
-        refused("kv_offload_invalid", "--kv-file-keep", flags=["--kv-offload", "always", "--kv-file-keep"])
+        refused("kv_file_size_invalid", "--kv-file-size 64 is 64 bytes", "64GiB?", size="64", exit_code=support.USAGE)
+        refused("kv_file_size_invalid", "1KiB is 1024 bytes, less than any block of KV cache; expected more", size="1KiB", exit_code=support.USAGE)
+        refused("kv_offload_invalid", "--kv-file-keep", flags=["--kv-offload", "always", "--kv-file-keep"], exit_code=support.USAGE)
         self.assertFalse(os.path.exists(self.path))
         with open(self.path, "wb") as file:
             file.write(b"mine")
-        refused("kv_file_invalid", "there already")
-        refused("kv_file_invalid", "no index", flags=["--kv-file-keep"])
+        refused("kv_file_invalid", "there already", exit_code=support.USAGE)
+        refused("kv_file_invalid", "no index", flags=["--kv-file-keep"], exit_code=support.USAGE)
         with open(self.path, "rb") as file:
             self.assertEqual(file.read(), b"mine")
         os.remove(self.path)

@@ -53,6 +53,23 @@ class PoolChoice(support.TestCase):
         # A copy fits on no device.
         self.assertRegex(done.out, r"dp=8,tp=1,pp=1,weights=replicated.*\[memory_too_small\]")
 
+    def test_a_plan_is_of_the_policy_that_will_run(self):
+        job = ["-m", "builtin:Llama-3-8B", "--devices", "sim:a10", "--trace", "synthetic:n=200,prompt=300,output=lognormal(5,1)"]
+        summary, seconds = os.path.join(self.folder, "summary.json"), {}
+        for policy in ("continuous", "static_batch", "sarathi"):
+            flags = [*job, "--scheduling-policy", policy]
+            seconds[policy] = float(self.expect(support.call("plan", *flags), support.COMPLETE).out.splitlines()[1].split()[0])
+            self.expect(support.call("run", *flags, "--summary", summary, "--quiet"), support.COMPLETE)
+            with open(summary, encoding="utf-8") as file:
+                self.assertAlmostEqual(seconds[policy], json.load(file)["mode_counters"]["expected_ms"] / 1e3, delta=0.051)
+        self.assertEqual(len(set(seconds.values())), 3, seconds)
+        memory = ["plan", "--memory", *job[:4], "--json", "--scheduling-policy"]
+        workspace = [json.loads(support.call(*memory, policy).out)["layouts"][0]["workspace_bytes"] for policy in ("continuous", "sarathi")]
+        self.assertGreater(workspace[0], workspace[1], "sarathi has steps of 512 rows")
+        self.expect(support.call("plan", *job, "--scheduling-policy", "makespan", "--length-predictor", "known"), support.COMPLETE)
+        self.expect(support.call("plan", *job, "--scheduling-policy", "vasuki-printed"), support.USAGE, "policy_not_of_a_machine")
+        self.expect(support.call("plan", *job, "--scheduling-policy", "none"), support.USAGE, "policy_unknown")
+
     def test_auto_runs_the_first_layout(self):
         job = ["-m", "builtin:Qwen3-32B", "--devices", "sim:4xh20", "--trace", "synthetic:n=60,prompt=512,output=64"]
         self.check_auto(job)

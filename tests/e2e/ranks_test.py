@@ -111,7 +111,7 @@ class Layout(support.TestCase):
                              (["--layout", "tp=2", "--shift-every=-1"], ["--shift-every -1", "sp=1, tp=2"]),
                              (["--layout", "sp=2,weights=striped", "--shift-weights", "copy"], ["--shift-weights copy", "sp=2,weights=striped"])]:
             job = self.job([{"prompt": "x"}], "refused", flags=FLAGS)
-            self.expect(job.run("--devices", "2xcpu", *flags), support.ERROR, "shift_invalid", *texts)
+            self.expect(job.run("--devices", "2xcpu", *flags), support.USAGE, "shift_invalid", *texts)
 
     def test_a_fault_stops_its_group_and_the_job_goes_on(self):
         lines = support.mixed_requests(random.Random(9), 90, most_tokens=32)

@@ -54,6 +54,22 @@ class Shards(support.TestCase):
     def test_without_the_input_gaps_tell(self):
         self.expect(self.merge(self.shard(2, 3)), support.DRAINED, "no results for lines 1, 3-4, 6-10, 12-13,")
 
+    def test_parts_without_a_result_are_a_job_that_has_not_begun(self):
+        """Or one whose input is empty, which the input alone can tell."""
+        empty = [self.job([], f"empty{index}") for index in (1, 2)]
+        for part in empty:
+            self.expect(part.run(), support.COMPLETE)
+            self.assertEqual(part.raw(), b"")
+        self.expect(self.merge(*empty), support.DRAINED, "warning: ", "no part has a result", "--input-file tells which")
+        self.assertEqual(self.lines_of(self.merged), [])
+        self.whole.output = self.merged
+        self.expect(self.whole.run(), support.COMPLETE)
+        self.assertEqual(len(self.lines_of(self.merged)), 60, "`forebay run` goes on with the merged file")
+        os.remove(self.merged)
+        self.expect(self.merge(*empty, flags=["-i", empty[0].input]), support.COMPLETE, "0 results of 2 parts")
+        os.remove(self.merged)
+        self.expect(self.merge(*empty, flags=["-i", self.whole.input]), support.DRAINED, "no results for lines 1-7, 9-61")
+
     def test_overlaps(self):
         parts = [self.shard(1, 2), self.shard(2, 2)]
         copy = parts[1].output + ".copy"

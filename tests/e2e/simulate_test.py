@@ -99,7 +99,7 @@ class Simulate(support.TestCase):
         self.assertEqual(plain["engine"]["kv_bytes_handed_over"], 8 * 512 * 262144)
         self.assertEqual(fp8["engine"]["kv_bytes_handed_over"], 8 * 512 * 262144 / 2)
         self.assertAlmostEqual(fp8["kv_capacity_tokens"] / plain["kv_capacity_tokens"], 2, delta=0.01)
-        self.run_trace("--kv-cache-dtype", "fp8", "--trace", self.trace, code=support.ERROR, texts=("[kv_cache_dtype_unsupported]", "expected auto"))
+        self.run_trace("--kv-cache-dtype", "fp8", "--trace", self.trace, code=support.USAGE, texts=("[kv_cache_dtype_unsupported]", "expected auto"))
 
     def test_a_job_with_text_and_measured_lengths(self):
         job = self.job([{"prompt": [5, 6, i], "max_tokens": 30, "n": 1 + i % 2} for i in range(20)] + [{"prompt": 3}], "text",

@@ -1,4 +1,6 @@
 """Parameters, prompts and arguments: what is checked, and what is said of what is wrong."""
+import copy
+import dataclasses
 import math
 import pickle
 import subprocess
@@ -43,6 +45,25 @@ def test_bad_types_of_parameters(arguments, text):
 def test_a_parameter_that_is_none_is_not_set():
     with pytest.raises(AttributeError, match="temprature"):
         SamplingParams().temprature = 0
+
+
+def test_only_what_is_given_is_checked(monkeypatch):
+    checked = []
+
+    def noted(name, check):
+        return lambda *args: (checked.append(name), check(*args))[1]
+
+    checks = forebay.params._CHECKS
+    monkeypatch.setattr(forebay.params, "_CHECKS", {name: noted(name, check) for name, check in checks.items()})
+    params = SamplingParams(temperature=0.5, max_tokens=None, stop=["a"])
+    assert checked == ["temperature", "stop"]
+    params.top_p = 0.9
+    assert checked == ["temperature", "stop", "top_p"]
+    assert params == dataclasses.replace(SamplingParams(), temperature=0.5, max_tokens=None, stop=["a"], top_p=0.9)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'temprature'"):
+        SamplingParams(temprature=0)
+    with pytest.raises(TypeError, match="positional"):
+        SamplingParams(1)
 
 
 class Numpys:
@@ -129,6 +150,39 @@ def test_what_a_tokenizer_refuses(llm):
         with pytest.raises(ValueError, match=name):
             tokenizer.apply_chat_template(chat, **{name: value})
     assert tokenizer.apply_chat_template(chat, return_dict=False) == tokenizer.apply_chat_template(chat)
+    for name, value in (("truncation", True), ("padding", "max_length"), ("return_tensors", "pt"), ("text_pair", "b")):
+        with pytest.raises(ValueError, match=name):
+            tokenizer("a", **{name: value})
+    with pytest.raises(TypeError, match="'truncate'"):
+        tokenizer("a", truncate=False)
+    for bad in (None, 5, ["a", 5]):
+        with pytest.raises(TypeError, match="text is (NoneType|int); expected str"):
+            tokenizer(bad)
+
+
+def test_a_tokenizer_is_called_as_hugging_faces_is(llm):
+    tokenizer = llm.get_tokenizer()
+    one, several = tokenizer("the river"), tokenizer(["the river", "a"], add_special_tokens=False, padding=False)
+    assert one.input_ids == one["input_ids"] == tokenizer.encode("the river") and dict(one).keys() == {"input_ids", "attention_mask"}
+    assert one.attention_mask == [1] * len(one.input_ids)
+    assert several["input_ids"] == [tokenizer.encode(text, add_special_tokens=False) for text in ("the river", "a")]
+    assert [len(mask) for mask in several.attention_mask] == [len(ids) for ids in several.input_ids]
+    assert pickle.loads(pickle.dumps(one)) == one and copy.deepcopy(several) == several
+    with pytest.raises(AttributeError, match="token_type_ids"):
+        print(one.token_type_ids)
+
+
+def test_the_special_tokens_of_a_tokenizer(llm):
+    tokenizer = llm.get_tokenizer()
+    assert tokenizer.decode(tokenizer.bos_token_id) == "<|begin_of_text|>" and tokenizer.decode(tokenizer.eos_token_id) == "<|end_of_text|>"
+    assert tokenizer.bos_token_id == tokenizer.encode("a")[0]
+    assert max(tokenizer.bos_token_id, tokenizer.eos_token_id) < len(tokenizer) == tokenizer.vocab_size <= llm.facts()["vocab_size"]
+    with LLM(LLAMA, skip_tokenizer_init=True, **FLAGS) as ids_alone:
+        tokenizer = ids_alone.get_tokenizer()
+        assert tokenizer
+        for ask in (lambda: tokenizer.eos_token_id, lambda: len(tokenizer), lambda: tokenizer("a")):
+            with pytest.raises(ValueError, match="skip_tokenizer_init"):
+                ask()
 
 
 @pytest.mark.parametrize("arguments, texts", [
@@ -158,6 +212,10 @@ def test_numbers_that_do_not_fit_each_other(llm):
     (LLAMA, {"memory": "1MiB"}, "memory_too_small", RuntimeError),
     (LLAMA, {"max_num_seqs": -3}, "invalid_argument", ValueError),
     (LLAMA, {"dtype": "float8"}, "invalid_argument", ValueError),
+    (LLAMA, {"pool_slots": "1GiB"}, "invalid_argument", ValueError),
+    (LLAMA, {"mode": "ship"}, "invalid_argument", ValueError),
+    (LLAMA, {"kv_offload": "always"}, "kv_offload_invalid", ValueError),
+    (LLAMA, {"tensor_parallel_size": 3}, "layout_heads", ValueError),
     (LLAMA, {"max_model_len": 10**9}, "max_model_len_too_large", ValueError),
 ])
 def test_models_that_do_not_open(model, arguments, code, kind, tmp_path):

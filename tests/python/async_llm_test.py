@@ -88,6 +88,46 @@ def test_cancellation_and_errors():
     asyncio.run(test())
 
 
+@pytest.mark.parametrize("kind", list(RequestOutputKind))
+def test_a_request_is_aborted_by_its_id(kind):
+    """As in vLLM: the iterator ends with what there is so far, and nobody else notices."""
+    async def consume(llm, name, params, begun):
+        outputs = []
+        async for output in llm.generate("the river", params, request_id=name):
+            outputs.append(output)
+            begun.set()
+        return outputs
+
+    async def test():
+        llm = AsyncLLM(LLAMA, **FLAGS)
+        await llm.abort("nobody")
+        long = SamplingParams(max_tokens=None, ignore_eos=True, n=2, logprobs=1, output_kind=kind)
+        names, begun = ["a", "b", "c", "a"], [asyncio.Event() for _ in range(5)]
+        tasks = [asyncio.create_task(consume(llm, name, long, event)) for name, event in zip(names, begun)]
+        short = asyncio.create_task(consume(llm, "d", SamplingParams(max_tokens=5, ignore_eos=True), begun[4]))
+        for event in begun[:4] if kind is not RequestOutputKind.FINAL_ONLY else begun[4:]:
+            await event.wait()
+        await llm.abort("a")
+        await llm.abort(["b", "c", "nobody"])
+        for name, outputs in zip(names, await asyncio.wait_for(asyncio.gather(*tasks), 300)):
+            last = outputs[-1]
+            assert last.finished and last.error is None and last.request_id == name and last.prompt_token_ids
+            assert [(choice.index, choice.finish_reason) for choice in last.outputs] == [(0, "abort"), (1, "abort")]
+            assert not any(output.finished for output in outputs[:-1])
+            if kind is RequestOutputKind.CUMULATIVE:
+                for choice, before in zip(last.outputs, outputs[-2].outputs):
+                    assert choice.text == before.text and choice.token_ids == before.token_ids and choice.logprobs == before.logprobs
+                assert any(choice.token_ids for choice in last.outputs)
+            else:
+                assert all(choice.token_ids == [] and choice.text == "" for choice in last.outputs)
+        assert len((await short)[-1].outputs[0].token_ids) == 5
+        await llm.abort("d")
+        assert not llm._queues
+        llm.shutdown()
+
+    asyncio.run(test())
+
+
 def test_shutdown_ends_what_waits():
     async def test():
         llm = AsyncLLM(LLAMA, **FLAGS)

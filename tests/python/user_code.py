@@ -24,8 +24,13 @@ async def online() -> None:
     async for output in stream:
         print(output.outputs[0].text)
         break
+    await llm.abort("1")
     await stream.aclose()
-    print(llm.get_tokenizer().encode("a"))
+    tokenizer = llm.get_tokenizer()
+    ids: list[int] = tokenizer("a", add_special_tokens=False).input_ids
+    if tokenizer.eos_token_id is not None and len(tokenizer) > 0:
+        ids.append(tokenizer.eos_token_id)
+    print(tokenizer.encode("a"), ids)
 
 
 print(forebay.run_batch("in.jsonl", "out.jsonl", Path("model"))["end"])

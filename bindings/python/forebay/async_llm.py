@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -28,14 +28,14 @@ class AsyncLLM:
         """``arguments``: those of ``LLM``."""
         self._llm = LLM(model, **arguments)
         self._call = _forebay.Call(self._llm._model)
-        self._queues: dict[int, asyncio.Queue[_Arrival]] = {}
+        self._queues: dict[int, tuple[str, asyncio.Queue[_Arrival]]] = {}  # of requests under way, with their names
         self._loop: asyncio.AbstractEventLoop | None = None
         self._asked = 0
 
     def generate(
         self, prompt: Prompt, sampling_params: SamplingParams | None = None, request_id: str | None = None, *, key: Key | None = None
     ) -> AsyncGenerator[RequestOutput, None]:
-        """Ends the request when it is closed (``aclose``) or its task is cancelled."""
+        """Ends the request when it is closed (``aclose``), its task is cancelled, or ``abort`` is called with its ``request_id``."""
         return self._ask(False, text_of(prompt), prompt_json(prompt, 0), sampling_params, request_id, key)
 
     def chat(
@@ -62,9 +62,9 @@ class AsyncLLM:
             raise prompt_error(0, *errors[0][1:])
         self._call.start()
         queue: asyncio.Queue[_Arrival] = asyncio.Queue()
-        self._queues[number] = queue
+        name = str(number) if request_id is None else request_id
+        self._queues[number] = (name, queue)
         so_far: dict[int, CompletionOutput] = {}
-        name = request_id or str(number)
         try:
             while True:
                 output, piece = await queue.get()
@@ -73,7 +73,9 @@ class AsyncLLM:
                 assert piece is not None
                 yield self._partial(name, text, piece, so_far, params)
             if output.error is not None:
-                raise output.error
+                if output.error.code != "request_cancelled":
+                    raise output.error
+                output.error, output.outputs = None, self._aborted(so_far, params)
             output.complete(text, params)
             output.request_id = name
             if params.output_kind is RequestOutputKind.DELTA:
@@ -83,6 +85,19 @@ class AsyncLLM:
         finally:
             if self._queues.pop(number, None) is not None:
                 self._call.cancel(number)
+
+    async def abort(self, request_id: str | Iterable[str]) -> None:
+        """Ends the requests that were asked with this ``request_id``, or with one of these; nothing where none is under way.
+
+        Their last output is finished, has what there is so far, and the ``finish_reason`` "abort".
+        """
+        wanted = {request_id} if isinstance(request_id, str) else set(request_id)
+        for number in [number for number, (name, _) in self._queues.items() if name in wanted]:
+            self._call.cancel(number)
+
+    def _aborted(self, so_far: dict[int, CompletionOutput], params: SamplingParams) -> list[CompletionOutput]:
+        empty = [CompletionOutput(index, "", [], logprobs=None if params.logprobs is None else []) for index in range(params.n)]
+        return [replace(so_far.get(each.index, each), finish_reason="abort") for each in empty]
 
     def _partial(
         self, name: str, text: str | None, new: CompletionOutput, so_far: dict[int, CompletionOutput], params: SamplingParams
@@ -112,9 +127,8 @@ class AsyncLLM:
 
     def _take(self) -> None:
         for tag, output, piece in self._call.take(0, 1, False):
-            queue = self._queues.get(tag)
-            if queue is not None:
-                queue.put_nowait((output, piece))
+            if tag in self._queues:
+                self._queues[tag][1].put_nowait((output, piece))
 
     def get_tokenizer(self) -> Tokenizer:
         """The model's tokenizer and chat template."""

