@@ -135,6 +135,39 @@ TEST(SimulationTest, JobsOfReplicasThatEndStepsTogetherAreForecast) {
               0.03 * seconds);
 }
 
+// Steps whose rows go to the weights take what they were forecast to take: a part of a matrix is no
+// even part of its time, and each meeting has copies of its own.
+TEST(SimulationTest, JobsThatShipAreForecast) {
+  struct Case {
+    const char *devices, *model, *layout, *trace;
+  };
+  const Case cases[] = {
+      {"sim:8xh20", "Qwen3-32B", "dp=8,weights=striped,pool=64", "n=16,prompt=64,output=200"},
+      {"sim:8xh200", "Qwen3-32B", "dp=4,tp=2,weights=striped,pool=64", "n=40,prompt=64,output=100"},
+      {"sim:4xh20", "Qwen3-32B", "dp=4,weights=by_layer,pool=64", "n=16,prompt=64,output=100"},
+      {"sim:4xh20", "Qwen3-32B", "dp=4,weights=striped,pool=32", "n=16,prompt=64,output=100"},
+      {"sim:8xh20", "Qwen3-30B-A3B", "dp=8,experts=by_expert", "n=96,prompt=64,output=200"},
+      {"sim:8xh200", "Qwen3-30B-A3B", "dp=8,experts=by_expert,expert-size=51",
+       "n=96,prompt=64,output=200"},
+      {"sim:4xh20", "Qwen3-30B-A3B", "dp=2,tp=2,experts=by_expert", "n=48,prompt=64,output=200"},
+      {"sim:8xh200", "DeepSeek-R1-FP8", "dp=8,experts=by_expert", "n=64,prompt=64,output=40"},
+  };
+  for (const Case& c : cases) {
+    const LengthTrace trace = Trace(c.trace);
+    SimulationOptions options = Options(c.devices, trace);
+    options.engine.model = std::string("builtin:") + c.model;
+    options.engine.layout = *layout::ParseLayout(c.layout);
+    options.engine.ship.mode = StepMode{.ffn = FfnMode::kShip};
+    const auto result = Simulate(options);
+    ASSERT_TRUE(result.ok()) << result.status().ToString();
+    const job::JobSummary& summary = result->run.summary;
+    const double seconds = summary.elapsed_seconds;
+    EXPECT_NEAR(1e-3 * static_cast<double>(summary.stats.mode_counters.at("expected_ms")), seconds,
+                0.02 * seconds)
+        << c.devices << " " << c.model << " " << c.layout;
+  }
+}
+
 // A job that is known is held against the fewest steps that it could take, and against its
 // forecast.
 TEST(SimulationTest, AKnownJobHasABound) {

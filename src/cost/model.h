@@ -24,6 +24,10 @@ struct PriceResult {
 PriceResult Price(const OpDesc& op, const DeviceProfile& device,
                   Calibration mode = Calibration::kCalibrated);
 
+// Copies from peers that a device has under way at once: what a kernel reads of several, or a copy
+// each.
+inline constexpr int kPeersRead = 8;
+
 // What a link carries in bytes per second while one copy uses it; a device without links to peers
 // reaches them through its host.
 double LinkRate(Link link, const DeviceProfile& device);

@@ -255,13 +255,11 @@ class GroupForecast {
   void TakeRound() {
     int64_t steps = INT64_MAX, all_rows = 0, most = 0, most_prefill = 0;
     double begin = 0;
-    const ReplicaForecast* largest = nullptr;
     for (ReplicaForecast& replica : replicas_) {
       begin = std::max(begin, replica.clock);
       if (!replica.works()) continue;
       steps = std::min(steps, replica.Plan());
       all_rows += replica.rows();
-      if (largest == nullptr || replica.rows() > most) largest = &replica;
       most = std::max(most, replica.rows());
       const kernels::ContextSums& sums = replica.load().sums;
       const int64_t apart = std::clamp<int64_t>(sums.prefill_sequences, 1, question_.stages);
@@ -270,18 +268,15 @@ class GroupForecast {
     const GroupOptions& group = question_.group;
     const bool ships = most <= int64_t{group.most_rows} * question_.stages &&
                        !(group.by_load && static_cast<double>(most_prefill) > group.threshold);
+    // Who meets waits for the slowest, which has the most rows or the longest contexts.
     double seconds = 0;
-    if (ships) {
-      seconds = Sum(steps, [&](int64_t later) {
-        return question_.together(largest->LoadAfter(later), all_rows);
-      });
-    } else {
-      for (ReplicaForecast& replica : replicas_) {
-        if (!replica.works()) continue;
-        seconds = std::max(seconds, Sum(steps, [&](int64_t later) {
-                             return question_.alone(replica.LoadAfter(later));
-                           }));
-      }
+    for (ReplicaForecast& replica : replicas_) {
+      if (!replica.works()) continue;
+      seconds =
+          std::max(seconds, Sum(steps, [&](int64_t later) {
+                     const StepLoad load = replica.LoadAfter(later);
+                     return ships ? question_.together(load, all_rows) : question_.alone(load);
+                   }));
     }
     for (ReplicaForecast& replica : replicas_) {
       replica.clock = begin + seconds;

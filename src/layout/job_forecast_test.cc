@@ -106,6 +106,26 @@ TEST(JobForecast, EqualStepsAreSummed) {
   EXPECT_LT(priced, 30);
 }
 
+// Who meets waits for the slowest: here for the longer context, and for more rows elsewhere.
+TEST(JobForecast, TheSlowestDecidesWhereAllMeet) {
+  const auto policy = *schedule::CreatePolicy("continuous");
+  const auto seconds = [&](std::vector<ChoiceShape> job) {
+    ForecastQuestion question = Question(job, *policy, 1000);
+    question.replicas = 2;
+    question.group = {.num_replicas = 2, .by_load = false, .most_rows = 64};
+    question.together = [](const StepLoad& load, int64_t) {
+      return 1.0 + static_cast<double>(load.rows()) +
+             0.01 * static_cast<double>(load.sums.decode_context);
+    };
+    return ForecastJob(question).seconds;
+  };
+  // Both orders: whichever replica has which prompt.
+  EXPECT_DOUBLE_EQ(seconds({{16, 2, 100}, {48, 2, 100}}), 1 + 48 + 2 + .49);
+  EXPECT_DOUBLE_EQ(seconds({{48, 2, 100}, {16, 2, 100}}), 1 + 48 + 2 + .49);
+  // Two short ones beside a long one: the same context in more rows.
+  EXPECT_DOUBLE_EQ(seconds({{48, 2, 100}, {24, 2, 100}, {24, 2, 100}}), 1 + 48 + 3 + .5);
+}
+
 // Two stages: each has its step of prompts, of which the second comes to each stage behind the
 // first; then steps of decoding follow each other without a gap.
 TEST(JobForecast, LongerStepsFillThePipelineFirst) {

@@ -1,6 +1,8 @@
 #include "layout/job_price.h"
 
 #include <algorithm>
+#include <bit>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -120,7 +122,13 @@ JobForecast ForecastOf(const EngineOptions& options, const model::ModelConfig& c
   // Neither counts where there are none.
   const RoutedExperts experts(config, plan.routing.get());
   const share::ShipPlan* const ship = rank.pool.empty() ? nullptr : rank.pool.front().ship.get();
-  const double busiest = ship ? experts.Busiest(*ship, plan.machine.max_num_seqs) : 1;
+  std::map<uint64_t, BusiestRank> known;
+  const auto busiest = [&](int64_t rows) {
+    const uint64_t rounded = std::bit_floor(static_cast<uint64_t>(rows));
+    const auto [found, is_new] = known.try_emplace(rounded);
+    if (is_new) found->second = experts.Busiest(*ship, static_cast<int64_t>(rounded));
+    return found->second;
+  };
   // Those that are under way on the stages of a pipeline: each brings a stage's weights anew.
   const auto under_way = [&](const StepLoad& load) {
     return std::clamp<int64_t>(load.sums.decode_rows + load.sums.prefill_sequences, 1,
@@ -168,16 +176,17 @@ JobForecast ForecastOf(const EngineOptions& options, const model::ModelConfig& c
                              static_cast<double>(under_way(load)) * own.LongestStage(most_layers));
            },
        .together =
-           [&](const StepLoad& largest, int64_t all_rows) {
+           [&](const StepLoad& load, int64_t all_rows) {
              const StepLoad part =
-                 PartOf(largest, plan.layout.pp, plan.machine.max_num_batched_tokens);
+                 PartOf(load, plan.layout.pp, plan.machine.max_num_batched_tokens);
              const StepPrice& own = pricer.Near(part);
              const int64_t all = (all_rows + plan.layout.pp - 1) / plan.layout.pp;
-             const double shipped = ShippedSeconds(pricer, *ship, own, part.rows(), all, busiest);
+             const double shipped =
+                 ShippedSeconds(pricer, *ship, own, part.rows(), all, busiest(part.rows()));
              if (plan.layout.pp == 1) return shipped;
              const double stage =
                  own.LongestStage(most_layers) + most_layers * (shipped - own.all().seconds);
-             return std::max(shipped, static_cast<double>(under_way(largest)) * stage);
+             return std::max(shipped, static_cast<double>(under_way(load)) * stage);
            },
        .group = plan.group.value_or(GroupOptions{})});
   return forecast.Times(sample.times * options.job_times);

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <numeric>
+#include <span>
 #include <vector>
 
 #include "base/units.h"
@@ -30,13 +32,6 @@ int64_t FirstWithout(int64_t most, const std::function<bool(int64_t)>& holds) {
   return without;
 }
 
-// What the FFN of so many rows takes with all experts. Steps are priced up to the pricer's
-// capacity: more rows are bound by arithmetic.
-double ExpertsSeconds(const StepPricer& pricer, double rows) {
-  const double priced = std::min(rows, static_cast<double>(pricer.decoder().capacity.rows));
-  return pricer.Decode(std::llround(priced), 1).ffn.seconds * rows / priced;
-}
-
 // Rounds in which layers with experts ship so many rows of a rank.
 int64_t RoundsOf(const share::ShipPlan& ship, int64_t rows) {
   if (ship.num_experts == 0 || rows == 0) return 1;
@@ -52,59 +47,92 @@ double Holders(const share::ShipPlan& ship) {
   return static_cast<double>(held) / static_cast<double>(ship.expert_holders.size());
 }
 
-// How many of a row's experts another member computes, as a part of them, on average.
-double RemotePart(const share::ShipPlan& ship) { return 1 - Holders(ship) / ship.num_members(); }
+// A copy within a rank, of what it has for itself.
+double LocalCopy(const StepPricer& pricer, double bytes) {
+  return pricer.Seconds({.kind = cost::OpKind::kCopy, .read_bytes = bytes, .write_bytes = bytes});
+}
 
-// What a shipped layer sends: rows to its owners, partial sums back, over the links of those that
-// send or get most.
-double ExchangeSeconds(const StepPricer& pricer, const share::ShipPlan& ship, int64_t rows) {
+double RowBytes(const StepPricer& pricer) {
   const model::Decoder& decoder = pricer.decoder();
-  const auto seconds = [&](double bytes) {
-    const auto rounds = static_cast<double>(RoundsOf(ship, rows));
-    return rounds * 2 * pricer.profile().link_latency_s + bytes / cost::PullRate(pricer.profile());
+  return static_cast<double>(decoder.config->hidden_size) *
+         static_cast<double>(tensor::SizeOf(decoder.dtype));
+}
+
+// A layer without experts: rows go to its owners, partial sums come back and are added.
+double ShippedLeaves(const StepPricer& pricer, const share::ShipPlan& ship, int64_t own_rows,
+                     int64_t all_rows) {
+  const share::ShipPlan::Layer& layer = *std::ranges::find_if(
+      ship.layers, [](const share::ShipPlan::Layer& each) { return each.pooled && !each.experts; });
+  const std::span<const base::Part> owners =
+      std::span(layer.leaves)
+          .subspan(static_cast<size_t>(ship.MemberOf(0)), static_cast<size_t>(ship.num_replicas));
+  const base::Part& most = *std::ranges::max_element(owners, {}, &base::Part::size);
+  const auto rows = static_cast<double>(own_rows);
+  const double sums = static_cast<double>((ship.num_members() - 1) * ship.max_planes *
+                                          pricer.decoder().config->hidden_size) *
+                      sizeof(float);
+  // Over the links of those that send or get most.
+  const double bytes = rows * ((ship.num_replicas - 1) * RowBytes(pricer) + sums);
+  return pricer.ServedLeaves(layer, most, all_rows) + LocalCopy(pricer, rows * RowBytes(pricer)) +
+         pricer.Seconds({.kind = cost::OpKind::kCollective, .label = "ship_reduce"}) +
+         2 * pricer.profile().link_latency_s + bytes / cost::PullRate(pricer.profile());
+}
+
+// A layer with experts: a row goes to each rank that has one of its experts and not the row, and
+// comes back from each member that has one.
+double ShippedExperts(const StepPricer& pricer, const share::ShipPlan& ship, int64_t own_rows,
+                      int64_t all_rows, const BusiestRank& busiest) {
+  const auto rounds = static_cast<double>(RoundsOf(ship, own_rows)),
+             members = static_cast<double>(ship.num_members());
+  const double holders = Holders(ship), remote = 1 - holders / members, k = ship.experts_per_token;
+  // Rows whose experts are at home stay there, so that of experts with several holders each
+  // computes as many as if it were the only one.
+  const auto held = std::llround(static_cast<double>(ship.num_experts) * holders / members);
+  const double served = static_cast<double>(all_rows) * k / members * busiest.rows;
+  const double rows = static_cast<double>(own_rows) / rounds, row_bytes = RowBytes(pricer);
+  const double sent = (ship.num_replicas - 1) * (1 - std::pow(1 - remote / (members - 1), k)),
+               returned = remote * k;
+  // Which experts rows choose is asked of all ranks, then the rows: at once where that does not say
+  // who computes.
+  const auto trips = [](int requests) {
+    return (requests + cost::kPeersRead - 1) / cost::kPeersRead;
   };
-  if (ship.num_experts > 0) {
-    // A row goes to each rank that has one of its experts and not the row, and comes back from each
-    // member that has one.
-    const double others = ship.num_members() - 1, part = RemotePart(ship),
-                 sent = (ship.num_replicas - 1) *
-                        (1 - std::pow(1 - part / others, ship.experts_per_token)),
-                 returned = part * ship.experts_per_token;
-    return seconds(static_cast<double>(rows * decoder.config->hidden_size) *
-                   static_cast<double>(tensor::SizeOf(decoder.dtype)) * (sent + returned));
-  }
-  if (ship.max_planes == 0) return 0;
-  const auto sent =
-      (ship.num_replicas - 1) * static_cast<int64_t>(tensor::SizeOf(decoder.dtype)) +
-      (ship.num_members() - 1) * ship.max_planes * static_cast<int64_t>(sizeof(float));
-  const auto bytes = static_cast<double>(rows * decoder.config->hidden_size * sent);
-  return seconds(bytes);
+  const int others = ship.num_replicas - 1,
+            asked = ship.expert_holders.empty() ? trips(2 * others) : 2 * trips(others);
+  const double round =
+      pricer.ServedExperts(held, std::max<int64_t>(1, std::llround(served / rounds)),
+                           busiest.skew) +
+      LocalCopy(pricer, rows * k * sizeof(int32_t)) + LocalCopy(pricer, rows * row_bytes) +
+      LocalCopy(pricer, rows * (k - returned) * row_bytes) +
+      (asked + trips(ship.num_members() - 1)) * pricer.profile().link_latency_s +
+      rows * row_bytes * (sent + returned) / cost::PullRate(pricer.profile());
+  return rounds * round;
 }
 
 }  // namespace
 
 double ShippedSeconds(const StepPricer& pricer, const share::ShipPlan& ship, const StepPrice& own,
-                      int64_t own_rows, int64_t all_rows, double busiest) {
-  const auto layers =
-      static_cast<double>(std::ranges::count_if(ship.layers, &share::ShipPlan::Layer::pooled));
+                      int64_t own_rows, int64_t all_rows, const BusiestRank& busiest) {
+  // Ranks that meet to pull compute with their own rows alone.
+  if (ship.mode.pulls()) return own.all().seconds;
+  int64_t leaves = 0, experts = 0;
+  for (const share::ShipPlan::Layer& layer : ship.layers) {
+    leaves += layer.pooled && !layer.experts;
+    experts += layer.pooled && layer.experts;
+  }
   // The plan is of one stage of a pipeline, prices are of a step through all.
-  const auto of_stage = static_cast<double>(ship.layers.size()),
-             of_all = static_cast<double>(pricer.decoder().config->num_layers);
-  const double pooled = layers / of_stage;
-  // A rank computes with what it holds. Rows whose experts are at home stay there, so that of
-  // experts with several holders each reads the weights for its part of the rows: as if fewer had
-  // met.
-  const double holders = Holders(ship), owners = std::max(ship.max_owners, 1) / holders;
-  const auto joined = [&] {
-    // Ranks that meet to pull compute with their own rows alone.
-    if (ship.mode.pulls()) return own.ffn.seconds * owners;
-    if (ship.num_experts == 0) return pricer.Near(Decoding(all_rows, 1)).ffn.seconds;
-    const auto rounds = static_cast<double>(RoundsOf(ship, own_rows));
-    const double rows = static_cast<double>(all_rows) / holders;
-    return rounds * ExpertsSeconds(pricer, rows * busiest / rounds);
-  };
-  return own.all().seconds + pooled * (joined() / owners - own.ffn.seconds) +
-         layers * (of_all / of_stage) * ExchangeSeconds(pricer, ship, own_rows);
+  const auto stage = static_cast<double>(ship.layers.size()),
+             stages = static_cast<double>(pricer.decoder().config->num_layers) / stage;
+  double seconds = own.all().seconds -
+                   (own.ffn.seconds + own.ffn_sums) * static_cast<double>(leaves + experts) / stage;
+  if (leaves > 0)
+    seconds +=
+        stages * static_cast<double>(leaves) * ShippedLeaves(pricer, ship, own_rows, all_rows);
+  if (experts > 0) {
+    seconds += stages * static_cast<double>(experts) *
+               ShippedExperts(pricer, ship, own_rows, all_rows, busiest);
+  }
+  return seconds;
 }
 
 RoutedExperts::RoutedExperts(const model::ModelConfig& config, const model::Routing* routing)
@@ -126,11 +154,11 @@ double RoutedExperts::Share(int64_t rows) const {
   return static_cast<double>(with_rows) / experts / static_cast<double>(kDraws);
 }
 
-double RoutedExperts::Busiest(const share::ShipPlan& ship, int64_t rows) const {
-  if (law_ == nullptr || ship.num_experts == 0 || rows == 0) return 1;
+BusiestRank RoutedExperts::Busiest(const share::ShipPlan& ship, int64_t rows) const {
+  if (law_ == nullptr || ship.num_experts == 0 || rows == 0) return {};
   const auto ranks = static_cast<size_t>(ship.num_replicas),
              experts = static_cast<size_t>(ship.num_experts);
-  double busiest = 0;
+  BusiestRank busiest{0, 0};
   std::vector<int32_t> counts(ranks * experts);
   std::vector<uint8_t> owners = ship.expert_owners;
   for (int64_t layer = 0; layer < kDraws; ++layer) {
@@ -143,11 +171,24 @@ double RoutedExperts::Busiest(const share::ShipPlan& ship, int64_t rows) const {
     }
     if (!ship.expert_holders.empty())
       kernels::ChooseOwners(ship.expert_holders, ship.num_replicas, counts.data(), owners.data());
-    std::vector<int64_t> computed(static_cast<size_t>(ship.num_members()), 0);
-    for (size_t at = 0; at < counts.size(); ++at) computed[owners[at]] += counts[at];
-    busiest += static_cast<double>(std::ranges::max(computed));
+    // [members, experts]
+    std::vector<int64_t> computed(static_cast<size_t>(ship.num_members()) * experts);
+    for (size_t at = 0; at < counts.size(); ++at)
+      computed[owners[at] * experts + at % experts] += counts[at];
+    double most = 0, skew = 1;
+    for (int member = 0; member < ship.num_members(); ++member) {
+      const std::span<const int64_t> own =
+          std::span(computed).subspan(static_cast<size_t>(member) * experts, experts);
+      const auto all = static_cast<double>(std::reduce(own.begin(), own.end()));
+      if (all <= most) continue;
+      most = all;
+      const auto with_rows = std::ranges::count_if(own, [](int64_t count) { return count > 0; });
+      skew = static_cast<double>(std::ranges::max(own)) * static_cast<double>(with_rows) / all;
+    }
+    busiest.rows += most * ship.tp / static_cast<double>(kDraws * rows * ship.experts_per_token);
+    busiest.skew += skew / kDraws;
   }
-  return busiest * ship.tp / static_cast<double>(kDraws * rows * ship.experts_per_token);
+  return busiest;
 }
 
 double PullPrices::Pulled(const StepPrice& own) const {

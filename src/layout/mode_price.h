@@ -8,10 +8,16 @@
 
 namespace forebay::layout {
 
+// The rank that computes the most rows of experts: how many times the mean rank's, at least 1; and
+// how many times the mean rows of its experts its busiest expert has.
+struct BusiestRank {
+  double rows = 1, skew = 1;
+};
+
 // The seconds of a step that ships, of a rank whose own rows cost `own`; all ranks together have
-// `all_rows`. `busiest`: how many times the mean rank's rows of experts the busiest rank computes.
+// `all_rows`, and wait for the one that computes the most.
 double ShippedSeconds(const StepPricer& pricer, const share::ShipPlan& ship, const StepPrice& own,
-                      int64_t own_rows, int64_t all_rows, double busiest = 1);
+                      int64_t own_rows, int64_t all_rows, const BusiestRank& busiest = {});
 
 // Which experts rows go to, on average: by the law that spreads rows where there is one, else as if
 // each row chose independently.
@@ -21,9 +27,8 @@ class RoutedExperts {
   RoutedExperts(const model::ModelConfig& config, const model::Routing* routing);
   // What part of a layer's experts has rows in a step. 0 of a model without experts.
   double Share(int64_t rows) const;
-  // Rows of experts that the busiest rank computes where each has so many rows and all ship, over
-  // the mean rank's; at least 1.
-  double Busiest(const share::ShipPlan& ship, int64_t rows) const;
+  // Who computes the most where each rank has so many rows and all ship.
+  BusiestRank Busiest(const share::ShipPlan& ship, int64_t rows) const;
 
  private:
   const model::MoeConfig* const moe_;

@@ -120,7 +120,8 @@ TEST(ModePrice, RedundancyLevelsTheRowsOfRanksThatShip) {
     const auto plan = PlanLayout(options, config);
     EXPECT_TRUE(plan.ok()) << plan.status().ToString();
     return RoutedExperts(config, options.machine.routing.get())
-        .Busiest(*plan->ranks[0].request.pool[0].ship, 1024);
+        .Busiest(*plan->ranks[0].request.pool[0].ship, 1024)
+        .rows;
   };
   const double least = busiest(64), more = busiest(94);
   EXPECT_GT(least, 1.05);

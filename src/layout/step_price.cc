@@ -13,22 +13,32 @@
 
 #include "cost/all_reduce.h"
 #include "device/lone_worker.h"
+#include "model/blocks/experts.h"
 #include "model/decoder.h"
 #include "model/kv_groups.h"
 #include "model/latent_forms.h"
 #include "model/routing.h"
+#include "share/ship.h"
 
 namespace forebay::layout {
 namespace {
 
 constexpr uint64_t kPage = 4096;
 constexpr int kRounds = 3;  // until step and rate agree within a percent
+constexpr int kRowsAnOctave = 32;
 
 // The nearest of so many numbers an octave.
 int64_t Rounded(int64_t count, int an_octave) {
   if (count <= an_octave) return count;
   return std::llround(
       std::exp2(std::round(std::log2(static_cast<double>(count)) * an_octave) / an_octave));
+}
+
+// The first layer that has experts, or none.
+int64_t FirstLayer(const model::ModelConfig& config, bool experts) {
+  if (!config.moe) return 0;
+  return std::ranges::find(config.moe->has_experts, experts ? 1 : 0) -
+         config.moe->has_experts.begin();
 }
 
 // Adds up what is enqueued.
@@ -47,6 +57,11 @@ class PriceStream final : public device::Stream {
     const cost::Work work =
         cost::WorkOf(desc, profile_, calibration_) * static_cast<double>(times_);
     (ffn ? price_.ffn : price_.rest) += work;
+    if (desc.kind != cost::OpKind::kCollective) {
+      behind_ffn_ = ffn;
+    } else if (behind_ffn_ || label == "gather_experts") {
+      price_.ffn_sums += work.seconds;
+    }
     if (desc.kind == cost::OpKind::kEmbed) price_.first += work.seconds;
     if (desc.kind == cost::OpKind::kSample || label == "final_norm" || label == "head")
       price_.last += work.seconds;
@@ -58,6 +73,9 @@ class PriceStream final : public device::Stream {
   void BeginRepeat(int64_t times, uint64_t) override { times_ = times; }
   int64_t EndRepeat() override { return std::exchange(times_, 1); }
 
+  double Seconds(const cost::OpDesc& desc) const {
+    return cost::WorkOf(desc, profile_, calibration_).seconds;
+  }
   // The price of what was added since the last call.
   StepPrice Take() { return std::exchange(price_, {}); }
 
@@ -65,6 +83,7 @@ class PriceStream final : public device::Stream {
   const cost::DeviceProfile& profile_;
   const cost::Calibration calibration_;
   int64_t times_ = 1;
+  bool behind_ffn_ = false;
   StepPrice price_;
 };
 
@@ -174,6 +193,8 @@ struct StepPricer::Program {
   std::deque<fabric::Exchange> exchanges;
   model::Decoder decoder;
   std::map<std::array<int64_t, 5>, StepPrice> near;
+  std::map<std::array<int64_t, 3>, double> leaves;   // by leaves and rows
+  std::map<std::array<int64_t, 3>, double> experts;  // by experts, rows and those of the busiest
 };
 
 StepPricer::StepPricer(const model::ModelConfig& config, tensor::DType dtype,
@@ -229,9 +250,9 @@ StepPrice StepPricer::Step(const StepLoad& load) const {
 const StepPrice& StepPricer::Near(const StepLoad& load) const {
   const kernels::ContextSums& sums = load.sums;
   // One more row that is drawn costs little beside one more that is computed.
-  std::array<int64_t, 5> key{Rounded(sums.decode_rows, 32), Rounded(sums.decode_context, 16),
-                             Rounded(sums.prefill_rows, 16), Rounded(sums.prefill_context, 8),
-                             Rounded(sums.prefill_sequences, 4)};
+  std::array<int64_t, 5> key{Rounded(sums.decode_rows, kRowsAnOctave),
+                             Rounded(sums.decode_context, 16), Rounded(sums.prefill_rows, 16),
+                             Rounded(sums.prefill_context, 8), Rounded(sums.prefill_sequences, 4)};
   // Routes of rows to experts are written, where the step's arrays have room.
   if (program_->decoder.config->moe)
     key[0] = std::min(key[0], program_->decoder.capacity.rows - key[2]);
@@ -244,6 +265,44 @@ const StepPrice& StepPricer::Near(const StepLoad& load) const {
                             .decode_context = key[1]}};
   rounded.sampled = std::max<int64_t>(1, key[0]);
   return found->second = Step(rounded);
+}
+
+double StepPricer::Seconds(const cost::OpDesc& op) const { return program_->stream.Seconds(op); }
+
+double StepPricer::ServedLeaves(const share::ShipPlan::Layer& layer, const base::Part& leaves,
+                                int64_t rows) const {
+  rows = Rounded(rows, kRowsAnOctave);
+  const auto [found, is_new] = program_->leaves.try_emplace({leaves.begin, leaves.end, rows});
+  if (!is_new) return found->second;
+  const model::Decoder& decoder = program_->decoder;
+  share::ServeLeaves(decoder, FirstLayer(*decoder.config, false), layer, leaves,
+                     static_cast<int32_t>(rows), program_->staging.data);
+  return found->second = program_->stream.Take().all().seconds;
+}
+
+double StepPricer::ServedExperts(int64_t experts, int64_t rows, double skew) const {
+  rows = Rounded(rows, kRowsAnOctave);
+  const double mean = std::max(1.0, static_cast<double>(rows) / static_cast<double>(experts));
+  const int64_t busiest = std::min(rows, int64_t{std::llround(std::ceil(mean * skew))});
+  const auto [found, is_new] = program_->experts.try_emplace({experts, rows, busiest});
+  if (!is_new) return found->second;
+  const model::Decoder& decoder = program_->decoder;
+  const base::Part& own = decoder.weights.shard.experts;
+  int32_t* const offsets = decoder.weights.expert_offsets + own.begin;
+  offsets[0] = 0;
+  for (int64_t expert = 0; expert < own.size(); ++expert) {
+    const int64_t others = std::min(expert, experts - 1);
+    offsets[expert + 1] = static_cast<int32_t>(
+        busiest + (experts > 1 ? (rows - busiest) * others / (experts - 1) : 0));
+  }
+  model::RunExperts(decoder, FirstLayer(*decoder.config, true), model::ExpertsFrom::kHeld,
+                    {.x = decoder.activations.normed,
+                     .x_count = static_cast<int32_t>(rows),
+                     .source = nullptr,
+                     .max_rows = static_cast<int32_t>(rows),
+                     .gated = decoder.activations.ffn,
+                     .outputs = program_->staging.data});
+  return found->second = program_->stream.Take().all().seconds;
 }
 
 uint64_t PullBytes(const share::PoolPlan& pool) {

@@ -19,6 +19,8 @@ namespace forebay::layout {
 struct StepPrice {
   cost::Work ffn;  // the FFN of all layers
   cost::Work rest;
+  // Seconds of the rest in which tp ranks add what their FFNs made: who ships does without.
+  double ffn_sums = 0;
   // Seconds of the rest that only the first stage of a pipeline has, and only the last.
   double first = 0, last = 0;
 
@@ -61,6 +63,14 @@ class StepPricer {
   // The price of a step whose counts are those of `load` rounded to a few percent. Each is reckoned
   // once, so that it costs little to ask for many.
   const StepPrice& Near(const StepLoad& load) const;
+  // Seconds of an operation.
+  double Seconds(const cost::OpDesc& op) const;
+  // Of what a rank computes of one layer whose rows come to their weights, with these leaves of it,
+  // or with so many of its experts, of which the busiest has `skew` times as many as it would have
+  // of rows that go evenly to all. Rows are rounded as in Near.
+  double ServedLeaves(const share::ShipPlan::Layer& layer, const base::Part& leaves,
+                      int64_t rows) const;
+  double ServedExperts(int64_t experts, int64_t rows, double skew) const;
 
  private:
   struct Program;

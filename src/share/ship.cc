@@ -13,7 +13,10 @@ constexpr int kRowsChannel = fabric::kPoolChannel, kSumsChannel = fabric::kPoolC
 
 // Rank number i of all from the own one on: what is copied within the device comes before copies
 // from others, which then are under way all at once, and no rank is read by all at first.
-int OwnFirst(const kernels::ServedRanks& ranks, int i) { return (ranks.me + i) % ranks.num_ranks; }
+int OwnFirst(int me, int num_ranks, int i) { return (me + i) % num_ranks; }
+int OwnFirst(const kernels::ServedRanks& ranks, int i) {
+  return OwnFirst(ranks.me, ranks.num_ranks, i);
+}
 
 // The columns of gate and up that belong to `leaves` of this tp rank.
 kernels::PackedWeight ColumnsOf(kernels::PackedWeight gate_up, const ShipPlan::Layer& layer,
@@ -316,47 +319,57 @@ void ShippedFfn::TakeOutputsBeside(const model::BlockContext& context, const Rou
 // Partial sums lie by batch, then plane, then row.
 void ShippedFfn::Serve(const model::BlockContext& context, int64_t layer, const base::Part& leaves,
                        const Batch& batch) {
-  const model::Activations& a = context.activations;
-  const model::LayerWeights& weights = context.weights.layers[layer];
   const ShipPlan::Layer& plan = plan_.layers[layer];
-  // Leaves count through the whole layer, and its matrices have those of this tp replica alone.
-  const auto first_leaf = static_cast<int>(leaves.begin), last_leaf = static_cast<int>(leaves.end),
-             others = plan.leaves_before;
-  const kernels::PackedWeight gate_up =
-      ColumnsOf(weights.matrix(model::kGateUp), plan, {first_leaf - others, last_leaf - others});
-  const uint64_t row_bytes = tensor::BytesOf(context.dtype, static_cast<uint64_t>(gate_up.k));
-  for (int replica = batch.first_replica; replica < batch.last_replica; ++replica) {
+  const int64_t hidden = context.config->hidden_size;
+  const uint64_t row_bytes = tensor::BytesOf(context.dtype, static_cast<uint64_t>(hidden));
+  const int count = batch.last_replica - batch.first_replica;
+  for (int i = 0; i < count; ++i) {
+    const int replica = batch.first_replica + OwnFirst(rows_.my_index(), count, i);
     const auto rows = static_cast<uint64_t>(first_row_[replica + 1] - first_row_[replica]);
-    std::byte* const to =
-        a.gathered + static_cast<uint64_t>(first_row_[replica] - batch.first_row) * row_bytes;
+    std::byte* const to = context.activations.gathered +
+                          static_cast<uint64_t>(first_row_[replica] - batch.first_row) * row_bytes;
     if (rows > 0)
       Copy(context, "ship_rows", to, rows_.part(replica), replica != rows_.my_index(),
            rows * row_bytes);
   }
+  const int64_t before = kernels::NumPlanes(plan.num_leaves, static_cast<int>(leaves.begin),
+                                            static_cast<int>(leaves.end)) *
+                         batch.first_row * hidden;
+  ServeLeaves(context, layer, plan, leaves, batch.rows,
+              sums_->mine() + before * static_cast<int64_t>(sizeof(float)));
+}
+
+void ServeLeaves(const model::BlockContext& context, int64_t layer, const ShipPlan::Layer& plan,
+                 const base::Part& leaves, int32_t rows, std::byte* sums) {
+  const model::Activations& a = context.activations;
+  const model::LayerWeights& weights = context.weights.layers[layer];
+  // Leaves count through the whole layer, and its matrices have those of this tp replica alone.
+  const auto first_leaf = static_cast<int>(leaves.begin) - plan.leaves_before,
+             last_leaf = static_cast<int>(leaves.end) - plan.leaves_before;
+  const kernels::PackedWeight gate_up =
+      ColumnsOf(weights.matrix(model::kGateUp), plan, {first_leaf, last_leaf});
   kernels::Linear(*context.stream, *context.kernels, model::kGateUp.name,
                   {.weight = gate_up,
                    .x = a.gathered,
                    .y = a.ffn,
                    .x_stride = gate_up.k,
                    .y_stride = gate_up.n,
-                   .rows = batch.rows,
+                   .rows = rows,
                    .output = kernels::LinearOutput::kSiluMul,
                    .leaf_begin = 0,
                    .leaf_end = gate_up.leaves.num_leaves,
                    .workspace = a.linear});
   const kernels::PackedWeight& down = weights.matrix(model::kDown);
-  const int64_t before =
-      kernels::NumPlanes(plan.num_leaves, first_leaf, last_leaf) * batch.first_row * down.n;
   kernels::Linear(*context.stream, *context.kernels, model::kDown.name,
                   {.weight = down,
                    .x = a.ffn,
-                   .y = sums_->mine() + before * static_cast<int64_t>(sizeof(float)),
+                   .y = sums,
                    .x_stride = down.k,
                    .y_stride = down.n,
-                   .rows = batch.rows,
+                   .rows = rows,
                    .output = kernels::LinearOutput::kPartial,
-                   .leaf_begin = first_leaf - others,
-                   .leaf_end = last_leaf - others,
+                   .leaf_begin = first_leaf,
+                   .leaf_end = last_leaf,
                    .workspace = a.linear});
 }
 

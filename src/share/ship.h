@@ -64,6 +64,11 @@ struct ShipCounters {
   kernels::ServedCounters experts;  // rows of experts between ranks
 };
 
+// What an owner of these leaves of a layer without experts computes with `rows` rows, those in
+// activations.gathered: planes of partial sums, into `sums`.
+void ServeLeaves(const model::BlockContext& context, int64_t layer, const ShipPlan::Layer& plan,
+                 const base::Part& leaves, int32_t rows, std::byte* sums);
+
 class ShippedFfn final : public model::RemoteFfn {
  public:
   static constexpr char kRowsRegion[] = "ship rows", kSumsRegion[] = "ship sums";

@@ -13,10 +13,6 @@
 namespace forebay::device {
 namespace {
 
-// What a kernel reads of several peers, or a copy each, is on its way at once; so many streams copy
-// weights.
-constexpr int kPeersRead = 8;
-
 // A point of a stream: after its first `position` items.
 struct SimEvent final : public DeviceEvent {
   int stream = -1;  // -1: never recorded
@@ -315,9 +311,9 @@ class SimDevice final : public Device {
         compute_(engine, node_, Name("compute"), true, WaitCause::kStaging, options_, first_body_),
         copies_{NewCopy(CopyKind::kWeights, "weights copy"), NewCopy(CopyKind::kKvUp, "kv copy up"),
                 NewCopy(CopyKind::kKvDown, "kv copy down")} {
-    compute_.set_requests_in_flight(kPeersRead);
+    compute_.set_requests_in_flight(cost::kPeersRead);
     const bool cores_copy = options_.node.contention.core_bytes_per_s > 0;
-    for (int i = 1; i < kPeersRead && !cores_copy; ++i) {
+    for (int i = 1; i < cost::kPeersRead && !cores_copy; ++i) {
       weight_copies_.push_back(NewCopy(CopyKind::kWeights, fmt::format("weights copy {}", i)));
     }
   }
