@@ -67,9 +67,10 @@ row "packings beside the optimum, 100 instances, printed" "$(found oracle '^prin
 row "the same, grown" "$(found oracle '^grown')"
 step leases env FOREBAY_LEASE_LINES=10000000 build/release/src/job/job_log_test --gtest_filter=LeaseBook.SixtyFour*
 row "lines through the lease book" "10000000 of 64 workers"
-step workers env FOREBAY_KILLS="$kills" FOREBAY_ASYNC_SECONDS="$async" FOREBAY_PROMPTS=1000000 FOREBAY_ROWS=100000 \
+step workers env FOREBAY_KILLS="$kills" FOREBAY_DRIVER_KILLS=200 FOREBAY_ASYNC_SECONDS="$async" FOREBAY_PROMPTS=1000000 FOREBAY_ROWS=100000 \
   tools/test_python.sh -s -k 'die_at_any_moment or given_up or is_bounded'
 row "kill -9 of workers of a shared job" "$(found workers ' lost, 0 doubled')"
+row "kill -9 of drivers of shared jobs, and of their workers" "$(found workers ' of drivers')"
 row "AsyncLLM, requests given up" "$(found workers 'an hour more')"
 row "memory over a million prompts of an iterator" "$(found workers 'prompts: ')"
 row "memory over a table" "$(found workers 'rows: ')"

@@ -16,6 +16,10 @@ FLAGS = {"memory": "64MiB", "threads": 1, "max_num_seqs": 16, "digest": True}
 # Two ranks, whose prices nobody need measure.
 RANKS = {"devices": "2xcpu", "device_profile": "zen4", "memory": "128MiB", "threads": 2, "max_model_len": 512, "digest": True}
 FOREBAY = os.environ.get("FOREBAY", "forebay")
+# Of shared jobs: a machine that other work keeps busy, or that stands still for minutes, is neither dead nor silent.
+PATIENT = {"start_seconds": 600, "silent_seconds": 600}
+# Ray tells nobody of its use, and takes a token of this run alone; else it leaves one in the user's home.
+os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_TOKEN=secrets.token_hex(32))
 
 
 class Job:
@@ -63,7 +67,7 @@ def wait_until(true, seconds):
 def begun(code, output):
     """A process that runs the Python `code`, in the middle: some results are in `output`, and it goes on."""
     process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True)
-    wait_until(lambda: process.poll() is not None or (os.path.exists(output) and os.path.getsize(output) > 20000), 300)
+    wait_until(lambda: process.poll() is not None or (os.path.exists(output) and os.path.getsize(output) > 20000), 600)
     assert process.poll() is None, "it ended before it could be disturbed"
     return process
 
@@ -90,12 +94,26 @@ def killed(code, output):
     process.communicate()
 
 
+def drawn(code):
+    """What the Python `code` draws where its stderr is a terminal."""
+    terminal, inside = os.openpty()
+    process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stderr=inside)
+    os.close(inside)
+    found = b""
+    try:
+        while part := os.read(terminal, 65536):
+            found += part
+    except OSError:  # its end
+        pass
+    os.close(terminal)
+    assert process.wait() == 0
+    return found.decode()
+
+
 @pytest.fixture(scope="session")
 def cluster():
     """Ray on this machine, which has no more cores than it is told here. Once a process: Ray remembers its first token."""
     ray = pytest.importorskip("ray", reason="Ray is not installed (the extra [ray])")
-    # A token of this run alone; else Ray leaves one in the user's home.
-    os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_TOKEN=secrets.token_hex(32))
     ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False)
     yield
     ray.shutdown()

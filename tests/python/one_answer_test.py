@@ -1,16 +1,18 @@
 """One input, every way through: the same choices, line by line."""
+import dataclasses
 import json
+import os
 import subprocess
 
 import pytest
 
 import forebay
-from conftest import FLAGS, FOREBAY, LLAMA, prompts
+from conftest import FLAGS, FOREBAY, LLAMA, PATIENT, TESTS, prompts
 from forebay import SamplingParams, scale
 
 COUNT = 60
 PARAMS = SamplingParams(temperature=1.0, max_tokens=10, n=2)
-WORKERS = {"num_workers": 2, "num_cpus": 1, "start_seconds": 600, "use_tqdm": False, "memory": "64MiB", "max_num_seqs": 16, "digest": True}
+WORKERS = {"num_workers": 2, "num_cpus": 1, "use_tqdm": False, "memory": "64MiB", "max_num_seqs": 16, "digest": True, **PATIENT}
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +52,37 @@ def test_llm(expected):
     with forebay.LLM(LLAMA, **FLAGS) as llm:
         outputs = llm.generate(prompts(COUNT), PARAMS, use_tqdm=False)
     assert [[(each.text, each.token_ids, f"{each.digest:016x}") for each in output.outputs] for output in outputs] == expected
+
+
+def test_requests_as_people_bring_them(run):
+    """The shapes of tests/e2e that are answered and that a call can ask for: a prompt of one text or of ids, or a chat."""
+    with open(os.path.join(TESTS, "e2e", "request_shapes.jsonl"), encoding="utf-8") as file:
+        shapes = [json.loads(row) for row in file]
+    known = {field.name for field in dataclasses.fields(SamplingParams)}
+    bodies = []
+    for shape in shapes:
+        body = shape.get("line", {}).get("body", shape.get("line"))
+        if shape["fate"] == "ok" and body and {name for name, value in body.items() if value is not None} <= {*known, "custom_id", "model", "prompt", "messages"}:
+            prompt = body.get("prompt")
+            if prompt is None or isinstance(prompt, str) or not isinstance(prompt[0], (str, list)):
+                bodies.append({name: value for name, value in body.items() if value is not None and name not in ("custom_id", "model")})
+    job = run([{**body, "return_token_ids": True} for body in bodies])
+    assert len(bodies) > 100 and {name for body in bodies for name in body} >= {"prompt", "messages", "n", "stop", "logit_bias", "logprobs", "top_k"}
+    with forebay.LLM(LLAMA, **FLAGS) as llm:
+        for kind, ask in (("prompt", llm.generate), ("messages", llm.chat)):
+            which = [index for index, body in enumerate(bodies) if kind in body]
+            params = []
+            for index in which:
+                params.append(llm.get_default_sampling_params())
+                for name, value in bodies[index].items():
+                    if name in known:  # a chat's `logprobs` is a boolean
+                        setattr(params[-1], name, (0 if value else None) if isinstance(value, bool) and name == "logprobs" else value)
+            outputs = ask([bodies[index][kind] for index in which], params, keys=which, use_tqdm=False)
+            for output, index in zip(outputs, which, strict=True):
+                theirs = [(each["text"] if kind == "prompt" else each["message"]["content"], each["token_ids"], each["digest"], each["finish_reason"])
+                          for each in job.choices()[index]]
+                ours = [(each.text, each.token_ids, f"{each.digest:016x}", each.finish_reason) for each in output.outputs]
+                assert ours == theirs, bodies[index]
 
 
 def test_run_batch(source, expected, tmp_path):

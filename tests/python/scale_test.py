@@ -14,12 +14,13 @@ import types
 import pytest
 
 import forebay
-from conftest import FOREBAY, LLAMA, begun, interrupted, prompts, wait_until
+from conftest import FOREBAY, LLAMA, PATIENT, begun, drawn, interrupted, prompts, wait_until
 from forebay import scale
 from forebay import worker
 from forebay.worker import Worker
 
 ARGUMENTS = {"memory": "64MiB", "max_num_seqs": 16, "digest": True}
+SHARED = {"num_workers": 2, "num_cpus": 1, "use_tqdm": False, **PATIENT, **ARGUMENTS}
 
 
 def lines(count, tokens=12):
@@ -29,11 +30,13 @@ def lines(count, tokens=12):
     return made
 
 
-def answers(path):
-    """Line -> the part of its result that is promised; twice is an error."""
+def answers(path, torn=False):
+    """Line -> the part of its result that is promised; twice is an error. `torn`: the last line may be none."""
     found = {}
     with open(path, "rb") as file:
         for text in file:
+            if torn and not text.endswith(b"\n"):
+                break
             result = json.loads(text)
             number = int(result["id"].split("_")[2])
             assert number not in found, f"line {number} twice"
@@ -43,7 +46,7 @@ def answers(path):
 
 def shared(run, folder, name="shared.jsonl", **kwargs):
     output = str(folder / name)
-    summary = scale.run_batch(run.input, output, LLAMA, use_tqdm=False, **{"num_workers": 2, "num_cpus": 1, "start_seconds": 600, **ARGUMENTS, **kwargs})
+    summary = scale.run_batch(run.input, output, LLAMA, **{**SHARED, **kwargs})
     return output, summary
 
 
@@ -94,7 +97,7 @@ def test_its_summary_has_the_members_of_runs(run, tmp_path):
     # A job of which nothing succeeds says so.
     bad = tmp_path / "bad.jsonl"
     bad.write_text('{"prompt": "x", "temperature": 9}\n')
-    assert scale.run_batch(bad, tmp_path / "none.jsonl", LLAMA, num_workers=1, use_tqdm=False, **ARGUMENTS)["end"] == "all_failed"
+    assert scale.run_batch(bad, tmp_path / "none.jsonl", LLAMA, **SHARED)["end"] == "all_failed"
 
 
 def test_strict_runs_nothing_where_a_line_is_bad(run, tmp_path, capfd):
@@ -107,7 +110,7 @@ def test_strict_runs_nothing_where_a_line_is_bad(run, tmp_path, capfd):
     assert "line 4: " in said and "line 31: " in said and "context_length_exceeded" in said
     good = tmp_path / "good.jsonl"
     good.write_text("".join(line for line in open(job.input) if "temperature\": 9" not in line and "200" not in line))
-    assert scale.run_batch(good, output, LLAMA, strict=True, num_workers=1, use_tqdm=False, **ARGUMENTS)["num_requests"] == 29
+    assert scale.run_batch(good, output, LLAMA, strict=True, **SHARED)["num_requests"] == 29
 
 
 def test_progress_has_a_line_a_worker(tmp_path):
@@ -115,20 +118,9 @@ def test_progress_has_a_line_a_worker(tmp_path):
     requests.write_text("".join(json.dumps(line) + "\n" for line in lines(300, tokens=60)))
     code = f"""
         from forebay import scale
-        scale.run_batch({str(requests)!r}, {str(tmp_path / "out.jsonl")!r}, {LLAMA!r}, num_workers=2, num_cpus=1, **{ARGUMENTS!r})
+        scale.run_batch({str(requests)!r}, {str(tmp_path / "out.jsonl")!r}, {LLAMA!r}, **{SHARED | {"use_tqdm": True}!r})
         """
-    terminal, inside = os.openpty()
-    process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stderr=inside)
-    os.close(inside)
-    drawn = b""
-    try:
-        while part := os.read(terminal, 65536):
-            drawn += part
-    except OSError:  # its end
-        pass
-    os.close(terminal)
-    assert process.wait() == 0
-    last = drawn.decode().rsplit("\r\x1b[?7l", 1)[1]
+    last = drawn(code).rsplit("\r\x1b[?7l", 1)[1]
     assert "100%" in last and "300/300 done, 1 failed" in last
     # One may hold what the other has done meanwhile.
     done = re.findall(rf"process \d+ on {re.escape(socket.gethostname())}: (\d+) done, \d+ held", last)
@@ -144,7 +136,7 @@ def test_each_goes_on_where_the_other_ended(run, tmp_path):
             kept = file.readlines()[:25]
             to.writelines([*kept, b'{"id":"batch_req_40_'])  # and a torn tail
         if begin == "scale":
-            summary = scale.run_batch(job.input, part, LLAMA, num_workers=2, num_cpus=1, use_tqdm=False, **ARGUMENTS)
+            summary = scale.run_batch(job.input, part, LLAMA, **SHARED)
             assert summary["num_resumed"] == 25 and summary["num_requests"] == 35
         else:
             forebay.run_batch(job.input, part, LLAMA, use_tqdm=False, threads=1, **ARGUMENTS)
@@ -418,7 +410,7 @@ def test_differing_answers_name_both_machines(run, tmp_path, monkeypatch):
 
     workers = Late(job, monkeypatch, lambda process, setting: {**setting, "host": ["east", "west"][process]})
     with pytest.raises(forebay.Error, match=r"input line \d+: worker 1 on west and worker 0 on east gave different answers") as caught:
-        shared(job, tmp_path, workers=workers)
+        shared(job, tmp_path, workers=workers, silent_seconds=30)
     assert caught.value.code == "results_differ" and isinstance(caught.value, RuntimeError)
 
 
@@ -522,7 +514,7 @@ def test_the_driver_may_die_and_workers_end(run, tmp_path):
     output = str(tmp_path / "mine.jsonl")
     code = f"""
         from forebay import scale
-        scale.run_batch({job.input!r}, {output!r}, {LLAMA!r}, num_workers=2, num_cpus=1, use_tqdm=False, **{ARGUMENTS!r})
+        scale.run_batch({job.input!r}, {output!r}, {LLAMA!r}, **{SHARED!r})
         """
     process = begun(code, output)
     children = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=True).stdout.split()
@@ -530,20 +522,53 @@ def test_the_driver_may_die_and_workers_end(run, tmp_path):
     process.kill()
     process.communicate()
     wait_until(lambda: not any(os.path.exists(f"/proc/{child}") for child in children), 30)
-    assert 0 < len(answers_or_less(output)) < 1000
-    scale.run_batch(job.input, output, LLAMA, num_workers=2, num_cpus=1, use_tqdm=False, **ARGUMENTS)
+    assert 0 < len(answers(output, torn=True)) < 1000
+    scale.run_batch(job.input, output, LLAMA, **SHARED)
     assert answers(output) == answers(job.output)
 
 
-def answers_or_less(path):
-    with open(path, "rb") as file:
-        return [text for text in file if text.endswith(b"\n")]
+def test_the_driver_and_its_workers_may_die_at_any_moment(run, tmp_path):
+    job, rng = run(lines(1000, tokens=60)), random.Random(11)
+    output, whole = str(tmp_path / "mine.jsonl"), answers(job.output)
+    kills, deaths = 0, 0
+    while kills < int(os.environ.get("FOREBAY_DRIVER_KILLS", 5)):  # tools/soak.sh: 200
+        code = f"""
+            import random, sys
+            sys.path.insert(0, {os.path.dirname(os.path.abspath(__file__))!r})
+            from scale_test import LLAMA, SHARED, Killers, scale
+            class Told(Killers):
+                def stop(self, process):
+                    print(process, flush=True)
+                    super().stop(process)
+            scale.run_batch({job.input!r}, {output!r}, LLAMA, workers=Told(LLAMA, "kill", random.Random({rng.random()}), 3), **SHARED)
+            """
+        process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True)
+        enough = size_of(output) + rng.randrange(1, 60000)
+        wait_until(lambda: process.poll() is not None or size_of(output) > enough, 600)
+        children = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True).stdout.split()
+        process.kill()
+        deaths += len(process.communicate()[0].split())
+        wait_until(lambda: not any(os.path.exists(f"/proc/{child}") for child in children), 30)
+        assert process.returncode in (0, -signal.SIGKILL)
+        kills += process.returncode != 0
+        found = answers(output, torn=True)
+        assert all(found[line] == whole[line] for line in found)
+        if len(found) == 1000:  # and from the beginning
+            os.remove(output)
+    assert deaths > 0, "no worker died before its driver did"
+    shared(job, tmp_path, "mine.jsonl")
+    assert answers(output) == whole
+    print(f"{kills} kills of drivers, before which {deaths} of their workers were killed")
+
+
+def size_of(path):
+    return os.path.getsize(path) if os.path.exists(path) else 0
 
 
 def test_control_c_drains(run, tmp_path):
     job = run(lines(1000, tokens=80))
     output = str(tmp_path / "mine.jsonl")
-    call = f"scale.run_batch({job.input!r}, {output!r}, {LLAMA!r}, num_workers=2, num_cpus=1, use_tqdm=False, **{ARGUMENTS!r})"
+    call = f"scale.run_batch({job.input!r}, {output!r}, {LLAMA!r}, **{SHARED!r})"
     interrupted("from forebay import scale", call, output)
     found, whole = answers(output), answers(job.output)
     assert 0 < len(found) < 1000 and all(whole[line] == found[line] for line in found)
@@ -564,7 +589,7 @@ def test_a_full_disk_ends_the_job_and_it_goes_on(run, tmp_path):
                 resource.setrlimit(resource.RLIMIT_FSIZE, (40000, resource.RLIM_INFINITY))
                 return name
         try:
-            scale.run_batch({job.input!r}, {output!r}, {LLAMA!r}, num_workers=2, num_cpus=1, use_tqdm=False, workers=Workers({LLAMA!r}), **{ARGUMENTS!r})
+            scale.run_batch({job.input!r}, {output!r}, {LLAMA!r}, workers=Workers({LLAMA!r}), **{SHARED!r})
         except forebay.Error as error:
             print(error.code)
         """
@@ -572,5 +597,5 @@ def test_a_full_disk_ends_the_job_and_it_goes_on(run, tmp_path):
     assert done.stdout == "results_io\n"
     found, whole = answers(output), answers(job.output)
     assert 0 < len(found) < 300 and all(whole[line] == found[line] for line in found)
-    assert scale.run_batch(job.input, output, LLAMA, num_workers=2, num_cpus=1, use_tqdm=False, **ARGUMENTS)["num_resumed"] == len(found)
+    assert scale.run_batch(job.input, output, LLAMA, **SHARED)["num_resumed"] == len(found)
     assert answers(output) == whole

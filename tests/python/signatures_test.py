@@ -5,11 +5,12 @@ import enum
 import inspect
 import json
 import pathlib
+import re
 
 import pytest
 
 import forebay
-from conftest import LLAMA
+from conftest import LLAMA, TESTS
 
 THEIRS = json.loads((pathlib.Path(__file__).parent / "vllm_signatures.json").read_text())
 
@@ -41,6 +42,17 @@ def test_calls_begin_as_theirs_do(name):
 def test_sampling_params_are_theirs():
     ours = [[field.name, plain(field.default)] for field in dataclasses.fields(forebay.SamplingParams)]
     assert ours == THEIRS["SamplingParams"]
+
+
+def test_every_parameter_of_a_line_may_be_asked_for():
+    """LineParserTest.TheDocumentListsEveryParameter holds the page to the engine's table."""
+    page = (pathlib.Path(TESTS).parent / "docs" / "formats" / "requests.md").read_text()
+    asked, refused = page[page.index("## Sampling") : page.index("## Accepted")], page[page.index("## Refused") :]
+    of_lines, of_nobody = (set(re.findall(r"^\| `(\w+)`", part, re.MULTILINE)) for part in (asked, refused))
+    ours = {field.name for field in dataclasses.fields(forebay.SamplingParams)}
+    # Other names of `n`, `max_tokens` and `logprobs`; what every output has (the prompt's ids, the tokens') or a caller can put together.
+    assert of_lines - ours == {"best_of", "max_completion_tokens", "top_logprobs", "return_token_ids", "return_tokens_as_token_ids", "echo"}
+    assert ours - of_lines - of_nobody == {"detokenize", "output_kind"}
 
 
 @pytest.mark.parametrize("name", ["RequestOutput", "CompletionOutput", "Logprob"])

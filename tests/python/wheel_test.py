@@ -47,6 +47,12 @@ def test_it_brings_its_libraries(empty):
     assert foreign([os.path.realpath(path) if path.startswith(empty) else path for path in found], os.path.realpath(empty)) == []
 
 
+def test_it_has_its_types(empty):
+    code = "import forebay, os; print(*os.listdir(os.path.dirname(forebay.__file__)))"
+    names = subprocess.run([empty + "/bin/python", "-I", "-c", code], cwd=empty, capture_output=True, text=True, check=True).stdout.split()
+    assert {"py.typed", "_forebay.pyi", "llm.py"} <= set(names)
+
+
 def test_it_runs_the_demo_model(empty, tmp_path):
     if not os.path.exists(DEMO_MODEL):
         pytest.skip(f"no demo model at {DEMO_MODEL}")

@@ -6,6 +6,7 @@
 
 #include "device/hazard_checker.h"
 #include "device/sim/sim_device.h"
+#include "fabric/collectives.h"
 #include "fabric/sim/sim_fabric.h"
 #include "runtime/virtual/virtual_runtime.h"
 
@@ -75,6 +76,24 @@ TEST_F(SimCounters, AStreamWaitsForThePost) {
     EXPECT_DOUBLE_EQ(time.waits[WaitCause::kPeer], 22e-6);
     EXPECT_EQ(time.waits.total(), time.waits[WaitCause::kPeer]);
     EXPECT_DOUBLE_EQ(devices_[0]->TimeOf(stream(0)).waits.total(), 5e-6);
+  });
+}
+
+// Who waits until what it staged was read, and not for what a peer computes, says so.
+TEST_F(SimCounters, StagingIsACauseOfItsOwn) {
+  RunRanks(2, [&] {
+    stream(0).Enqueue(Work(4));
+    fabrics_[0]->Post(stream(0), 1, kStageChannel, 1);
+    stream(0).Enqueue(Work(6));
+    fabrics_[0]->Post(stream(0), 1, kTakenChannel, 1);
+    fabrics_[1]->Await(stream(1), 0, kStageChannel, 1);
+    fabrics_[1]->Await(stream(1), 0, kTakenChannel, 1);
+    EXPECT_TRUE(Finish(1).ok());
+    const WaitSeconds waits = devices_[1]->TimeOf(stream(1)).waits;
+    EXPECT_DOUBLE_EQ(waits[WaitCause::kPeer], 4e-6);
+    EXPECT_DOUBLE_EQ(waits[WaitCause::kStaging], 6e-6);
+    EXPECT_DOUBLE_EQ(waits.total(), 10e-6);
+    EXPECT_TRUE(Finish(0).ok());
   });
 }
 
