@@ -13,7 +13,7 @@ constexpr int kRowsChannel = fabric::kPoolChannel, kSumsChannel = fabric::kPoolC
 
 // Rank number i of all from the own one on: what is copied within the device comes before copies
 // from others, which then are under way all at once, and no rank is read by all at first.
-int OwnFirst(int me, int num_ranks, int i) { return (me + i) % num_ranks; }
+int OwnFirst(int me, int count, int i) { return (me + i) % count; }
 int OwnFirst(const kernels::ServedRanks& ranks, int i) {
   return OwnFirst(ranks.me, ranks.num_ranks, i);
 }
