@@ -45,7 +45,8 @@ std::string Describe(const CLI::App& app, const CLI::ParseError& error) {
                          hint);
     }
   }
-  const std::vector<CLI::App*> commands = app.get_subcommands([](CLI::App*) { return true; });
+  const std::vector<const CLI::App*> commands =
+      app.get_subcommands([](const CLI::App*) { return true; });
   if (const std::vector<std::string> rest = app.remaining();
       &command == &app && !commands.empty() && !rest.empty() && !rest[0].starts_with("-")) {
     std::string names;
