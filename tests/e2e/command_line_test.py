@@ -79,7 +79,7 @@ class CommandLine(support.TestCase):
                 self.refused(support.USAGE, f"[{code}]", flags=flags)
                 trace = ["run", "-m", self.one.model, "--trace", "synthetic:n=2,prompt=4,output=2", "--memory", "64MiB"]
                 self.expect(support.call(*trace, *flags), support.USAGE, f"[{code}]")
-        for code, model, *flags in (("layout_heads", "builtin:Qwen3-32B", "--devices", "sim:5xh200", "--layout", "tp=5"),
+        for code, model, *flags in (("layout_leaves", "builtin:Qwen3-32B", "--devices", "sim:9xh200", "--layout", "tp=9"),
                                     ("ship_cannot", "builtin:Qwen3-32B", "--devices", "sim:3xh200", "--layout", "dp=3,weights=sharded,pool=64", "--mode", "ship"),
                                     ("placement_cannot", moe, *two, "--layout", "dp=2,experts=by_expert,expert-size=1"),
                                     ("routed_cannot", moe, "--mode", "routed"), ("shift_invalid", moe, "--shift-parallel-threshold", "8")):
