@@ -102,6 +102,8 @@ void ReplicaForecast::Look() {
 // The load of the planned step, and how many steps repeat it: steps that only decode, until a
 // choice ends or the blocks do. What could not be admitted cannot be before.
 void ReplicaForecast::Count() {
+  FB_CHECK(!plan_.run.empty() || !plan_.admit.empty(), "{} plans nothing while {} choices wait",
+           question_.policy->name(), waiting_.size());
   load_ = {};
   const auto add = [&](const ChoiceForecast& choice, int64_t rows) {
     load_.sums.Add(choice.computed, rows);

@@ -101,7 +101,7 @@ JobForecast ForecastOf(const EngineOptions& options, const model::ModelConfig& c
     if (choice.bound == 0 && choice.prompt + choice.output == config.max_position_embeddings)
       choice.output = std::clamp<int64_t>(memory.max_model_len - choice.prompt, 1, choice.output);
     if (choice.prompt + choice.output > memory.kv_tokens()) continue;
-    const int64_t room = std::max(choice.output, config.max_position_embeddings - choice.prompt);
+    const int64_t room = std::max(choice.output, memory.max_model_len - choice.prompt);
     choice.bound = choice.bound > 0 ? std::min(choice.bound, room) : room;
     job.push_back(choice);
   }

@@ -33,7 +33,6 @@ class CommandLine(support.TestCase):
                 finished = self.expect(support.call(*arguments), support.USAGE)
                 self.assertTrue(finished.err)
         self.expect(support.call("help"), support.USAGE, "help is no command of forebay; expected run, merge, ")
-        self.expect(support.call("--quiet", "run"), support.USAGE, "--quiet is no flag of forebay")
         for command in ("tokenize", "detokenize"):
             self.expect(support.call(command, "-m", os.path.join(self.folder, "none")), support.ERROR, "none: no such file or folder", "[model_not_found]")
         for arguments in (["--help"], ["run", "--help"], ["tokenize", "--help"], ["--version"]):
@@ -71,7 +70,7 @@ class CommandLine(support.TestCase):
                              ("routed_cannot", "--mode", "routed"),
                              ("shift_invalid", "--shift-parallel-threshold", "8"),
                              ("shift_invalid", *two, "--layout", "sp=2", "--shift-mode", "3x1"),
-                             ("layout_leaves", "-tp", "5"), ("layout_heads", "--devices", "4xcpu", "--layout", "sp=2,tp=2", "--device-profile", "zen4"), ("layout_layers", "-pp", "5"), ("layout_pool", "--layout", "pool=1"),
+                             ("layout_leaves", "-tp", "5"), ("layout_layers", "-pp", "5"), ("layout_pool", "--layout", "pool=1"),
                              ("pool_too_few_slots", *two, "--layout", "dp=2,weights=striped,pool=3", "--pool-slots", "1"),
                              ("quantization_unsupported", "--quantization", "fp8"), ("kv_cache_dtype_unsupported", "--kv-cache-dtype", "fp8"),
                              ("policy_not_of_a_machine", "--scheduling-policy", "vasuki-printed")):
@@ -80,9 +79,11 @@ class CommandLine(support.TestCase):
                 self.refused(support.USAGE, f"[{code}]", flags=flags)
                 trace = ["run", "-m", self.one.model, "--trace", "synthetic:n=2,prompt=4,output=2", "--memory", "64MiB"]
                 self.expect(support.call(*trace, *flags), support.USAGE, f"[{code}]")
-        for layout in ("dp=3,weights=sharded,pool=3", "tp=3"):
-            plan = ["plan", "--memory", "-m", support.LLAMA, "--devices", "3xcpu", "--layout", layout]
-            self.expect(support.call(*plan, *(["--mode", "ship"] if "sharded" in layout else [])), support.USAGE)
+        for code, model, *flags in (("layout_leaves", "builtin:Qwen3-32B", "--devices", "sim:9xh200", "--layout", "tp=9"),
+                                    ("ship_cannot", "builtin:Qwen3-32B", "--devices", "sim:3xh200", "--layout", "dp=3,weights=sharded,pool=64", "--mode", "ship"),
+                                    ("placement_cannot", moe, *two, "--layout", "dp=2,experts=by_expert,expert-size=1"),
+                                    ("routed_cannot", moe, "--mode", "routed"), ("shift_invalid", moe, "--shift-parallel-threshold", "8")):
+            self.expect(support.call("plan", "--memory", "-m", model, *flags), support.USAGE, f"[{code}]")
 
     def test_flags_have_our_form(self):
         """Errors of flags look like all others, and say what was meant."""

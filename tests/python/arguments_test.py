@@ -215,7 +215,7 @@ def test_numbers_that_do_not_fit_each_other(llm):
     (LLAMA, {"pool_slots": "1GiB"}, "invalid_argument", ValueError),
     (LLAMA, {"mode": "ship"}, "invalid_argument", ValueError),
     (LLAMA, {"kv_offload": "always"}, "kv_offload_invalid", ValueError),
-    (LLAMA, {"tensor_parallel_size": 3}, "layout_heads", ValueError),
+    (LLAMA, {"tensor_parallel_size": 5, "memory": "512MiB"}, "layout_leaves", ValueError),
     (LLAMA, {"max_model_len": 10**9}, "max_model_len_too_large", ValueError),
 ])
 def test_models_that_do_not_open(model, arguments, code, kind, tmp_path):
