@@ -9,7 +9,7 @@ import time
 import pytest
 
 import forebay
-from conftest import FLAGS, LLAMA, prompts
+from conftest import FLAGS, HANGS, LLAMA, prompts
 from forebay import AsyncLLM, LLM, RequestOutputKind, SamplingParams
 
 
@@ -67,7 +67,7 @@ def test_cancellation_and_errors():
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        for _ in range(15000):
+        for _ in range(50 * HANGS):
             if llm.stats()["choices_running"] == 0 and llm.stats()["kv_blocks_used"] == 0:
                 break
             await asyncio.sleep(0.02)
@@ -143,7 +143,7 @@ def test_shutdown_ends_what_waits():
         tasks = [asyncio.create_task(consume(params)) for params in [long, last] * FLAGS["max_num_seqs"]]
         await begun.wait()
         llm.shutdown()
-        ends = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 300)
+        ends = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), HANGS)
         assert {end.code if isinstance(end, forebay.Error) else end for end in ends} == {"session_closed"}
         assert not llm._queues
         with pytest.raises(forebay.Error, match="session_closed"):
@@ -171,7 +171,7 @@ def test_a_bad_key_or_parameter_costs_itself(expected):
             assert [choice.token_ids for choice in output.outputs] == [choice.token_ids for choice in expected[index].outputs]
         llm.shutdown()
 
-    asyncio.run(asyncio.wait_for(test(), 300))
+    asyncio.run(asyncio.wait_for(test(), HANGS))
 
 
 def test_one_conversation_is_asked():
@@ -196,8 +196,8 @@ def test_a_second_loop_is_refused_while_the_first_runs():
             await asyncio.to_thread(asyncio.run, ask())
         assert await ask()
 
-    asyncio.run(asyncio.wait_for(test(), 300))
-    assert asyncio.run(asyncio.wait_for(ask(), 300)), "one after the other they may"
+    asyncio.run(asyncio.wait_for(test(), HANGS))
+    assert asyncio.run(asyncio.wait_for(ask(), HANGS)), "one after the other they may"
     llm.shutdown()
 
 
@@ -234,7 +234,7 @@ def test_requests_that_are_given_up_leave_nothing_behind():
                 samples.append(int(file.read().split()[1]) * resource.getpagesize())
             await asyncio.sleep(0.2)
         await asyncio.gather(*callers)
-        for _ in range(15000):
+        for _ in range(50 * HANGS):
             if llm.stats()["choices_running"] == 0 and llm.stats()["kv_blocks_used"] == 0:
                 break
             await asyncio.sleep(0.02)

@@ -8,14 +8,14 @@ import sys
 
 import pytest
 
-from conftest import LLAMA, TESTS, prompts
+from conftest import HANGS, LLAMA, TESTS, prompts
 
 ROOT = os.path.dirname(TESTS)
 
 
 def example(name, *arguments):
     command = [sys.executable, os.path.join(ROOT, "examples", "python", name), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=600, stdin=subprocess.DEVNULL).stdout
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=HANGS, stdin=subprocess.DEVNULL).stdout
 
 
 def test_first():
@@ -47,5 +47,5 @@ def test_the_first_lines_of_a_page(page):
     code = re.sub(f"^{found[1]}", "", found[0], flags=re.MULTILINE)
     code, count = re.subn(r'"models/[^"]*"', repr(LLAMA), code)
     assert count == 1
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600, stdin=subprocess.DEVNULL)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=HANGS, stdin=subprocess.DEVNULL)
     assert done.returncode == 0 and done.stdout.strip(), done.stderr

@@ -17,7 +17,7 @@ import time
 import pytest
 
 import forebay
-from conftest import FLAGS, LLAMA, drawn, prompts, wait_until
+from conftest import FLAGS, HANGS, LLAMA, drawn, prompts, wait_until
 from forebay import LLM, SamplingParams
 from forebay.metrics import Metric
 
@@ -130,7 +130,7 @@ def test_generate_iter_reads_ahead_only_by_what_it_needs(llm):
 def test_an_iterable_that_raises(llm):
     def source():
         yield from prompts(40)
-        wait_until(lambda: llm.stats()["requests_finished"] > before, 600)
+        wait_until(lambda: llm.stats()["requests_finished"] > before, HANGS)
         raise KeyError("the source")
 
     before, yielded = llm.stats()["requests_finished"], []
@@ -138,7 +138,7 @@ def test_an_iterable_that_raises(llm):
         for output in llm.generate_iter(source(), SamplingParams(max_tokens=2)):
             yielded.append(output)
     assert 0 < len(yielded) <= 40
-    wait_until(lambda: llm.stats()["choices_running"] == 0, 100)
+    wait_until(lambda: llm.stats()["choices_running"] == 0, HANGS)
 
 
 class FailingCall:
@@ -388,7 +388,7 @@ def test_control_c_cancels_and_the_model_works_on():
     given_up, ended = map(int, process.stdout.readline().split())
     assert 0 < given_up <= ended <= given_up + 1, "the step that ran, and no other"
     assert process.stdout.readline() == "1 0\n"
-    assert process.wait(600) == 0
+    assert process.wait(HANGS) == 0
 
 
 LONG = 'llm.generate(["the river"] * 3000, forebay.SamplingParams(max_tokens=50), use_tqdm=False)'
@@ -425,7 +425,7 @@ def test_the_interpreter_may_end_while_a_job_runs(work, end, tmp_path):
         {end}
         """) for i in range(9)]
     for process in processes:
-        out, err = process.communicate(timeout=600)
+        out, err = process.communicate(timeout=HANGS)
         assert process.returncode == 0, err
 
 
@@ -540,7 +540,7 @@ def test_a_request_that_is_given_up_counts_as_such():
         async for _ in (stream := llm.generate("the river", SamplingParams(max_tokens=None, ignore_eos=True))):
             break
         await stream.aclose()
-        wait_until(lambda: llm.stats()["choices_running"] == 0, 100)
+        wait_until(lambda: llm.stats()["choices_running"] == 0, HANGS)
         found = {each.labels.get("finished_reason"): each for each in llm.get_metrics() if each.name == "vllm:request_success"}
         assert [found[reason].value for reason in ("stop", "length", "abort", "error")] == [0, 0, 1, 0]
         llm.shutdown()

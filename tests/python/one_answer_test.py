@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 import forebay
-from conftest import FLAGS, FOREBAY, LLAMA, PATIENT, TESTS, prompts
+from conftest import FLAGS, FOREBAY, HANGS, LLAMA, PATIENT, TESTS, prompts
 from forebay import SamplingParams, scale
 
 COUNT = 60
@@ -25,7 +25,7 @@ def source(tmp_path_factory):
 
 def forebay_run(source, output, *flags):
     command = [FOREBAY, "run", "-m", LLAMA, "-i", str(source), "-o", str(output), "--quiet", "--digest", "--memory", "64MiB", *flags]
-    subprocess.run(command, check=True, timeout=600)
+    subprocess.run(command, check=True, timeout=HANGS)
     return output
 
 
@@ -54,6 +54,15 @@ def test_llm(expected):
     assert [[(each.text, each.token_ids, f"{each.digest:016x}") for each in output.outputs] for output in outputs] == expected
 
 
+def asked(name, value):
+    """In Python integers are no floats, and `logprobs` of a chat is no boolean."""
+    if isinstance(value, list):
+        return [asked(name, each) for each in value]
+    if name == "logprobs" and isinstance(value, bool):
+        return 0 if value else None
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 def test_requests_as_people_bring_them(run):
     """The shapes of tests/e2e that are answered and that a call can ask for: a prompt of one text or of ids, or a chat."""
     with open(os.path.join(TESTS, "e2e", "request_shapes.jsonl"), encoding="utf-8") as file:
@@ -74,10 +83,11 @@ def test_requests_as_people_bring_them(run):
             params = []
             for index in which:
                 params.append(llm.get_default_sampling_params())
+                params[-1].max_tokens = 16 if kind == "prompt" else None  # as lines have it
                 for name, value in bodies[index].items():
-                    if name in known:  # a chat's `logprobs` is a boolean
-                        setattr(params[-1], name, (0 if value else None) if isinstance(value, bool) and name == "logprobs" else value)
-            outputs = ask([bodies[index][kind] for index in which], params, keys=which, use_tqdm=False)
+                    if name in known:
+                        setattr(params[-1], name, asked(name, value))
+            outputs = ask([asked(kind, bodies[index][kind]) for index in which], params, keys=which, use_tqdm=False)
             for output, index in zip(outputs, which, strict=True):
                 theirs = [(each["text"] if kind == "prompt" else each["message"]["content"], each["token_ids"], each["digest"], each["finish_reason"])
                           for each in job.choices()[index]]
@@ -99,7 +109,7 @@ def test_table(expected):
 
 def test_shards_and_merge(source, expected, tmp_path):
     parts = [str(forebay_run(source, tmp_path / f"part-{i}.jsonl", "--shard", f"{i}/2")) for i in (1, 2)]
-    subprocess.run([FOREBAY, "merge", "-o", str(tmp_path / "all.jsonl"), "-i", str(source), *parts], check=True, timeout=600)
+    subprocess.run([FOREBAY, "merge", "-o", str(tmp_path / "all.jsonl"), "-i", str(source), *parts], check=True, timeout=HANGS)
     assert choices(tmp_path / "all.jsonl") == expected
 
 
@@ -107,7 +117,7 @@ def test_shards_in_python_and_merge(source, expected, tmp_path):
     parts = [str(tmp_path / f"part-{i}.jsonl") for i in (1, 2)]
     for i, part in enumerate(parts, 1):
         forebay.run_batch(source, part, LLAMA, shard=f"{i}/2", use_tqdm=False, **FLAGS)
-    subprocess.run([FOREBAY, "merge", "-o", str(tmp_path / "all.jsonl"), "-i", str(source), *parts], check=True, timeout=600)
+    subprocess.run([FOREBAY, "merge", "-o", str(tmp_path / "all.jsonl"), "-i", str(source), *parts], check=True, timeout=HANGS)
     assert choices(tmp_path / "all.jsonl") == expected
 
 

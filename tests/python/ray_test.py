@@ -13,7 +13,7 @@ import time
 import pytest
 
 import forebay
-from conftest import FLAGS, LLAMA, killed, prompts, wait_until
+from conftest import FLAGS, HANGS, LLAMA, killed, prompts, wait_until
 from forebay import SamplingParams
 from scale_test import ARGUMENTS, SHARED, answers, lines
 
@@ -80,7 +80,7 @@ def test_a_killed_worker_costs_nothing(cluster, run, tmp_path, monkeypatch):
     assert victims and summary["end"] == "complete"
     assert summary["num_requests"] == 1000
     assert answers(output) == answers(job.output)
-    wait_until(lambda: not actors(), 300)
+    wait_until(lambda: not actors(), HANGS)
 
 
 def test_the_driver_may_die(cluster, run, tmp_path):
@@ -88,7 +88,7 @@ def test_the_driver_may_die(cluster, run, tmp_path):
     output = str(tmp_path / "ray.jsonl")
     code = f"""
         import ray, forebay.ray
-        ray.init(address="auto", log_to_driver=False)
+        ray.init(address={cluster!r}, log_to_driver=False)
         forebay.ray.run_batch({job.input!r}, {output!r}, {LLAMA!r}, **{SHARED!r})
         """
     killed(code, output)
@@ -119,9 +119,12 @@ def test_a_node_may_die_and_another_may_come(run, tmp_path):
                 self.kept, kept = [], self.kept
                 return kept + events
         forebay_ray.RayWorkers = Workers
-        cluster = Cluster(initialize_head=True, head_node_args={{"num_cpus": 1, "node_ip_address": "127.0.0.2", "include_dashboard": False}})
-        second = cluster.add_node(num_cpus=1, node_ip_address="127.0.0.3")
+        # Waiting is for half a minute.
+        cluster = Cluster(initialize_head=True, head_node_args={{"wait": False, "num_cpus": 1, "node_ip_address": "127.0.0.2", "include_dashboard": False}})
+        second = cluster.add_node(wait=False, num_cpus=1, node_ip_address="127.0.0.3")
         ray.init(address=cluster.address, log_to_driver=False)
+        while sum(node["Alive"] for node in ray.nodes()) < 2:
+            time.sleep(0.1)
         def run():
             forebay_ray.run_batch({job.input!r}, {output!r}, {LLAMA!r}, summary={output + ".summary"!r}, **{SHARED!r})
         thread = threading.Thread(target=run)
@@ -136,7 +139,7 @@ def test_a_node_may_die_and_another_may_come(run, tmp_path):
         ray.shutdown()
         cluster.shutdown()
         """
-    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, timeout=600)
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, timeout=HANGS)
     with open(output + ".summary", encoding="utf-8") as file:
         summary = json.load(file)
     assert summary["end"] == "complete" and summary["num_requests"] == 1000 and [(each["code"], each["count"]) for each in summary["failures"]] == [("invalid_value", 1)]
@@ -161,7 +164,7 @@ def test_no_worker_can_start(cluster, tmp_path):
     from forebay import ray as forebay_ray
 
     with pytest.raises(forebay.Error, match="model_not_found") as caught:
-        forebay_ray.run_batch(tmp_path / "in.jsonl", tmp_path / "out.jsonl", "/no/such", num_workers=2, start_seconds=600, use_tqdm=False)
+        forebay_ray.run_batch(tmp_path / "in.jsonl", tmp_path / "out.jsonl", "/no/such", num_workers=2, start_seconds=HANGS, use_tqdm=False)
     assert caught.value.code == "no_worker"
 
 
@@ -219,7 +222,7 @@ def test_what_a_row_gets():
     assert found[0]["logprobs"] is None and found[1]["logprobs"] == [
         [{"token_id": token, "logprob": each.logprob, "rank": each.rank, "decoded_token": each.decoded_token} for token, each in position.items()]
         for position in output.logprobs]
-    assert all(0 < found[i]["time_taken_llm"] < 600 and found[i]["__inference_error__"] == "" for i in range(3))
+    assert all(0 < found[i]["time_taken_llm"] < HANGS and found[i]["__inference_error__"] == "" for i in range(3))
     # A row holds one answer.
     assert "`n` is 2; expected 1" in found[3]["__inference_error__"] and found[3]["time_taken_llm"] is found[3]["logprobs"] is None
     assert len({frozenset(row) for row in found.values()}) == 1, "all rows have the same columns"
@@ -241,7 +244,7 @@ def test_whatever_is_wrong_with_a_row_is_the_rows():
         predictor._llm.shutdown()
         return found
 
-    found = asyncio.run(asyncio.wait_for(predict(), 300))
+    found = asyncio.run(asyncio.wait_for(predict(), HANGS))
     assert len(found) == 5
     (answered,) = [row for row in found if row["__inference_error__"] == ""]
     assert answered["id"] == 4
@@ -261,7 +264,7 @@ def test_batches_overlap(cluster):
             self.all_there = asyncio.Barrier(4)
 
         async def __call__(self, batch):
-            await asyncio.wait_for(self.all_there.wait(), 300)
+            await asyncio.wait_for(self.all_there.wait(), HANGS)
             async for rows in super().__call__(batch):
                 yield rows
 
@@ -328,17 +331,17 @@ def test_where_nothing_can_be_read_it_is_said(cluster, caplog):
         def here(self):
             return True
 
-    wait_until(lambda: max(free_cpus()) >= 3, 300)
+    wait_until(lambda: max(free_cpus()) >= 3, HANGS)
     say_if_nothing_can_be_read()
     assert "whole CPU" not in caplog.text
     holders = [Holder.remote() for _ in range(5)]
     assert all(ray.get([holder.here.remote() for holder in holders]))
-    wait_until(lambda: max(free_cpus()) < 1, 300)
+    wait_until(lambda: max(free_cpus()) < 1, HANGS)
     say_if_nothing_can_be_read()
     assert "no node of the cluster has a whole CPU left" in caplog.text and "left: 0.5" in caplog.text
     for holder in holders:
         ray.kill(holder)
-    wait_until(lambda: max(free_cpus()) >= 3, 300)
+    wait_until(lambda: max(free_cpus()) >= 3, HANGS)
 
 
 def test_who_has_had_no_batch_asks_why(monkeypatch):
@@ -348,7 +351,7 @@ def test_who_has_had_no_batch_asks_why(monkeypatch):
     monkeypatch.setattr(forebay_ray, "say_if_nothing_can_be_read", asked.set)
     monkeypatch.setattr(forebay_ray, "_PATIENCE", 0.05)
     waiting = forebay_ray.Predictor(LLAMA, **FLAGS)
-    assert asked.wait(300)
+    assert asked.wait(HANGS)
     waiting._llm.shutdown()
     # Who has one does not.
     asked.clear()
@@ -357,7 +360,7 @@ def test_who_has_had_no_batch_asks_why(monkeypatch):
     async def predict():
         busy = forebay_ray.Predictor(LLAMA, **FLAGS)
         assert len([row async for piece in busy({"prompt": ["the water"], "sampling_params": [{"seed": 1}]}) for row in rows_of(piece)]) == 1
-        busy._idle.join(300)
+        busy._idle.join(HANGS)
         assert not busy._idle.is_alive() and not asked.is_set()
         busy._llm.shutdown()
 
@@ -436,22 +439,23 @@ def test_rows_under_a_checkpoint(cluster, tmp_path):
                             print(json.dumps([str(name), list(map(int, ids))]), file=file)
                     yield rows
                 await asyncio.sleep(0.3)
-        ray.init(address="auto", log_to_driver=False)
+        ray.init(address={cluster!r}, log_to_driver=False)
         ray.data.DataContext.get_current().checkpoint_config = CheckpointConfig(
             id_column="id", checkpoint_path={str(noted)!r}, delete_checkpoint_on_success=False)
         ray.data.read_json({str(source)!r}, override_num_blocks=12).map_batches(
             Noted, fn_constructor_kwargs={{"model": {LLAMA!r}, "sampling_params": {params!r}, "id_column": "id", "memory": "64MiB", "threads": 1}},
             compute=ray.data.ActorPoolStrategy(size=1), num_cpus=1, batch_size=16).write_json({str(out)!r})
         """)
-    # Ray's newer way of reading Parquet, its own checkpoints among it, waits for minutes where cores are busy.
-    environment = {**os.environ, "RAY_DATA_USE_DATASOURCE_V2": "0"}
+    # Ray's newer way of reading Parquet, its own checkpoints among it, waits for minutes where cores are busy; and who was killed keeps
+    # a part of the cores for three, without which the next one's actor waits.
+    environment = {**os.environ, "RAY_DATA_USE_DATASOURCE_V2": "0", "RAY_DATA_AUTOSCALING_REQUEST_EXPIRE_TIME_S": "20"}
     process = subprocess.Popen([sys.executable, "-c", code], env=environment)
-    wait_until(lambda: process.poll() is not None or (noted.exists() and sum(1 for _ in noted.iterdir()) > 2), 600)
+    wait_until(lambda: process.poll() is not None or (noted.exists() and sum(1 for _ in noted.iterdir()) > 2), HANGS)
     assert process.poll() is None, "it ended before it could be killed"
     process.kill()
     process.wait()
-    wait_until(lambda: not processes(b"ray::MapWorker"), 300)
-    subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=600)
+    wait_until(lambda: not processes(b"ray::MapWorker") and not processes(b"ray::Write"), HANGS)
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=HANGS)
 
     found = [json.loads(line) for path in out.iterdir() for line in path.read_text().splitlines()]
     assert sorted(row["id"] for row in found) == sorted(names)
@@ -467,9 +471,9 @@ def test_rows_under_a_checkpoint(cluster, tmp_path):
 
 def test_the_examples(cluster, tmp_path):
     folder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples", "python")
-    environment = {**os.environ, "RAY_ADDRESS": "auto"}
+    environment = {**os.environ, "RAY_ADDRESS": cluster}
     (tmp_path / "in.jsonl").write_text("".join(json.dumps({"prompt": text, "max_tokens": 4}) + "\n" for text in prompts(30)))
     for name, arguments in (("ray_job.py", [str(tmp_path / "in.jsonl"), str(tmp_path / "out.jsonl"), "1"]), ("ray_data.py", [])):
         command = [sys.executable, os.path.join(folder, name), LLAMA, *arguments]
-        out = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=600).stdout
+        out = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=HANGS).stdout
         assert "30 lines" in out if name == "ray_job.py" else len([line for line in out.splitlines() if line.startswith("row ")]) == 20

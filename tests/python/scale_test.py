@@ -14,7 +14,7 @@ import types
 import pytest
 
 import forebay
-from conftest import FOREBAY, LLAMA, PATIENT, begun, drawn, interrupted, prompts, wait_until
+from conftest import FOREBAY, HANGS, LLAMA, PATIENT, begun, drawn, interrupted, prompts, wait_until
 from forebay import scale
 from forebay import worker
 from forebay.worker import Worker
@@ -544,7 +544,7 @@ def test_the_driver_and_its_workers_may_die_at_any_moment(run, tmp_path):
             """
         process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True)
         enough = size_of(output) + rng.randrange(1, 60000)
-        wait_until(lambda: process.poll() is not None or size_of(output) > enough, 600)
+        wait_until(lambda: process.poll() is not None or size_of(output) > enough, HANGS)
         children = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True).stdout.split()
         process.kill()
         deaths += len(process.communicate()[0].split())
@@ -593,7 +593,7 @@ def test_a_full_disk_ends_the_job_and_it_goes_on(run, tmp_path):
         except forebay.Error as error:
             print(error.code)
         """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True, timeout=600)
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE, text=True, timeout=HANGS)
     assert done.stdout == "results_io\n"
     found, whole = answers(output), answers(job.output)
     assert 0 < len(found) < 300 and all(whole[line] == found[line] for line in found)
