@@ -81,10 +81,10 @@ base::Status Describe(const engine::ModelFiles& files, SimulatedJob& simulated, 
   if (simulated.trace) {
     trace::DescribeJob(*simulated.trace, &engine);
   } else {
-    FB_RETURN_IF_ERROR(trace::DescribeLines(
-        {*simulated.input, job::RulesOf(*flags, files, job::FactsOf(files)), *simulated.text,
-         files.config, &simulated.lengths},
-        all_there, &engine));
+    FB_RETURN_IF_ERROR(
+        trace::DescribeLines({*simulated.input, job::RulesOf(*flags, files, job::FactsOf(files)),
+                              *simulated.text, files.config, &simulated.lengths},
+                             all_there, &engine));
   }
   if (open && engine.job == nullptr) engine.layout_by_job = false;
   return {};
