@@ -70,7 +70,7 @@ std::optional<LineError> RequestParser::Tokenize(const ParsedLine& line, Request
     if (ids->empty()) {
       return LineError{.message = fmt::format("`{}` has no tokens; expected at least one", param),
                        .param = std::string(param),
-                       .code = "invalid_value"};
+                       .code = "prompt_empty"};
     }
     request->prompts.push_back(std::move(*ids));
     return std::nullopt;

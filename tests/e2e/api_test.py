@@ -310,6 +310,7 @@ class Refusals(Asking):
         ({"prompt": [5] * 512}, 400, "context_length_exceeded", None),
         ({"prompt": [5] * 500, "max_tokens": 13}, 400, "context_length_exceeded", None),
         ({"prompt": "word " * 5000}, 400, "context_length_exceeded", None),
+        ({"prompt": "", "add_special_tokens": False}, 400, "prompt_empty", "prompt"),
         ({"messages": []}, 400, None, "messages"),
         ({"messages": "hi"}, 400, None, "messages"),
         ({"messages": [{"content": "x"}]}, 400, None, "messages"),
