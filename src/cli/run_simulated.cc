@@ -72,15 +72,22 @@ base::Result<SimulatedJob> OpenSimulatedJob(RunFlags& flags, const engine::Model
   return simulated;
 }
 
-// Tells the engine what is known of the job.
+// Tells the engine what is known of the job, which says the layout where nobody does.
 base::Status Describe(const engine::ModelFiles& files, SimulatedJob& simulated, RunFlags* flags) {
+  layout::EngineOptions& engine = flags->engine;
+  const bool all_there = simulated.arrivals.seconds.empty(),
+             open = all_there && layout::LeavesLayoutOpen(engine, files.config);
+  engine.layout_by_job |= open;  // lines are measured where something is decided by them
   if (simulated.trace) {
-    trace::DescribeJob(*simulated.trace, &flags->engine);
-    return {};
+    trace::DescribeJob(*simulated.trace, &engine);
+  } else {
+    FB_RETURN_IF_ERROR(trace::DescribeLines(
+        {*simulated.input, job::RulesOf(*flags, files, job::FactsOf(files)), *simulated.text,
+         files.config, &simulated.lengths},
+        all_there, &engine));
   }
-  return trace::DescribeLines({*simulated.input, job::RulesOf(*flags, files, job::FactsOf(files)),
-                               *simulated.text, files.config, &simulated.lengths},
-                              simulated.arrivals.seconds.empty(), &flags->engine);
+  if (open && engine.job == nullptr) engine.layout_by_job = false;
+  return {};
 }
 
 trace::MakeSource SourceOf(const RunFlags& flags, const engine::ModelFiles& files,
@@ -163,7 +170,6 @@ int RunWithoutResults(RunFlags& flags, runtime::Runtime& runtime) {
   if (!simulated.ok()) return FailCheck(simulated.status());
   if (const base::Status status = Describe(*files, *simulated, &flags); !status.ok())
     return FailCheck(status);
-  if (layout::LeavesLayoutOpen(flags.engine, files->config)) flags.engine.layout_by_job = true;
   if (const base::Status status = layout::CheckModes(flags.engine); !status.ok())
     return FailCheck(status);
   profile::PriceCpu(runtime, &flags.engine);

@@ -76,7 +76,7 @@ base::Result<std::vector<LayoutTrial>> RankLayouts(const EngineOptions& options,
 }
 
 bool LeavesLayoutOpen(const EngineOptions& options, const model::ModelConfig& config) {
-  return !options.layout && !options.roles && !options.layout_by_job && options.job != nullptr &&
+  return !options.layout && !options.roles && !options.layout_by_job &&
          options.machine.devices.count > 1 && !config.moe;
 }
 

@@ -21,8 +21,8 @@ struct LayoutTrial {
 base::Result<std::vector<LayoutTrial>> RankLayouts(const EngineOptions& options,
                                                    const model::ModelConfig& config);
 
-// Nobody has named a layout of several devices, and enough is known to choose one: the job, prices
-// (of real devices as soon as they are measured), and a model without experts, whose steps can be
+// Nobody has named a layout of several devices, and one may be chosen as soon as the job is known
+// (and prices of real devices are measured): of a model without experts, whose steps can be
 // foreseen whatever text chooses.
 bool LeavesLayoutOpen(const EngineOptions& options, const model::ModelConfig& config);
 
