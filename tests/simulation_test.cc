@@ -137,7 +137,6 @@ TEST(SimulationTest, JobsThatShipAreForecast) {
       {"sim:8xh200", "Qwen3-30B-A3B", "dp=8,experts=by_expert,expert-size=51",
        "n=96,prompt=64,output=200"},
       {"sim:4xh20", "Qwen3-30B-A3B", "dp=2,tp=2,experts=by_expert", "n=48,prompt=64,output=200"},
-      {"sim:8xh200", "DeepSeek-R1-FP8", "dp=8,experts=by_expert", "n=64,prompt=64,output=40"},
   };
   for (const Case& c : cases) {
     const LengthTrace trace = Trace(c.trace);

@@ -253,13 +253,15 @@ class GroupForecast {
   }
 
   void TakeRound() {
-    int64_t steps = INT64_MAX, all_rows = 0, most = 0, most_prefill = 0;
+    int64_t steps = INT64_MAX, most = 0, most_prefill = 0;
+    RowsOfAll all;
     double begin = 0;
     for (ReplicaForecast& replica : replicas_) {
       begin = std::max(begin, replica.clock);
       if (!replica.works()) continue;
       steps = std::min(steps, replica.Plan());
-      all_rows += replica.rows();
+      all.rows += replica.rows();
+      ++all.ranks;
       most = std::max(most, replica.rows());
       const kernels::ContextSums& sums = replica.load().sums;
       const int64_t apart = std::clamp<int64_t>(sums.prefill_sequences, 1, question_.stages);
@@ -272,11 +274,10 @@ class GroupForecast {
     double seconds = 0;
     for (ReplicaForecast& replica : replicas_) {
       if (!replica.works()) continue;
-      seconds =
-          std::max(seconds, Sum(steps, [&](int64_t later) {
-                     const StepLoad load = replica.LoadAfter(later);
-                     return ships ? question_.together(load, all_rows) : question_.alone(load);
-                   }));
+      seconds = std::max(seconds, Sum(steps, [&](int64_t later) {
+                           const StepLoad load = replica.LoadAfter(later);
+                           return ships ? question_.together(load, all) : question_.alone(load);
+                         }));
     }
     for (ReplicaForecast& replica : replicas_) {
       replica.clock = begin + seconds;

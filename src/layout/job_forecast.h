@@ -25,9 +25,8 @@ struct ForecastQuestion {
   int stages = 1;
   // The seconds of a step that a replica takes for itself.
   std::function<double(const StepLoad&)> alone;
-  // Seconds of a step that all take together, if the others waited for none but this replica: its
-  // rows, and those of all.
-  std::function<double(const StepLoad&, int64_t all_rows)> together;
+  // Seconds of a step that all take together, if the others waited for none but this replica.
+  std::function<double(const StepLoad&, const RowsOfAll& all)> together;
   GroupOptions group;  // when steps are taken together; of one rank: never
 };
 

@@ -17,7 +17,7 @@ ForecastQuestion Question(std::span<const ChoiceShape> job, const schedule::Poli
                      .total_blocks = blocks},
           .policy = &policy,
           .alone = [](const StepLoad&) { return 1.0; },
-          .together = [](const StepLoad&, int64_t) { return 0.5; },
+          .together = [](const StepLoad&, const RowsOfAll&) { return 0.5; },
           .group = {}};
 }
 
@@ -113,7 +113,7 @@ TEST(JobForecast, TheSlowestDecidesWhereAllMeet) {
     ForecastQuestion question = Question(job, *policy, 1000);
     question.replicas = 2;
     question.group = {.num_replicas = 2, .by_load = false, .most_rows = 64};
-    question.together = [](const StepLoad& load, int64_t) {
+    question.together = [](const StepLoad& load, const RowsOfAll&) {
       return 1.0 + static_cast<double>(load.rows()) +
              0.01 * static_cast<double>(load.sums.decode_context);
     };

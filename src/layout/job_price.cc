@@ -176,11 +176,11 @@ JobForecast ForecastOf(const EngineOptions& options, const model::ModelConfig& c
                              static_cast<double>(under_way(load)) * own.LongestStage(most_layers));
            },
        .together =
-           [&](const StepLoad& load, int64_t all_rows) {
+           [&](const StepLoad& load, RowsOfAll all) {
              const StepLoad part =
                  PartOf(load, plan.layout.pp, plan.machine.max_num_batched_tokens);
              const StepPrice& own = pricer.Near(part);
-             const int64_t all = (all_rows + plan.layout.pp - 1) / plan.layout.pp;
+             all.rows = (all.rows + plan.layout.pp - 1) / plan.layout.pp;
              const double shipped =
                  ShippedSeconds(pricer, *ship, own, part.rows(), all, busiest(part.rows()));
              if (plan.layout.pp == 1) return shipped;

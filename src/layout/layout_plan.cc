@@ -229,7 +229,7 @@ PooledMemory MemoryWithExperts(const EngineOptions& options, const model::ModelC
   memory.together = [&pricer, ship, context = plan.mean_context,
                      busiest = experts.Busiest(*ship, plan.machine.max_num_seqs)](int64_t batch) {
     return ShippedSeconds(pricer, *ship, pricer.Decode(batch, context), batch,
-                          batch * ship->num_replicas, busiest);
+                          {batch * ship->num_replicas, ship->num_replicas}, busiest);
   };
   return memory;
 }

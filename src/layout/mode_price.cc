@@ -58,9 +58,24 @@ double RowBytes(const StepPricer& pricer) {
          static_cast<double>(tensor::SizeOf(decoder.dtype));
 }
 
+// Time until copies from so many peers are there.
+double Trips(const StepPricer& pricer, int64_t copies) {
+  const auto trips = static_cast<double>((copies + cost::kPeersRead - 1) / cost::kPeersRead);
+  return trips * pricer.profile().link_latency_s;
+}
+
+// Until all have the rows that meet their weights: who has rows of its own copies these first, who
+// has none gets one rank's more.
+double Gathering(const StepPricer& pricer, const share::ShipPlan& ship, const RowsOfAll& all,
+                 double own, int64_t copies_a_rank) {
+  const double mine = own + Trips(pricer, copies_a_rank * (all.ranks - 1));
+  return all.ranks == ship.num_replicas ? mine
+                                        : std::max(mine, Trips(pricer, copies_a_rank * all.ranks));
+}
+
 // A layer without experts: rows go to its owners, partial sums come back and are added.
 double ShippedLeaves(const StepPricer& pricer, const share::ShipPlan& ship, int64_t own_rows,
-                     int64_t all_rows) {
+                     const RowsOfAll& all) {
   const share::ShipPlan::Layer& layer = *std::ranges::find_if(
       ship.layers, [](const share::ShipPlan::Layer& each) { return each.pooled && !each.experts; });
   const std::span<const base::Part> owners =
@@ -73,38 +88,38 @@ double ShippedLeaves(const StepPricer& pricer, const share::ShipPlan& ship, int6
                       sizeof(float);
   // Over the links of those that send or get most.
   const double bytes = rows * ((ship.num_replicas - 1) * RowBytes(pricer) + sums);
-  return pricer.ServedLeaves(layer, most, all_rows) + LocalCopy(pricer, rows * RowBytes(pricer)) +
+  return Gathering(pricer, ship, all, LocalCopy(pricer, rows * RowBytes(pricer)), 1) +
+         pricer.ServedLeaves(layer, most, all.rows) + Trips(pricer, ship.num_members() - 1) +
          pricer.Seconds({.kind = cost::OpKind::kCollective, .label = "ship_reduce"}) +
-         2 * pricer.profile().link_latency_s + bytes / cost::PullRate(pricer.profile());
+         bytes / cost::PullRate(pricer.profile());
 }
 
 // A layer with experts: a row goes to each rank that has one of its experts and not the row, and
 // comes back from each member that has one.
 double ShippedExperts(const StepPricer& pricer, const share::ShipPlan& ship, int64_t own_rows,
-                      int64_t all_rows, const BusiestRank& busiest) {
+                      const RowsOfAll& all, const BusiestRank& busiest) {
   const auto rounds = static_cast<double>(RoundsOf(ship, own_rows)),
              members = static_cast<double>(ship.num_members());
   const double holders = Holders(ship), remote = 1 - holders / members, k = ship.experts_per_token;
   // Rows whose experts are at home stay there, so that of experts with several holders each
   // computes as many as if it were the only one.
   const auto held = std::llround(static_cast<double>(ship.num_experts) * holders / members);
-  const double served = static_cast<double>(all_rows) * k / members * busiest.rows;
+  const double served = static_cast<double>(all.rows) * k / members * busiest.rows;
   const double rows = static_cast<double>(own_rows) / rounds, row_bytes = RowBytes(pricer);
   const double sent = (ship.num_replicas - 1) * (1 - std::pow(1 - remote / (members - 1), k)),
                returned = remote * k;
-  // Which experts rows choose is asked of all ranks, then the rows: at once where that does not say
-  // who computes.
-  const auto trips = [](int requests) {
-    return (requests + cost::kPeersRead - 1) / cost::kPeersRead;
-  };
-  const int others = ship.num_replicas - 1,
-            asked = ship.expert_holders.empty() ? trips(2 * others) : 2 * trips(others);
+  // Which experts rows choose, then the rows: at once where that does not say who computes.
+  const double choices = LocalCopy(pricer, rows * k * sizeof(int32_t)),
+               own = LocalCopy(pricer, rows * row_bytes);
+  const double gathering =
+      ship.expert_holders.empty()
+          ? Gathering(pricer, ship, all, choices + own, 2)
+          : Gathering(pricer, ship, all, choices, 1) + Gathering(pricer, ship, all, own, 1);
   const double round =
+      gathering +
       pricer.ServedExperts(held, std::max<int64_t>(1, std::llround(served / rounds)),
                            busiest.skew) +
-      LocalCopy(pricer, rows * k * sizeof(int32_t)) + LocalCopy(pricer, rows * row_bytes) +
-      LocalCopy(pricer, rows * (k - returned) * row_bytes) +
-      (asked + trips(ship.num_members() - 1)) * pricer.profile().link_latency_s +
+      LocalCopy(pricer, rows * (k - returned) * row_bytes) + Trips(pricer, ship.num_members() - 1) +
       rows * row_bytes * (sent + returned) / cost::PullRate(pricer.profile());
   return rounds * round;
 }
@@ -112,7 +127,7 @@ double ShippedExperts(const StepPricer& pricer, const share::ShipPlan& ship, int
 }  // namespace
 
 double ShippedSeconds(const StepPricer& pricer, const share::ShipPlan& ship, const StepPrice& own,
-                      int64_t own_rows, int64_t all_rows, const BusiestRank& busiest) {
+                      int64_t own_rows, const RowsOfAll& all, const BusiestRank& busiest) {
   // Ranks that meet to pull compute with their own rows alone.
   if (ship.mode.pulls()) return own.all().seconds;
   int64_t leaves = 0, experts = 0;
@@ -126,11 +141,10 @@ double ShippedSeconds(const StepPricer& pricer, const share::ShipPlan& ship, con
   double seconds = own.all().seconds -
                    (own.ffn.seconds + own.ffn_sums) * static_cast<double>(leaves + experts) / stage;
   if (leaves > 0)
-    seconds +=
-        stages * static_cast<double>(leaves) * ShippedLeaves(pricer, ship, own_rows, all_rows);
+    seconds += stages * static_cast<double>(leaves) * ShippedLeaves(pricer, ship, own_rows, all);
   if (experts > 0) {
     seconds += stages * static_cast<double>(experts) *
-               ShippedExperts(pricer, ship, own_rows, all_rows, busiest);
+               ShippedExperts(pricer, ship, own_rows, all, busiest);
   }
   return seconds;
 }
@@ -268,7 +282,8 @@ class ExpertSteps {
   StepPrice PromptsPrice(int64_t rows) const { return prices_.pricer.Prompts(rows, context_); }
   Compared Compare(const StepPrice& own, int64_t rows) const {
     return {std::min(prices_.Pulled(own), prices_.Routed(own, rows)),
-            ShippedSeconds(prices_.pricer, ship_, own, rows, ship_.num_replicas * rows,
+            ShippedSeconds(prices_.pricer, ship_, own, rows,
+                           {ship_.num_replicas * rows, ship_.num_replicas},
                            prices_.experts.Busiest(ship_, rows))};
   }
 
@@ -312,7 +327,7 @@ ShipRule PlanShipping(const PullPrices& prices, const share::ShipPlan& ship, Mos
   const int ranks = ship.mode.pulls() ? 1 : ship.num_replicas;
   const int64_t rows = FirstWithout(pricer.decoder().capacity.rows / ranks, [&](int64_t count) {
     const StepPrice own = pricer.Decode(count, context);
-    return ShippedSeconds(pricer, ship, own, count, ranks * count) < prices.Pulled(own);
+    return ShippedSeconds(pricer, ship, own, count, {ranks * count, ranks}) < prices.Pulled(own);
   });
   return {static_cast<double>(rows), {}, patience};
 }

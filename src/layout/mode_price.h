@@ -14,10 +14,10 @@ struct BusiestRank {
   double rows = 1, skew = 1;
 };
 
-// The seconds of a step that ships, of a rank whose own rows cost `own`; all ranks together have
-// `all_rows`, and wait for the one that computes the most.
+// The seconds of a step that ships, of a rank whose own rows cost `own`; all wait for the one that
+// computes the most.
 double ShippedSeconds(const StepPricer& pricer, const share::ShipPlan& ship, const StepPrice& own,
-                      int64_t own_rows, int64_t all_rows, const BusiestRank& busiest = {});
+                      int64_t own_rows, const RowsOfAll& all, const BusiestRank& busiest = {});
 
 // Which experts rows go to, on average: by the law that spreads rows where there is one, else as if
 // each row chose independently.

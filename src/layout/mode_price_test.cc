@@ -140,7 +140,7 @@ TEST(ModePrice, WhatManyHoldIsReadByMany) {
     const StepPricer pricer(config, plan->dtype, {}, plan->ranks[0].memory.capacity,
                             plan->machine.profile, {});
     const StepPrice own = pricer.Decode(15, 512);
-    return ShippedSeconds(pricer, *plan->ranks[0].request.pool[0].ship, own, 15, 60) -
+    return ShippedSeconds(pricer, *plan->ranks[0].request.pool[0].ship, own, 15, {60, 4}) -
            own.all().seconds + own.ffn.seconds;
   };
   // 15 rows touch 78 of 128 experts, the 60 of all ranks 125, of which each has a fourth.

@@ -14,6 +14,11 @@ struct StepLoad {
   int64_t rows() const { return sums.prefill_rows + sums.decode_rows; }
 };
 
+// Rows of all ranks that take a step together, and how many of these have some.
+struct RowsOfAll {
+  int64_t rows = 0, ranks = 0;
+};
+
 // Rows that decode, each with `context` positions before it.
 inline StepLoad Decoding(int64_t rows, int64_t context) {
   StepLoad load{.sampled = rows};
