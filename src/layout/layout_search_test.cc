@@ -80,7 +80,7 @@ TEST(LayoutSearch, StagesAreShared) {
   EXPECT_GT(shared->plan->forecast->steps, 0);
 }
 
-TEST(LayoutSearch, ALayoutIsLeftOpenWhereEnoughIsKnown) {
+TEST(LayoutSearch, ALayoutIsLeftOpenWhereStepsCanBeForeseen) {
   const model::ModelConfig dense = *model::LoadBuiltinConfig("Llama-3-8B"),
                            experts = *model::LoadBuiltinConfig("Qwen3-30B-A3B");
   EngineOptions options = Options("sim:2xh20", 1);
@@ -92,7 +92,10 @@ TEST(LayoutSearch, ALayoutIsLeftOpenWhereEnoughIsKnown) {
   EXPECT_FALSE(LeavesLayoutOpen(options, dense));
   options.layout.reset();
   options.job = nullptr;
+  EXPECT_TRUE(LeavesLayoutOpen(options, dense));  // until the job is known
+  options.machine.devices = *ParseDevices("sim:h20");
   EXPECT_FALSE(LeavesLayoutOpen(options, dense));
+  options.machine.devices = *ParseDevices("sim:2xh20");
   options.layout_by_job = true;
   EXPECT_THAT(PlanJob(options, dense).status().message(),
               HasSubstr("--layout auto: the job is not known before it runs"));

@@ -127,6 +127,9 @@ class PoolChoice(support.TestCase):
             if layout == "auto":  # and so without --layout
                 unnamed = self.expect(support.call("run", *job, "-i", path, "--skip-tokenizer-init"), support.COMPLETE)
                 self.assertEqual(re.findall("--layout auto.*", unnamed.err), [line for line in foreseen if line.startswith("--layout auto")])
+        for timed in (["-i", path, "--skip-tokenizer-init"], ["--trace", "synthetic:n=60,prompt=512,output=64,bound=1"]):
+            done = self.expect(support.call("run", *job, *timed, "--request-rate", 50), support.COMPLETE)
+            self.assertNotIn("--layout auto", done.err)
         with open(path, "w", encoding="utf-8") as file:
             file.write('{"prompt": 5}\n')
         none = support.call("plan", *job, "-i", path, "--skip-tokenizer-init")
