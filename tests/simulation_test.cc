@@ -142,14 +142,14 @@ TEST(SimulationTest, JobsThatShipAreForecast) {
     const char *devices, *model, *layout, *trace;
   };
   const Case cases[] = {
-      {"sim:8xh20", "Qwen3-32B", "dp=8,weights=striped,pool=64", "n=16,prompt=64,output=200"},
-      {"sim:8xh200", "Qwen3-32B", "dp=4,tp=2,weights=striped,pool=64", "n=40,prompt=64,output=100"},
-      {"sim:4xh20", "Qwen3-32B", "dp=4,weights=by_layer,pool=64", "n=16,prompt=64,output=100"},
-      {"sim:4xh20", "Qwen3-32B", "dp=4,weights=striped,pool=32", "n=16,prompt=64,output=100"},
-      {"sim:8xh20", "Qwen3-30B-A3B", "dp=8,experts=by_expert", "n=96,prompt=64,output=200"},
+      {"sim:8xh20", "Qwen3-32B", "dp=8,weights=striped,pool=64", "n=16,prompt=64,output=40"},
+      {"sim:8xh200", "Qwen3-32B", "dp=4,tp=2,weights=striped,pool=64", "n=40,prompt=64,output=40"},
+      {"sim:4xh20", "Qwen3-32B", "dp=4,weights=by_layer,pool=64", "n=16,prompt=64,output=40"},
+      {"sim:4xh20", "Qwen3-32B", "dp=4,weights=striped,pool=32", "n=16,prompt=64,output=40"},
+      {"sim:8xh20", "Qwen3-30B-A3B", "dp=8,experts=by_expert", "n=96,prompt=64,output=40"},
       {"sim:8xh200", "Qwen3-30B-A3B", "dp=8,experts=by_expert,expert-size=51",
-       "n=96,prompt=64,output=200"},
-      {"sim:4xh20", "Qwen3-30B-A3B", "dp=2,tp=2,experts=by_expert", "n=48,prompt=64,output=200"},
+       "n=96,prompt=64,output=40"},
+      {"sim:4xh20", "Qwen3-30B-A3B", "dp=2,tp=2,experts=by_expert", "n=48,prompt=64,output=40"},
   };
   for (const Case& c : cases) {
     const LengthTrace trace = Trace(c.trace);

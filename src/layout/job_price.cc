@@ -122,11 +122,11 @@ JobForecast ForecastOf(const EngineOptions& options, const model::ModelConfig& c
   // Neither counts where there are none.
   const RoutedExperts experts(config, plan.routing.get());
   const share::ShipPlan* const ship = rank.pool.empty() ? nullptr : rank.pool.front().ship.get();
-  std::map<uint64_t, BusiestRank> known;
+  std::map<int64_t, BusiestRank> known;  // by rows, of which three bits count
   const auto busiest = [&](int64_t rows) {
-    const uint64_t rounded = std::bit_floor(static_cast<uint64_t>(rows));
-    const auto [found, is_new] = known.try_emplace(rounded);
-    if (is_new) found->second = experts.Busiest(*ship, static_cast<int64_t>(rounded));
+    const int64_t step = std::max<int64_t>(1, std::bit_floor(static_cast<uint64_t>(rows)) / 4);
+    const auto [found, is_new] = known.try_emplace(rows / step * step);
+    if (is_new) found->second = experts.Busiest(*ship, found->first);
     return found->second;
   };
   // Those that are under way on the stages of a pipeline: each brings a stage's weights anew.
@@ -182,7 +182,8 @@ JobForecast ForecastOf(const EngineOptions& options, const model::ModelConfig& c
              const StepPrice& own = pricer.Near(part);
              all.rows = (all.rows + plan.layout.pp - 1) / plan.layout.pp;
              const double shipped =
-                 ShippedSeconds(pricer, *ship, own, part.rows(), all, busiest(part.rows()));
+                 ShippedSeconds(pricer, *ship, own, part.rows(), all,
+                                busiest(std::max<int64_t>(1, all.rows / plan.replicas())));
              if (plan.layout.pp == 1) return shipped;
              const double stage =
                  own.LongestStage(most_layers) + most_layers * (shipped - own.all().seconds);

@@ -47,6 +47,11 @@ double Holders(const share::ShipPlan& ship) {
   return static_cast<double>(held) / static_cast<double>(ship.expert_holders.size());
 }
 
+// Experts that a member holds.
+double HeldExperts(const share::ShipPlan& ship) {
+  return static_cast<double>(ship.num_experts) * Holders(ship) / ship.num_members();
+}
+
 // A copy within a rank, of what it has for itself.
 double LocalCopy(const StepPricer& pricer, double bytes) {
   return pricer.Seconds({.kind = cost::OpKind::kCopy, .read_bytes = bytes, .write_bytes = bytes});
@@ -100,10 +105,8 @@ double ShippedExperts(const StepPricer& pricer, const share::ShipPlan& ship, int
                       const RowsOfAll& all, const BusiestRank& busiest) {
   const auto rounds = static_cast<double>(RoundsOf(ship, own_rows)),
              members = static_cast<double>(ship.num_members());
-  const double holders = Holders(ship), remote = 1 - holders / members, k = ship.experts_per_token;
-  // Rows whose experts are at home stay there, so that of experts with several holders each
-  // computes as many as if it were the only one.
-  const auto held = std::llround(static_cast<double>(ship.num_experts) * holders / members);
+  const double remote = 1 - Holders(ship) / members, k = ship.experts_per_token;
+  const auto with_rows = std::max<int64_t>(1, std::llround(HeldExperts(ship) * busiest.part));
   const double served = static_cast<double>(all.rows) * k / members * busiest.rows;
   const double rows = static_cast<double>(own_rows) / rounds, row_bytes = RowBytes(pricer);
   const double sent = (ship.num_replicas - 1) * (1 - std::pow(1 - remote / (members - 1), k)),
@@ -117,7 +120,7 @@ double ShippedExperts(const StepPricer& pricer, const share::ShipPlan& ship, int
           : Gathering(pricer, ship, all, choices, 1) + Gathering(pricer, ship, all, own, 1);
   const double round =
       gathering +
-      pricer.ServedExperts(held, std::max<int64_t>(1, std::llround(served / rounds)),
+      pricer.ServedExperts(with_rows, std::max<int64_t>(1, std::llround(served / rounds)),
                            busiest.skew) +
       LocalCopy(pricer, rows * (k - returned) * row_bytes) + Trips(pricer, ship.num_members() - 1) +
       rows * row_bytes * (sent + returned) / cost::PullRate(pricer.profile());
@@ -169,10 +172,11 @@ double RoutedExperts::Share(int64_t rows) const {
 }
 
 BusiestRank RoutedExperts::Busiest(const share::ShipPlan& ship, int64_t rows) const {
-  if (law_ == nullptr || ship.num_experts == 0 || rows == 0) return {};
+  if (ship.num_experts == 0 || rows == 0) return {};
+  if (law_ == nullptr) return {.part = Share(ship.num_replicas * rows)};
   const auto ranks = static_cast<size_t>(ship.num_replicas),
              experts = static_cast<size_t>(ship.num_experts);
-  BusiestRank busiest{0, 0};
+  BusiestRank busiest{0, 0, 0};
   std::vector<int32_t> counts(ranks * experts);
   std::vector<uint8_t> owners = ship.expert_owners;
   for (int64_t layer = 0; layer < kDraws; ++layer) {
@@ -190,17 +194,20 @@ BusiestRank RoutedExperts::Busiest(const share::ShipPlan& ship, int64_t rows) co
     for (size_t at = 0; at < counts.size(); ++at)
       computed[owners[at] * experts + at % experts] += counts[at];
     double most = 0, skew = 1;
+    int64_t most_experts = 0;
     for (int member = 0; member < ship.num_members(); ++member) {
       const std::span<const int64_t> own =
           std::span(computed).subspan(static_cast<size_t>(member) * experts, experts);
       const auto all = static_cast<double>(std::reduce(own.begin(), own.end()));
+      const auto with_rows = std::ranges::count_if(own, [](int64_t count) { return count > 0; });
+      most_experts = std::max(most_experts, int64_t{with_rows});
       if (all <= most) continue;
       most = all;
-      const auto with_rows = std::ranges::count_if(own, [](int64_t count) { return count > 0; });
       skew = static_cast<double>(std::ranges::max(own)) * static_cast<double>(with_rows) / all;
     }
     busiest.rows += most * ship.tp / static_cast<double>(kDraws * rows * ship.experts_per_token);
     busiest.skew += skew / kDraws;
+    busiest.part += static_cast<double>(most_experts) / HeldExperts(ship) / kDraws;
   }
   return busiest;
 }

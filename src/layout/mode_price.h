@@ -8,10 +8,11 @@
 
 namespace forebay::layout {
 
-// The rank that computes the most rows of experts: how many times the mean rank's, at least 1; and
-// how many times the mean rows of its experts its busiest expert has.
+// The rank that computes the most rows of experts: how many times the mean rank's, at least 1; how
+// many times the mean rows of its experts with rows its busiest expert has; and of a rank with the
+// most such experts, which part of all that it holds they are.
 struct BusiestRank {
-  double rows = 1, skew = 1;
+  double rows = 1, skew = 1, part = 1;
 };
 
 // The seconds of a step that ships, of a rank whose own rows cost `own`; all wait for the one that
