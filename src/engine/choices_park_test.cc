@@ -449,9 +449,9 @@ TEST(ChoicesPark, RandomJobsThatAreStreamed) {
 }
 
 // Where blocks below are lost, or nothing goes there any more, choices are computed again and get
-// what they would have got.
+// what they would have got. That nothing goes there is said once.
 TEST(ChoicesPark, WhatIsLostBelowIsComputedAgain) {
-  int64_t lost = 0, returns = 0, recomputed = 0;
+  int64_t lost = 0, returns = 0, recomputed = 0, closed = 0;
   for (uint64_t seed = 0; seed < 360; ++seed) {
     SCOPED_TRACE(seed);
     base::Rng rng(seed);
@@ -472,11 +472,16 @@ TEST(ChoicesPark, WhatIsLostBelowIsComputedAgain) {
       }
       books.Take(request);
     }
+    testing::internal::CaptureStderr();
     for (int guard = 0; guard < 8000 && !books.choices.idle(); ++guard) {
       ASSERT_TRUE(books.Begin(*policy));
       ASSERT_FALSE(HasFatalFailure());
       books.End();
     }
+    const std::string said = testing::internal::GetCapturedStderr();
+    const size_t warned = said.find("[kv_file_io]");
+    closed += warned != std::string::npos;
+    EXPECT_EQ(warned, said.rfind("[kv_file_io]")) << said;
     EXPECT_TRUE(books.choices.idle());
     EXPECT_EQ(std::ssize(books.finished), 8);
     EXPECT_EQ(books.choices.stats().kv_blocks_used, 0);
@@ -488,6 +493,7 @@ TEST(ChoicesPark, WhatIsLostBelowIsComputedAgain) {
   EXPECT_GT(lost, 300);
   EXPECT_GT(returns, 100);
   EXPECT_GT(recomputed, 1000);
+  EXPECT_GT(closed, 20);
 }
 
 }  // namespace

@@ -78,6 +78,27 @@ TEST(MemoryPlan, WhatLiesBelowWouldHelp) {
   }
 }
 
+// What is streamed passes through memory of the budget: half of what weights and workspace leave at
+// most, however much is asked for; a context that both do not hold is refused with the numbers.
+TEST(MemoryPlan, TheWindowStaysWithinTheBudget) {
+  for (const uint64_t mib : {8, 16, 40}) {
+    MemoryRequest request = Request(mib << 20);
+    request.host_bytes = uint64_t{1} << 30;
+    request.streamed_blocks = INT32_MAX;
+    const MemoryPlan plan = DivideMemory(SmallConfig(), tensor::DType::kBF16, request);
+    const uint64_t kv = plan.bytes(RegionUse::kKv);
+    EXPECT_GT(plan.streamed_blocks, 0) << mib;
+    EXPECT_LE(request.device_bytes + plan.fixed_bytes() + kv, request.budget_bytes) << mib;
+    EXPECT_LE(static_cast<uint64_t>(plan.streamed_blocks) * WindowPlaceBytes(plan), kv / 2) << mib;
+    request.max_model_len = plan.kv_tokens() + kernels::kBlockTokens;
+    const base::Status longer = PlanMemory(SmallConfig(), tensor::DType::kBF16, request).status();
+    EXPECT_EQ(longer.code(), kMemoryTooSmall) << mib;
+    EXPECT_NE(longer.message().find(fmt::format("--max-model-len {} needs", request.max_model_len)),
+              std::string::npos)
+        << longer.message();
+  }
+}
+
 // The workspace of contexts that are expanded grows with memory, not with the context.
 TEST(MemoryPlan, ExpandedContextsTakeASixteenthOfMemory) {
   model::ModelConfig config = SmallConfig();

@@ -65,15 +65,9 @@ class StepPricer {
   const StepPrice& Near(const StepLoad& load) const;
   // Seconds of an operation.
   double Seconds(const cost::OpDesc& op) const;
-<<<<<<< ours
   // Seconds of what a rank computes of one layer whose rows come to their weights, with these
-  // leaves of it, or with so many of its experts, of which the busiest has `skew` times as many
-  // rows as it would have if they went evenly to all. Rows are rounded as in Near.
-=======
-  // Of what a rank computes of one layer whose rows come to their weights, with these leaves of it,
-  // or with so many experts, of which the busiest has `skew` times as many rows as it would have
-  // if they went evenly to all. Rows are rounded as in Near.
->>>>>>> theirs
+  // leaves of it, or with so many experts, of which the busiest has `skew` times as many rows as it
+  // would have if they went evenly to all. Rows are rounded as in Near.
   double ServedLeaves(const share::ShipPlan::Layer& layer, const base::Part& leaves,
                       int64_t rows) const;
   double ServedExperts(int64_t experts, int64_t rows, double skew) const;

@@ -2,6 +2,7 @@
 import json
 import os
 import random
+import resource
 import signal
 import time
 
@@ -137,6 +138,47 @@ class KvFile(support.TestCase):
         self.assertEqual(os.path.getsize(self.path), before)
         job = self.job(self.lines, "f32", flags=self.flags)
         self.expect(job.run(*self.file, "--kv-file-keep", "--dtype", "float32"), support.ERROR, "kv_file_mismatch", "f32")
+
+    def test_a_disk_that_fails_later(self):
+        """Writes fail from some moment on: said once, the job goes on, and no answer is lost."""
+        expected, _, _ = self.ran("plain")
+        size, least = 64 << 20, 64 << 10
+        job = self.job(self.lines, "failing", flags=self.flags)
+        process = job.start(*self.file)
+        folder = f"/proc/{process.pid}/fd"
+
+        def allocated():
+            for name in os.listdir(folder):
+                try:
+                    if os.stat(os.path.join(folder, name)).st_size == size:
+                        return True
+                except OSError:
+                    continue
+            return False
+
+        deadline = time.monotonic() + 60
+        while not allocated() and time.monotonic() < deadline:
+            time.sleep(0.001)
+        # What lies behind the first blocks can be read from now on, and not written. Results are shorter.
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (least, least))
+        said = process.communicate(timeout=300)[1].decode()
+        self.assertEqual(process.returncode, support.COMPLETE, said)
+        self.assertEqual(job.answers(), expected)
+        self.assertEqual(said.count("[kv_file_io]: nothing goes below any more, and what is lost is computed again"), 1, said)
+        self.assertGreater(job.summary()["mode_counters"]["kv_blocks_failed"], 0)
+        self.assertLess(len(job.raw()), least)
+
+    def test_copies_that_are_slow(self):
+        """The trials of slow copies: a stall of 2 s costs no answer and is said once, with both rates."""
+        expected, _, _ = self.ran("plain")
+        uniform = ["--kv-file", self.path, "--kv-file-size", "64MiB", "--kv-offload", "uniform"]
+        answers, counters, job = self.ran("stalled", *uniform, "--kv-up-stall", "2")
+        self.assertEqual(answers, expected)
+        self.assertGreater(counters["kv_stream_shrinks"], 0)
+        self.assertGreater(counters["waited_kv_us"], 1_900_000)
+        for flags in (["--kv-up-gbps", "1"], ["--kv-up-stall", "2"]):
+            self.expect(self.job(self.lines, "refused", flags=self.flags).run(*flags), support.ERROR, "[invalid_argument]",
+                        "--kv-up-gbps and --kv-up-stall: expected real devices with KV below them")
 
     def test_its_files_are_taken(self):
         """What the file and its index are named no output of the job is, nor what the job reads."""
