@@ -169,7 +169,7 @@ class KvFile(support.TestCase):
         self.assertLess(len(job.raw()), least)
 
     def test_copies_that_are_slow(self):
-        """The trials of slow copies: a stall of 2 s costs no answer and is said once, with both rates."""
+        """The trials of slow copies: a stall of 2 s costs no answer, and less is streamed for it; without KV below a device they are refused."""
         expected, _, _ = self.ran("plain")
         uniform = ["--kv-file", self.path, "--kv-file-size", "64MiB", "--kv-offload", "uniform"]
         answers, counters, job = self.ran("stalled", *uniform, "--kv-up-stall", "2")
@@ -177,7 +177,7 @@ class KvFile(support.TestCase):
         self.assertGreater(counters["kv_stream_shrinks"], 0)
         self.assertGreater(counters["waited_kv_us"], 1_900_000)
         for flags in (["--kv-up-gbps", "1"], ["--kv-up-stall", "2"]):
-            self.expect(self.job(self.lines, "refused", flags=self.flags).run(*flags), support.ERROR, "[invalid_argument]",
+            self.expect(self.job(self.lines, "refused", flags=self.flags).run(*flags), support.USAGE, "[invalid_argument]",
                         "--kv-up-gbps and --kv-up-stall: expected real devices with KV below them")
 
     def test_its_files_are_taken(self):
