@@ -1,13 +1,13 @@
 #include "cli/plan_tables.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <functional>
 #include <optional>
 
 #include "base/json_writer.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "cli/outcome.h"
 #include "layout/region_table.h"
 #include "model/latent_forms.h"
 #include "weights/book/placement.h"
@@ -97,7 +97,7 @@ void PrintLine(const char* name, const std::vector<Column>& columns,
 
 }  // namespace
 
-void Print(std::string_view line) { std::printf("%s\n", base::Printable(line).c_str()); }
+void Print(std::string_view line) { PrintLine(base::Printable(line)); }
 
 void PrintTable(const std::string& model, const std::string& devices,
                 const std::vector<Column>& columns) {
@@ -192,7 +192,7 @@ void PrintJson(const std::string& model, const std::string& devices,
     writer.EndObject();
   }
   writer.EndArray().EndObject();
-  std::printf("%s\n", text.c_str());
+  PrintLine(text);
 }
 
 }  // namespace forebay::cli

@@ -12,8 +12,9 @@ namespace {
 constexpr int kRowsChannel = fabric::kPoolChannel, kSumsChannel = fabric::kPoolChannel + 1;
 
 // Rank number i of all from the own one on: what is copied within the device comes before copies
-// from others, which then are under way all at once, and no rank is read by all at first.
-int OwnFirst(int me, int count, int i) { return (me + i) % count; }
+// from others, which then are under way all at once, and no rank is read by all at first. `me` may
+// be outside of [0, count).
+int OwnFirst(int me, int count, int i) { return ((me + i) % count + count) % count; }
 int OwnFirst(const kernels::ServedRanks& ranks, int i) {
   return OwnFirst(ranks.me, ranks.num_ranks, i);
 }
@@ -324,7 +325,7 @@ void ShippedFfn::Serve(const model::BlockContext& context, int64_t layer, const 
   const uint64_t row_bytes = tensor::BytesOf(context.dtype, static_cast<uint64_t>(hidden));
   const int count = batch.last_replica - batch.first_replica;
   for (int i = 0; i < count; ++i) {
-    const int replica = batch.first_replica + OwnFirst(rows_.my_index(), count, i);
+    const int replica = batch.first_replica + OwnFirst(rows_.my_index() - batch.first_replica, count, i);
     const auto rows = static_cast<uint64_t>(first_row_[replica + 1] - first_row_[replica]);
     std::byte* const to = context.activations.gathered +
                           static_cast<uint64_t>(first_row_[replica] - batch.first_row) * row_bytes;

@@ -151,7 +151,7 @@ def _init(self: SamplingParams, **given: Any) -> None:
             set_slot(self, default)
 
 
-# What is left out is not checked: 2.6 us instead of 9.4 (Zen 4, Python 3.11).
+# What is left out is not checked: 2.6 us instead of 9.4 (Emerald Rapids, Python 3.11).
 SamplingParams.__init__ = _init  # type: ignore[method-assign]
 
 
