@@ -42,8 +42,7 @@ double ExpectForecast(const SimulationOptions& options, double part) {
   EXPECT_TRUE(result.ok()) << layout << " " << result.status().ToString();
   if (!result.ok()) return 0;
   const job::JobSummary& summary = result->run.summary;
-  const double expected =
-      1e-3 * static_cast<double>(summary.stats.mode_counters.at("expected_ms"));
+  const double expected = 1e-3 * static_cast<double>(summary.stats.mode_counters.at("expected_ms"));
   EXPECT_NEAR(expected, summary.elapsed_seconds, part * summary.elapsed_seconds) << layout;
   return expected;
 }

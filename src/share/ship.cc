@@ -325,7 +325,8 @@ void ShippedFfn::Serve(const model::BlockContext& context, int64_t layer, const 
   const uint64_t row_bytes = tensor::BytesOf(context.dtype, static_cast<uint64_t>(hidden));
   const int count = batch.last_replica - batch.first_replica;
   for (int i = 0; i < count; ++i) {
-    const int replica = batch.first_replica + OwnFirst(rows_.my_index() - batch.first_replica, count, i);
+    const int replica =
+        batch.first_replica + OwnFirst(rows_.my_index() - batch.first_replica, count, i);
     const auto rows = static_cast<uint64_t>(first_row_[replica + 1] - first_row_[replica]);
     std::byte* const to = context.activations.gathered +
                           static_cast<uint64_t>(first_row_[replica] - batch.first_row) * row_bytes;
