@@ -59,7 +59,7 @@ def run(forebay, model, requests, lengths, sigma, link, layout, mode):
 
 
 def line_of(runs, job):
-    copies = [runs.get(*job, layout, "pull") for layout in COPIES]
+    copies = [runs.get(*job, layout, "auto") for layout in COPIES]
     pooled = f"pool={pool_grid.LAYERS[job[0]]}"
     was = runs.get(*job, f"dp=8,weights=by_layer,{pooled}", "pull")
     cas = runs.get(*job, f"dp=8,weights=by_layer,{pooled}", "auto")
