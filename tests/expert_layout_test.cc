@@ -263,14 +263,19 @@ TEST_P(ExpertLayoutTest, FiveToEightRanksGiveTheSameDigests) {
 TEST_P(ExpertLayoutTest, GatheredExpertsGiveTheSameDigests) {
   const Answers expected = Run("cpu", "");
   options_.ship.mode = kGather;
-  EXPECT_EQ(Run("2xcpu", "dp=2,experts=by_expert"), expected);
-  EXPECT_EQ(Counter("steps_gather"), stats_.steps);
-  EXPECT_EQ(Counter("expert_rows_sent"), 0);
-  // Both ranks in each round, of which some have rows on one rank alone.
-  const int64_t rounds = Counter("ship_meetings") / (2 * ExpertLayers());
-  EXPECT_EQ(Counter("ship_meetings"), rounds * 2 * ExpertLayers());
-  EXPECT_GE(rounds, stats_.steps / 2);
-  EXPECT_EQ(rounds * 2, stats_.steps + Counter("rows_skipped"));
+  for (const auto& [devices, layout] : ExpertLayouts()) {
+    SCOPED_TRACE(layout);
+    const layout::Layout parsed = *layout::ParseLayout(layout);
+    EXPECT_EQ(Run(devices, layout), expected);
+    EXPECT_EQ(Counter("steps_gather"), stats_.steps * parsed.pp);
+    EXPECT_EQ(Counter("expert_rows_sent"), 0);
+    EXPECT_GT(Counter("bytes_pulled"), 0);
+    if (parsed.pp > 1) continue;
+    // All ranks of a group in each round, of which some have rows on some ranks alone.
+    const int64_t places = stats_.steps + Counter("rows_skipped");
+    EXPECT_EQ(places % parsed.dp, 0);
+    EXPECT_EQ(Counter("ship_meetings"), places * ExpertLayers());
+  }
 }
 
 TEST_P(ExpertLayoutTest, AutoPullsForPromptsAndShipsWhileDecoding) {
@@ -278,11 +283,15 @@ TEST_P(ExpertLayoutTest, AutoPullsForPromptsAndShipsWhileDecoding) {
   options_.ship.mode = std::nullopt;
   options_.ship.threshold = 12;
   options_.ship.patience = 1;
-  EXPECT_EQ(Run("2xcpu", "dp=2,experts=by_expert"), expected);
-  EXPECT_GT(Counter("steps_pull"), 0);
-  EXPECT_GT(Counter("steps_ship"), 0);
-  EXPECT_GT(Counter("expert_rows_sent"), 0);
-  EXPECT_EQ(Counter("steps_pull") + Counter("steps_ship") + Counter("steps_routed"), stats_.steps);
+  for (const auto& [devices, layout] : ExpertLayouts()) {
+    SCOPED_TRACE(layout);
+    EXPECT_EQ(Run(devices, layout), expected);
+    EXPECT_GT(Counter("steps_pull"), 0);
+    EXPECT_GT(Counter("steps_ship"), 0);
+    EXPECT_GT(Counter("expert_rows_sent"), 0);
+    EXPECT_EQ(Counter("steps_pull") + Counter("steps_ship") + Counter("steps_routed"),
+              stats_.steps * layout::ParseLayout(layout)->pp);
+  }
 }
 
 TEST_P(ExpertLayoutTest, WhatCannotBeIsRefused) {

@@ -24,7 +24,8 @@ inline constexpr FixedUse kFixedUses[] = {
     {RegionUse::kSlots, "slot_bytes", "slots for pulled weights",
      "--pool-slots, --pool-look-ahead"},
     {RegionUse::kWorkspace, "workspace_bytes", "workspace of a step", "--max-num-batched-tokens"},
-    {RegionUse::kStaging, "staging_bytes", "staging for other ranks", "--max-num-batched-tokens"},
+    {RegionUse::kStaging, "staging_bytes", "staging for other ranks",
+     "--max-num-batched-tokens, of experts --expert-rows"},
     {RegionUse::kTables, "table_bytes", "tables of tiles", nullptr}};
 
 // What the rank of `request` keeps, in the order in which it is allocated, for the length, rows and

@@ -30,6 +30,8 @@ struct PoolOptions {
   // A layer's experts are computed with as they come: those that the rank holds, then each peer's;
   // else when all are there.
   bool waits_by_part = false;
+  // No pull runs over the border of a step, as in DWDP's public code: each step begins cold.
+  bool begins_cold = false;
   // Held and pulled experts are copied into one buffer first, as kernels need them that take one.
   bool merges_experts = false;
   // Slices of a pull that are under way at once, where devices have copy engines; 0: one a peer, at

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "model/blocks/dense_ffn.h"
+#include "model/builtin_configs.h"
 #include "share/testing/small_decoders.h"
 
 namespace forebay::share {
@@ -77,6 +78,22 @@ TEST(PoolPlan, ExpertsThatAreReplicatedAreNotPooled) {
       PlanPools({.placement = {&weights::kStriped}, .layers = 1}, 2, SmallMixture({0, 1, 1}, 4))
           .value();
   EXPECT_THAT(plans[0].book->group().pool_index, ElementsAre(0, -1, -1));
+}
+
+// What is placed is an expert's matrix: DeepSeek-R1's experts have 45,056 panels a layer, the book
+// has two runs of each.
+TEST(PoolPlan, ExpertsAreTheUnitAndNotTheirPanels) {
+  const model::ModelConfig config = *model::LoadBuiltinConfig("DeepSeek-R1-NVFP4");
+  const model::DecoderPlan decoder = model::PlanDecoder(config, tensor::DType::kBF16, 64);
+  const auto plans = PlanPools({.experts = {&weights::kByExpert}}, 4, decoder).value();
+  const weights::PoolBook& book = *plans[1].book;
+  EXPECT_EQ(book.group().pool_index[2], -1);
+  const weights::LayerRuns& layer = book.group().layer(3);
+  EXPECT_EQ(layer.num_leaves, 256);
+  EXPECT_EQ(layer.runs.size(), 2 * 256u);
+  EXPECT_EQ(book.Pulls(1, 3, 0).size(), 2 * 3u);  // a matrix and peer each
+  // 192 of 24.77 MB, whatever the batch.
+  EXPECT_NEAR(static_cast<double>(book.PullBytes(1, 3, 0)), 4.756e9, 1e6);
 }
 
 TEST(PoolPlan, MoreLayersThanHaveNoExpertsAreRefused) {

@@ -245,6 +245,7 @@ bool WeightPool::IsWanted(int64_t fetch) const {
 // In a routed step experts wait until it is known which are wanted, those of later steps too.
 bool WeightPool::MayFetch() const {
   if (!window_.CanFetch()) return false;
+  if (plan_.options.begins_cold && window_.taken() >= plan_.schedule->num_fetches()) return false;
   return !routed_.on || window_.taken() < routed_.fetches || !HasExperts(NextFetch());
 }
 

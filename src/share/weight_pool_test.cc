@@ -331,6 +331,23 @@ TEST(WeightPool, OnlyTheFirstStepBeginsCold) {
   }
 }
 
+// As public code has it, to compare with: nothing comes before its step.
+TEST(WeightPool, PullsMayStopAtTheBorderOfAStep) {
+  for (Shape& shape : Shapes()) {
+    shape.options.begins_cold = true;
+    PooledRank rank(shape, 1);
+    ASSERT_TRUE(rank.Connect().ok());
+    int64_t before = 0;
+    for (int step = 0; step < 3; ++step) {
+      rank.Step(FfnMode::kPull);
+      EXPECT_GT(rank.copies_at_begin(), before);
+      EXPECT_EQ(rank.pool().bytes_ahead(), 0u);
+      before = rank.device().copies();
+    }
+    EXPECT_EQ(rank.Mistakes(), 0);
+  }
+}
+
 TEST(WeightPool, AStepAllocatesNothing) {
   for (const Shape& shape : Shapes()) {
     PooledRank rank(shape, 0);

@@ -141,6 +141,32 @@ class Layout(support.TestCase):
                 self.assertEqual(job.answers(), expected)
                 job.forget()
 
+    def test_a_fault_among_experts(self):
+        """Whichever way they reach each other: rank, layer and transfer are named, the other group goes on, the rest is resumed."""
+        rng = random.Random(8)
+        lines = [{"custom_id": f"l-{i}", "prompt": [rng.randrange(5, 250) for _ in range(rng.randint(1, 60))],
+                  "max_tokens": rng.randint(1, 24), "temperature": i % 2, "seed": i, "ignore_eos": True} for i in range(60)]
+        flags, model = [*FLAGS, "--skip-tokenizer-init"], os.path.join(support.GOLDEN, "models", "qwen3-moe")
+        reference = self.job(lines, "reference", model=model, flags=flags)
+        self.expect(reference.run(), support.COMPLETE)
+        expected = reference.answers()
+        layout = ["--devices", "4xcpu", "--layout", "groups=2,dp=2,experts=by_expert", "--max-num-seqs", 4]
+        for mode, transfer, count in (("pull", "pull", 9), ("routed", "pull", 9), ("ship", "post", 40), ("gather", "post", 40)):
+            with self.subTest(mode=mode):
+                job = self.job(lines, "faulty", model=model, flags=[*flags, *layout, "--mode", mode])
+                finished = job.run("--plant-fault-rank", 1, f"--plant-fault-at-{transfer}", count, timeout=60)
+                where = "rank 1 weights copy in layer" if transfer == "pull" else "rank 1 compute in layer"
+                self.expect(finished, support.STALLED, where, f"a fault was planted in {transfer} {count} of rank 1", "the same command goes on")
+                found = job.answers()
+                for number, answer in found.items():
+                    self.assertEqual(answer, expected[number], f"input line {number}")
+                # All but what the two ranks of its group held.
+                self.assertGreaterEqual(len(found), len(lines) - 2 * 3 * 4)
+                self.assertLess(len(found), len(lines))
+                self.expect(job.run(), support.COMPLETE)
+                self.assertEqual(job.answers(), expected)
+                job.forget()
+
     def test_a_role_that_is_lost_ends_the_run(self):
         lines = support.mixed_requests(random.Random(9), 60, most_tokens=32)
         reference = self.job(lines, "one", flags=FLAGS)
@@ -249,6 +275,11 @@ class Layout(support.TestCase):
         self.assertEqual([(each["held_experts"], each["expert_redundancy"]) for each in parts], [layout[1:] for layout in layouts])
         self.assertLess(parts[2]["weight_bytes"] + parts[2]["pool_bytes"], parts[3]["weight_bytes"] + parts[3]["pool_bytes"])
         self.assertRegex(plan["error"], r"staging for other ranks 1.37 GiB.*what would fit: slots for pulled weights of at most")
+        # Rounds of so many rows do not fit.
+        staged = support.call("plan", "--memory", "-m", "builtin:DeepSeek-R1-NVFP4", "--devices", "sim:4xgb200-nvl72", "--layout",
+                              "dp=4,experts=by_expert", "--expert-rows", "65536", "--json")
+        self.assertRegex(json.loads(self.expect(staged, 0).out)["layouts"][0]["error"],
+                         r"or staging for other ranks of at most \d+\.\d+ GiB \(--max-num-batched-tokens, of experts --expert-rows\)")
         whole = support.call("plan", "--memory", "-m", "builtin:Llama-3.1-70B", "--devices", "sim:8xh200", "--layout", "dp=8")
         self.expect(whole, 0)
         self.assertIn("does not fit", whole.out)

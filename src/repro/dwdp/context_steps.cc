@@ -87,6 +87,7 @@ layout::EngineOptions OptionsOf(const ContextSteps& setting) {
   options.pool.peers = setting.peers;
   options.pool.waits_by_part = setting.by_part;
   options.pool.merges_experts = setting.merges;
+  options.pool.begins_cold = setting.begins_cold;
   options.pool.slots.look_ahead_layers = 1;  // two slots, as in the paper
   options.machine.memory_utilization = kUtilization;
   if (setting.slice_bytes > 0) options.pool.requests_in_flight = kSmallSlicesInFlight;
@@ -109,10 +110,11 @@ double ContextTimes::*CategoryOf(const device::OpProfile& entry) {
 }
 
 std::string NameOf(const ContextSteps& s, int64_t steps) {
-  return fmt::format("context {} {} {} x{} {} {} {} {} {} {} {}{} {} {} {}{}{}{} {}", s.device,
+  return fmt::format("context {} {} {} x{} {} {} {} {} {} {} {}{}{} {} {} {}{}{}{} {}", s.device,
                      s.model, s.routing, s.ranks, schedule::Name(s.mode), s.prompt, s.ratio, s.rows,
-                     s.rank_cv, static_cast<int>(s.peers), s.by_part, s.merges, s.slice_bytes,
-                     s.round_rows, s.uncalibrated, s.auto_size, s.alone, steps, s.output);
+                     s.rank_cv, static_cast<int>(s.peers), s.by_part, s.merges, s.begins_cold,
+                     s.slice_bytes, s.round_rows, s.uncalibrated, s.auto_size, s.alone, steps,
+                     s.output);
 }
 
 }  // namespace

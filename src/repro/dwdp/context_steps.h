@@ -27,7 +27,7 @@ struct ContextSteps {
   // alike.
   double rank_cv = 0;
   fabric::PeerOrder peers = fabric::PeerOrder::kRotated;
-  bool by_part = false, merges = false;
+  bool by_part = false, merges = false, begins_cold = false;
   uint64_t slice_bytes = 0;   // as PoolOptions has it
   int32_t round_rows = 8192;  // that each rank ships at once
   bool uncalibrated = false;

@@ -134,7 +134,10 @@ Account TermsOf(const EndToEnd& both) {
             {"choices of a generation rank", served.batch},
             {"context tokens/s and rank", served.context_tokens_per_s},
             {"context step ms", served.times.step},
-            {"its waits ms", served.times.waits}},
+            {"its rows", served.times.rows},
+            {"its waits ms", served.times.waits},
+            {"its fetch ms", served.times.fetch},
+            {"its exposed fetch ms", served.times.exposed}},
            &account);
     if (served.latencies.first_token.p50 > 0)
       account.push_back({"median TTFT s", served.latencies.first_token.p50});

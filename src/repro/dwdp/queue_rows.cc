@@ -37,11 +37,14 @@ base::Result<QueuePair> RunPair(Serving dwdp, Lab& lab) {
   return pair;
 }
 
-// The gain under less skewed routing, and the median by an offered load that the queue does not
-// bound.
-base::Status AddLoads(Serving serving, const Served& dep, double (QueuePair::*gain)() const,
+// What copies cost DWDP's kernels, the gain under less skewed routing, and the median by an offered
+// load that the queue does not bound.
+base::Status AddLoads(Serving serving, const QueuePair& own, double (QueuePair::*gain)() const,
                       Lab& lab, Account* account) {
-  serving.by_category = false;
+  serving.alone = true;
+  FB_ASSIGN_OR_RETURN(const Served alone, RunServing(serving, lab));
+  account->push_back({"interference", own.dwdp.times.compute() - alone.times.compute()});
+  serving.by_category = serving.alone = false;
   for (const char* routing : kLessSkewed) {
     Serving other = serving;
     other.routing = routing;
@@ -51,7 +54,7 @@ base::Status AddLoads(Serving serving, const Served& dep, double (QueuePair::*ga
   serving.concurrency = 0;
   for (const double load : kLoads) {
     const double tokens = serving.prompt * (1 + (serving.deviation > 0 ? 1 : serving.ratio)) / 2;
-    serving.rate = load * 4 * dep.context_tokens_per_s / tokens;
+    serving.rate = load * 4 * own.dep.context_tokens_per_s / tokens;
     FB_ASSIGN_OR_RETURN(const QueuePair pair, RunPair(serving, lab));
     account->push_back(
         {fmt::format("TTFT gain at {:.1f} of DEP4's rate", load), pair.first_token()});
@@ -79,7 +82,7 @@ FindingOr GainInQueue(const QueueSetting& key, double claimed, double (QueuePair
          &finding.account);
   if (lab.quick()) return finding;
   finding.more = [=, &lab](Account* account) {
-    return AddLoads(serving, pair.dep, gain, lab, account);
+    return AddLoads(serving, pair, gain, lab, account);
   };
   serving.uncalibrated = true;
   serving.by_category = false;

@@ -43,7 +43,8 @@ layout::EngineOptions OptionsOf(const Serving& serving) {
       fmt::format("sim:{}x{}", serving.context_ranks() + serving.generation, kDevice));
   options.machine.routing = *model::ParseRouting(serving.routing, kSeed);
   options.machine.uncalibrated = serving.uncalibrated;
-  options.machine.full_detail = options.profile = serving.by_category;
+  options.profile = serving.by_category;
+  options.machine.full_detail = serving.by_category && !serving.alone;
   options.machine.memory_utilization = kUtilization;
   if (serving.fp8_kv) options.machine.kv_cache_format = cost::NumberFormat::kFP8;
   const layout::Layout context{
@@ -111,10 +112,10 @@ base::Result<trace::SimulationResult> Simulate(const Serving& serving) {
 }
 
 std::string NameOf(const Serving& s) {
-  return fmt::format("serving {} {}x{} {} | {} {} {} {} {} {} | {} {} {} {} | {} {} {} {}", s.ships,
-                     s.groups, s.ranks, s.generation, s.prompt, s.ratio, s.deviation, s.rows,
-                     s.output, s.batch, s.requests, s.concurrency, s.rate, s.seconds, s.routing,
-                     s.uncalibrated, s.fp8_kv, s.by_category);
+  return fmt::format("serving {} {}x{} {} | {} {} {} {} {} {} | {} {} {} {} | {} {} {} {}{}",
+                     s.ships, s.groups, s.ranks, s.generation, s.prompt, s.ratio, s.deviation,
+                     s.rows, s.output, s.batch, s.requests, s.concurrency, s.rate, s.seconds,
+                     s.routing, s.uncalibrated, s.fp8_kv, s.by_category, s.alone);
 }
 
 }  // namespace

@@ -29,7 +29,8 @@ struct Serving {
   std::string routing = "power:1.2";
   bool uncalibrated = false;
   bool fp8_kv = false;       // the KV cache in fp8; else in bf16
-  bool by_category = false;  // `times` of the result has its parts
+  bool by_category = false;  // `times` of the result has its parts,
+  bool alone = false;        // and these are what kernels take without copies beside them
 
   int context_ranks() const { return groups * ranks; }
 };

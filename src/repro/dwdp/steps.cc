@@ -73,10 +73,12 @@ FindingOr Both(Lab& lab, const ContextSteps& setting, const Measure& measure,
 }
 
 // What copies beside them cost kernels, ms.
-base::Result<double> Interference(ContextSteps setting, const ContextTimes& times, Lab& lab) {
+base::Status AddInterference(ContextSteps setting, Lab& lab, Account* account) {
+  FB_ASSIGN_OR_RETURN(const ContextTimes times, RunContext(setting, lab));
   setting.alone = true;
   FB_ASSIGN_OR_RETURN(const ContextTimes alone, RunContext(setting, lab));
-  return times.compute() - alone.compute();
+  account->push_back({"interference", times.compute() - alone.compute()});
+  return {};
 }
 
 // What experts that are read and written so fast for a step's merging are moved with, GB/s.
@@ -103,11 +105,7 @@ FindingOr PartOfStep(const StepPart& key, double claimed, Lab& lab) {
         account->push_back({"of the claim", times.*key.part / claimed});
         if (key.part == &ContextTimes::merge)
           account->push_back({"GB/s of the claim's copies", MergeRate(setting.ranks, claimed)});
-        if (!key.ships) {
-          FB_ASSIGN_OR_RETURN(const double ms, Interference(Naive(setting), times, lab));
-          account->push_back({"interference", ms});
-          return {};
-        }
+        if (!key.ships) return AddInterference(Naive(setting), lab, account);
         if (key.part == &ContextTimes::exchange) {
           const double bytes = static_cast<double>(LayersWithExperts()) *
                                ExchangeBytes(times.rows, setting.ranks, cost::NumberFormat::kNVFP4);
@@ -121,19 +119,23 @@ FindingOr PartOfStep(const StepPart& key, double claimed, Lab& lab) {
 }
 
 FindingOr GainOfStep(const GainOf& key, double claimed, Lab& lab) {
-  return Both(lab, {},
-              [=, &lab](const ContextSteps& setting, Account* account) -> base::Result<double> {
-                FB_ASSIGN_OR_RETURN(const Pair pair, RunPair(setting, Naive(setting), lab));
-                AddPair(pair, account);
-                const double part = claimed / 100;
-                account->push_back({"exchange and waits that the claim implies",
-                                    key == GainOf::kMeetings
-                                        ? part / (1 - part) * pair.dep.compute()
-                                        : ImpliedMeetings(pair.dep, pair.dwdp, 1 / (1 - part))});
-                if (key == GainOf::kMeetings)
-                  return 100 * (pair.dep.waits + pair.dep.exchange) / pair.dep.step;
-                return 100 * (1 - 1 / pair.gain());
-              });
+  return Both(
+      lab, {},
+      [=, &lab](const ContextSteps& setting, Account* account) -> base::Result<double> {
+        FB_ASSIGN_OR_RETURN(const Pair pair, RunPair(setting, Naive(setting), lab));
+        AddPair(pair, account);
+        const double part = claimed / 100;
+        account->push_back({"exchange and waits that the claim implies",
+                            key == GainOf::kMeetings
+                                ? part / (1 - part) * pair.dep.compute()
+                                : ImpliedMeetings(pair.dep, pair.dwdp, 1 / (1 - part))});
+        if (key == GainOf::kMeetings)
+          return 100 * (pair.dep.waits + pair.dep.exchange) / pair.dep.step;
+        return 100 * (1 - 1 / pair.gain());
+      },
+      [&lab](const ContextSteps& setting, Account* account) {
+        return AddInterference(Naive(setting), lab, account);
+      });
 }
 
 FindingOr WaitingByLengths(const double& rank_cv, double claimed, Lab& lab) {
@@ -169,7 +171,7 @@ FindingOr GainByRanks(const int& ranks, double claimed, Lab& lab) {
                             ImpliedMeetings(pair.dep, pair.dwdp, claimed)});
         return pair.gain();
       },
-      [&lab](ContextSteps setting, Account* account) -> base::Status {
+      [=, &lab](ContextSteps setting, Account* account) -> base::Status {
         FB_ASSIGN_OR_RETURN(const ContextTimes dep, RunDep(setting, lab));
         for (const int others : {5, 7}) {
           setting.ranks = others;
@@ -177,25 +179,31 @@ FindingOr GainByRanks(const int& ranks, double claimed, Lab& lab) {
           account->push_back(
               {fmt::format("gain of {} ranks", others), times.tokens_per_s() / dep.tokens_per_s()});
         }
-        return {};
+        setting.ranks = ranks;
+        return AddInterference(setting, lab, account);
       });
 }
 
 FindingOr MergeTakes(const int& ranks, double claimed, Lab& lab) {
-  return Both(lab, {.ranks = ranks},
-              [=, &lab](ContextSteps setting, Account* account) -> base::Result<double> {
-                FB_ASSIGN_OR_RETURN(const ContextTimes without, RunContext(setting, lab));
-                setting.merges = true;
-                FB_ASSIGN_OR_RETURN(const ContextTimes with, RunContext(setting, lab));
-                Append("merged: ", TermsOf(with), account);
-                Append("not: ", TermsOf(without), account);
-                // Experts may be pulled to where they are wanted: the held ones alone are copied.
-                account->push_back({"merge of the held alone", with.merge / ranks});
-                account->push_back({"GB/s of ours", MergeRate(ranks, with.merge)});
-                account->push_back({"GB/s that the claim implies",
-                                    MergeRate(ranks, claimed / (100 - claimed) * without.step)});
-                return 100 * (with.step - without.step) / with.step;
-              });
+  return Both(
+      lab, {.ranks = ranks},
+      [=, &lab](ContextSteps setting, Account* account) -> base::Result<double> {
+        FB_ASSIGN_OR_RETURN(const ContextTimes without, RunContext(setting, lab));
+        setting.merges = true;
+        FB_ASSIGN_OR_RETURN(const ContextTimes with, RunContext(setting, lab));
+        Append("merged: ", TermsOf(with), account);
+        Append("not: ", TermsOf(without), account);
+        // Experts may be pulled to where they are wanted: the held ones alone are copied.
+        account->push_back({"merge of the held alone", with.merge / ranks});
+        account->push_back({"GB/s of ours", MergeRate(ranks, with.merge)});
+        account->push_back({"GB/s that the claim implies",
+                            MergeRate(ranks, claimed / (100 - claimed) * without.step)});
+        return 100 * (with.step - without.step) / with.step;
+      },
+      [&lab](ContextSteps setting, Account* account) {
+        setting.merges = true;
+        return AddInterference(setting, lab, account);
+      });
 }
 
 namespace {
@@ -233,6 +241,7 @@ FindingOr GainOfSlices(const SliceSetting& key, double, Lab& lab) {
         add("serial over DEP", slices.first);
         add("sliced over DEP", slices.second);
         add("rotated over DEP", rotated);
+        FB_RETURN_IF_ERROR(AddInterference(setting, lab, account));
         setting.prompt = setting.rows = kFewRows;
         FB_ASSIGN_OR_RETURN(const auto few, RunSlices(setting, lab));
         account->push_back({"sliced over serial at 4,096 rows a step",

@@ -1,5 +1,7 @@
 #include "repro/dwdp/table.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -31,9 +33,24 @@ constexpr Device kDevices[] = {{"gb200-nvl72", "DeepSeek-R1-NVFP4"},
                                {"b200", "DeepSeek-R1-NVFP4"},
                                {"h200", "DeepSeek-R1-FP8"}};
 
+// Where it is told what pulls over the border of a step bring: one prompt a step, whose compute
+// hides the pulls hardly or not.
+constexpr int64_t kBorderTokens = 8192, kBorderSteps = 4;
+
 struct Totals {
   int cells = 0, dwdp_wins = 0, auto_near = 0, larger = 0;
+  std::vector<std::string> colder;  // cells, and by how much steps that begin cold are slower
 };
+
+base::Status AddColder(ContextSteps setting, Lab& lab, Totals* totals) {
+  setting.steps = kBorderSteps;
+  FB_ASSIGN_OR_RETURN(const ContextTimes warm, RunContext(setting, lab));
+  setting.begins_cold = true;
+  FB_ASSIGN_OR_RETURN(const ContextTimes cold, RunContext(setting, lab));
+  totals->colder.push_back(fmt::format("{} x{} {:.1f}", setting.device, setting.ranks,
+                                       100 * (warm.tokens_per_s() / cold.tokens_per_s() - 1)));
+  return {};
+}
 
 // "": the cell fits in no way.
 base::Result<std::string> Line(ContextSteps setting, Lab& lab, Totals* totals) {
@@ -56,6 +73,8 @@ base::Result<std::string> Line(ContextSteps setting, Lab& lab, Totals* totals) {
   const ContextTimes dep = WithSums(setting, *exact);
   const bool part_wins = by_part->tokens_per_s() > rotated->tokens_per_s();
   const ContextTimes& dwdp = part_wins ? *by_part : *rotated;
+  if (setting.prompt == kBorderTokens && setting.rows == kBorderTokens)
+    FB_RETURN_IF_ERROR(AddColder(part_wins ? parts : first, lab, totals));
   ContextSteps sized = part_wins ? parts : first;
   sized.auto_size = true;
   FB_ASSIGN_OR_RETURN(const MaybeTimes larger, Try(sized, lab));
@@ -140,6 +159,10 @@ base::Status PrintContextTable(Lab& lab, const PrintLine& print) {
       "more "
       "faster than the least size in {}.\n",
       totals.cells, totals.dwdp_wins, kNearlyBest, totals.auto_near, totals.larger));
+  print(
+      fmt::format("Were no pull to run over the border of a step, as in public code, steps of one "
+                  "prompt of {}K would be slower by, %: {}.\n",
+                  kBorderTokens / 1024, fmt::join(totals.colder, ", ")));
   return {};
 }
 
