@@ -59,6 +59,7 @@ class RolesTest : public LayoutTest {
         answers[{result.id, choice.index}] = {choice.tokens, choice.digest};
     }
     stats_ = (*engine)->stats();
+    mode_status_ = (*engine)->CheckCounters();
     prefilled_there_ = preempted_there_ = 0;
     for (int i = 0; i < (*engine)->num_replicas(); ++i) {
       const engine::Replica& replica = (*engine)->replica(i);
@@ -200,18 +201,30 @@ INSTANTIATE_TEST_SUITE_P(Models, RolesTest,
 
 class RolesModeTest : public RolesTest {};
 
-// Prompts pull experts, and decoding ships rows to them.
+// Prompts pull experts, and decoding ships rows to them; where nothing decodes, a mode was forced
+// for nothing.
 TEST_P(RolesModeTest, EachRoleHasItsMode) {
   const Answers expected = RunAlone();
-  options_.ship.mode = StepMode{.ffn = FfnMode::kPull};
-  options_.roles = {*layout::ParseLayout("dp=2,experts=by_expert"),
-                    *layout::ParseLayout("dp=2,experts=by_expert"),
-                    schedule::WantedMode(StepMode{.ffn = FfnMode::kShip})};
-  options_.machine.devices = *layout::ParseDevices("4xcpu");
-  EXPECT_EQ(Run(), expected);
+  const auto run = [&] {
+    options_.ship.mode = StepMode{.ffn = FfnMode::kPull};
+    options_.roles = {*layout::ParseLayout("dp=2,experts=by_expert"),
+                      *layout::ParseLayout("dp=2,experts=by_expert"),
+                      schedule::WantedMode(StepMode{.ffn = FfnMode::kShip})};
+    options_.machine.devices = *layout::ParseDevices("4xcpu");
+    return Run();
+  };
+  EXPECT_EQ(run(), expected);
   EXPECT_GT(stats_.mode_counters["steps_pull"], 0);
   EXPECT_GT(stats_.mode_counters["steps_ship"], 0);
   EXPECT_EQ(stats_.requests_handed_over, GoOver(requests_));
+  EXPECT_TRUE(mode_status_.ok()) << mode_status_.ToString();
+  for (Request& request : requests_) request.sampling.max_tokens = request.n = 1;
+  run();
+  EXPECT_GT(stats_.mode_counters["steps_pull"], 0);
+  EXPECT_EQ(stats_.mode_counters["steps_ship"], 0);
+  EXPECT_EQ(mode_status_.code(), engine::kModeNotTaken);
+  EXPECT_THAT(mode_status_.message(),
+              testing::StartsWith("--mode or --generation-mode ship: none of"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, RolesModeTest,

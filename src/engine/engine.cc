@@ -305,9 +305,11 @@ base::Status LocalEngine::CheckCounters() const {
     const std::string counter = schedule::StepsCounter(mode);
     const auto found = all.mode_counters.find(counter);
     if (found != all.mode_counters.end() && found->second > 0) continue;
+    const bool roles = parts_.facts.context_ranks < parts_.facts.ranks;
     return {kModeNotTaken,
-            fmt::format("--mode {}: none of {} steps was taken so ({} is 0); expected one at least",
-                        schedule::Name(mode), all.steps, counter)};
+            fmt::format("{} {}: none of {} steps was taken so ({} is 0); expected one at least",
+                        roles ? "--mode or --generation-mode" : "--mode", schedule::Name(mode),
+                        all.steps, counter)};
   }
   if (parts_.forced_offload != nullptr && all.mode_counters.at("kv_offload_unused") > 0) {
     return {kOffloadUnused,
