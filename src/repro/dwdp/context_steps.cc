@@ -14,6 +14,7 @@ namespace forebay::repro {
 namespace {
 
 constexpr uint64_t kSeed = 17;
+constexpr double kRoundingMs = 1e-4;  // what differences of sums may be off
 // Requests in flight of slices that are over sooner than a request's latency.
 constexpr int kSmallSlicesInFlight = 16;
 
@@ -174,6 +175,7 @@ ContextTimes AverageTimes(const std::vector<StepRecord>& steps,
         &ContextTimes::exchange, &ContextTimes::rows, &ContextTimes::fetch,
         &ContextTimes::least_waits})
     times.*each /= count;
+  if (std::abs(times.exchange) < kRoundingMs) times.exchange = 0;
   return times;
 }
 

@@ -111,7 +111,9 @@ base::Result<EndToEnd> RunRange(const UserRange& range, Lab& lab) {
                   .output = kOutput,
                   .batch = static_cast<int32_t>(std::ceil(1.5 * both.batch)),
                   .seconds = lab.quick() ? kQuickSeconds : kAnswers * answer,
-                  .fp8_kv = true};
+                  .fp8_kv = true,
+                  .by_category = true,
+                  .alone = true};
   // Those that generate, and those whose prompts wait for a step or are in one.
   serving.concurrency =
       std::llround(kGeneration * both.batch + both.requests_per_s * 2 * both.context_seconds);
@@ -126,7 +128,8 @@ base::Result<EndToEnd> RunRange(const UserRange& range, Lab& lab) {
 
 Account TermsOf(const EndToEnd& both) {
   Account account = {{"requests/s that generation takes", both.requests_per_s}};
-  const auto add = [&](const char* name, const Served& served, int ranks) {
+  // `rest`: what of a step is neither a kernel's own time nor a wait.
+  const auto add = [&](const char* name, const Served& served, int ranks, const char* rest) {
     Append(name,
            {{"context ranks", static_cast<double>(ranks)},
             {"tokens/s and user", served.tokens_per_s_user},
@@ -135,15 +138,20 @@ Account TermsOf(const EndToEnd& both) {
             {"context tokens/s and rank", served.context_tokens_per_s},
             {"context step ms", served.times.step},
             {"its rows", served.times.rows},
-            {"its waits ms", served.times.waits},
-            {"its fetch ms", served.times.fetch},
-            {"its exposed fetch ms", served.times.exposed}},
+            {"attention", served.times.attention},
+            {"grouped GEMM", served.times.grouped},
+            {"dense GEMM", served.times.dense},
+            {"others", served.times.others},
+            {rest, served.times.exchange},
+            {"waits", served.times.waits},
+            {"fetch", served.times.fetch},
+            {"exposed fetch", served.times.exposed}},
            &account);
     if (served.latencies.first_token.p50 > 0)
       account.push_back({"median TTFT s", served.latencies.first_token.p50});
   };
-  add("DEP: ", both.dep, both.dep_ranks);
-  add("DWDP: ", both.dwdp, both.dwdp_ranks);
+  add("DEP: ", both.dep, both.dep_ranks, "exchange");
+  add("DWDP: ", both.dwdp, both.dwdp_ranks, "interference");
   return account;
 }
 

@@ -156,7 +156,12 @@ base::Result<Served> RunServing(const Serving& serving, Lab& lab) {
     served.batch /= decoding;
     served.tokens_per_s_user = served.output_tokens_per_s * (end - begin) / running;
   }
-  served.times = AverageTimes(context, result->run.profile, serving.context_ranks(), kDevice);
+  std::vector<device::OpProfile> kernels;
+  for (const engine::RankReport& rank : result->run.ranks) {
+    if (rank.role != GroupRole::kGeneration)
+      kernels.insert(kernels.end(), rank.profile.begin(), rank.profile.end());
+  }
+  served.times = AverageTimes(context, kernels, serving.context_ranks(), kDevice);
   return served;
 }
 
