@@ -1,6 +1,7 @@
 #include "repro/dwdp/serving.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "base/normal.h"
 #include "job/arrivals.h"
