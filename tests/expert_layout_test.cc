@@ -261,6 +261,7 @@ TEST_P(ExpertLayoutTest, FiveToEightRanksGiveTheSameDigests) {
 
 // All meet before each layer's pull, as FSDP has it.
 TEST_P(ExpertLayoutTest, GatheredExpertsGiveTheSameDigests) {
+  requests_.resize(12);
   const Answers expected = Run("cpu", "");
   options_.ship.mode = kGather;
   for (const auto& [devices, layout] : ExpertLayouts()) {
@@ -279,6 +280,7 @@ TEST_P(ExpertLayoutTest, GatheredExpertsGiveTheSameDigests) {
 }
 
 TEST_P(ExpertLayoutTest, AutoPullsForPromptsAndShipsWhileDecoding) {
+  requests_.resize(12);
   const Answers expected = Run("cpu", "");
   options_.ship.mode = std::nullopt;
   options_.ship.threshold = 12;

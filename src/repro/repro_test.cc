@@ -14,6 +14,7 @@
 #include "repro/dwdp/context_steps.h"
 #include "repro/dwdp/roofline.h"
 #include "repro/dwdp/rows.h"
+#include "repro/dwdp/serving.h"
 #include "repro/row_format.h"
 #include "repro/scenario.h"
 
@@ -188,6 +189,22 @@ TEST(Dwdp, ARangeThatNoBatchReachesIsRefused) {
     EXPECT_EQ(row->verdict, Verdict::kNotReached);
     EXPECT_THAT(RowText(*row), HasSubstr("not reached in 170-180: "));
     EXPECT_THAT(RowText(*row), HasSubstr(" tokens a second and user at most, with 1 choice"));
+  }
+}
+
+// By requests that are alike the batch of a range is found: each rank decodes as many of them.
+TEST(Dwdp, RequestsThatAreAlikeAreDealtEvenly) {
+  Lab lab;
+  for (const int32_t batch : {1, 12}) {
+    const auto served = RunServing({.ships = true,
+                                    .ranks = 8,
+                                    .prompt = 1024,
+                                    .output = 40,
+                                    .batch = batch,
+                                    .requests = int64_t{8} * batch},
+                                   lab);
+    ASSERT_TRUE(served.ok()) << served.status().ToString();
+    EXPECT_GT(served->decoding_seconds, 0) << batch;
   }
 }
 

@@ -19,12 +19,12 @@ constexpr double kHaste = 1.1;
 constexpr double kAnswers = 1.8;
 constexpr double kQuickSeconds = 2.2;  // the same of a quick run
 
-// A step of generation by the choices of a rank, where all of them decode.
+// A step of generation by the choices of a rank, where all of them decode: all are alike, so that
+// each rank gets as many.
 base::Result<double> StepSeconds(int32_t batch, Lab& lab) {
   Serving serving{.ships = true,
                   .ranks = kGeneration,
-                  .prompt = kPrompt + kOutput / 2,
-                  .ratio = kRatio,
+                  .prompt = static_cast<int32_t>(kMeanPrompt) + kOutput / 2,
                   .output = batch / 3 + 24,
                   .batch = batch,
                   .requests = int64_t{kGeneration} * batch,
