@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <optional>
 #include <vector>
 
@@ -47,8 +48,9 @@ base::Status AddColder(ContextSteps setting, Lab& lab, Totals* totals) {
   FB_ASSIGN_OR_RETURN(const ContextTimes warm, RunContext(setting, lab));
   setting.begins_cold = true;
   FB_ASSIGN_OR_RETURN(const ContextTimes cold, RunContext(setting, lab));
+  const double percent = 100 * (warm.tokens_per_s() / cold.tokens_per_s() - 1);
   totals->colder.push_back(fmt::format("{} x{} {:.1f}", setting.device, setting.ranks,
-                                       100 * (warm.tokens_per_s() / cold.tokens_per_s() - 1)));
+                                       std::abs(percent) < 0.05 ? 0 : percent));
   return {};
 }
 
