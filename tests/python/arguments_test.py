@@ -31,7 +31,7 @@ def test_a_list_of_parameters(llm):
     ({"logit_bias": [1]}, "logit_bias"), ({"logit_bias": {5: "x"}}, "logit_bias"),
 ])
 def test_bad_types_of_parameters(arguments, text):
-    with pytest.raises(ValueError, match=text) as caught:
+    with pytest.raises(ValueError, match=f"{text}.* is .*; expected ") as caught:
         SamplingParams(**arguments)
     assert caught.value.code == "invalid_value"
     # What is set later is checked too.
@@ -172,15 +172,26 @@ def test_a_tokenizer_is_called_as_hugging_faces_is(llm):
         print(one.token_type_ids)
 
 
+def test_texts_of_several_lists_of_tokens(llm):
+    tokenizer = llm.get_tokenizer()
+    texts = ["the river", "", "été 漢字"]
+    encoded = tokenizer(texts).input_ids
+    assert tokenizer.batch_decode(encoded, skip_special_tokens=True) == texts
+    assert tokenizer.batch_decode(iter(encoded)) == [tokenizer.decode(ids) for ids in encoded] and tokenizer.batch_decode([]) == []
+    with pytest.raises(ValueError, match="-1 is no token id"):
+        tokenizer.batch_decode([[5], [5, -1]])
+
+
 def test_the_special_tokens_of_a_tokenizer(llm):
     tokenizer = llm.get_tokenizer()
     assert tokenizer.decode(tokenizer.bos_token_id) == "<|begin_of_text|>" and tokenizer.decode(tokenizer.eos_token_id) == "<|end_of_text|>"
+    assert (tokenizer.bos_token, tokenizer.eos_token) == ("<|begin_of_text|>", "<|end_of_text|>")
     assert tokenizer.bos_token_id == tokenizer.encode("a")[0]
     assert max(tokenizer.bos_token_id, tokenizer.eos_token_id) < len(tokenizer) == tokenizer.vocab_size <= llm.facts()["vocab_size"]
     with LLM(LLAMA, skip_tokenizer_init=True, **FLAGS) as ids_alone:
         tokenizer = ids_alone.get_tokenizer()
         assert tokenizer
-        for ask in (lambda: tokenizer.eos_token_id, lambda: len(tokenizer), lambda: tokenizer("a")):
+        for ask in (lambda: tokenizer.eos_token_id, lambda: tokenizer.eos_token, lambda: len(tokenizer), lambda: tokenizer("a")):
             with pytest.raises(ValueError, match="skip_tokenizer_init"):
                 ask()
 

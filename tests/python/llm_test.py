@@ -395,6 +395,8 @@ LONG = 'llm.generate(["the river"] * 3000, forebay.SamplingParams(max_tokens=50)
 SHORT = 'llm.generate(["the river"], forebay.SamplingParams(max_tokens=1), use_tqdm=False)'
 ERRORS = "llm.generate([[10**6]], use_tqdm=False)"
 BATCH = "forebay.run_batch({input!r}, {output!r}, {model!r}, memory='64MiB', threads=1, use_tqdm=False)"
+STREAMS = "asyncio.run(stream())"
+ATEXIT = "atexit.register(lambda: llm.generate(['the river'], use_tqdm=False))"
 DEL = """
         class Late:
             def __del__(self, generate=llm.generate):
@@ -406,23 +408,34 @@ DEL = """
         """
 
 
-@pytest.mark.parametrize("work", [LONG, SHORT, ERRORS, BATCH], ids=["long", "short", "errors", "batch"])
-@pytest.mark.parametrize("end", ["", "import sys; sys.exit(0)", DEL], ids=["end", "exit", "del"])
+WORKS = {"long": LONG, "short": SHORT, "errors": ERRORS, "batch": BATCH, "streams": STREAMS}
+ENDS = {"end": "", "exit": "sys.exit(0)", "del": DEL, "atexit": ATEXIT}
+
+
+# What exit calls asks waits for what was asked before: of long jobs it would be all of them.
+@pytest.mark.parametrize("work, end", [(work, end) for work in WORKS for end in ENDS if end != "atexit" or work in ("short", "streams")])
 def test_the_interpreter_may_end_while_a_job_runs(work, end, tmp_path):
     source = tmp_path / "in.jsonl"
     source.write_text('{"prompt": "the river", "max_tokens": 50}\n' * 3000)
     processes = [script(f"""
-        import forebay, threading, time
+        import asyncio, atexit, forebay, sys, threading, time
         llm = forebay.LLM({LLAMA!r}, memory="64MiB", threads=1)
+        async def stream():
+            streaming = forebay.AsyncLLM({LLAMA!r}, memory="64MiB", threads=1)
+            async def ask():
+                async for output in streaming.generate("the river", forebay.SamplingParams(max_tokens=50)):
+                    output.outputs[0].text
+            while True:
+                await asyncio.gather(*(ask() for _ in range(20)))
         def work():
             while True:
                 try:
-                    {work.format(input=str(source), output=str(tmp_path / f"out-{i}.jsonl"), model=LLAMA)}
+                    {WORKS[work].format(input=str(source), output=str(tmp_path / f"out-{i}.jsonl"), model=LLAMA)}
                 except forebay.Error:
                     pass
         threading.Thread(target=work, daemon=True).start()
         time.sleep({0.05 * i})
-        {end}
+        {ENDS[end]}
         """) for i in range(9)]
     for process in processes:
         out, err = process.communicate(timeout=HANGS)
@@ -471,6 +484,24 @@ def test_progress_is_drawn_as_tqdm_draws_it():
     done = [re.fullmatch(bar, each) for each in bars]
     assert all(done) and done[-1].groups() == ("100", "40"), bars
     assert drawn(call + "False)") == ""
+
+
+def test_log_probabilities_of_prompts_and_of_all_tokens(run):
+    texts = prompts(5)
+    asked = {"temperature": 0, "max_tokens": 3, "prompt_logprobs": 1, "logprobs": 5, "return_token_ids": True}
+    job = run([{"prompt": text, **asked} for text in texts])
+    with LLM(LLAMA, max_logprobs=-1, **FLAGS) as all_tokens:
+        outputs = all_tokens.generate(texts, SamplingParams(temperature=0, max_tokens=3, prompt_logprobs=1, logprobs=-1), use_tqdm=False)
+        same(outputs, job.choices())
+        size = all_tokens.facts()["vocab_size"]
+    for output, (theirs,) in zip(outputs, job.choices()):
+        assert output.prompt_logprobs[0] is None and theirs["prompt_logprobs"][0] is None
+        for position, other in zip(output.prompt_logprobs[1:], theirs["prompt_logprobs"][1:], strict=True):
+            assert {str(token): (each.rank, each.decoded_token) for token, each in position.items()} == {
+                token: (each["rank"], each["decoded_token"]) for token, each in other.items()}
+            assert [each.logprob for each in position.values()] == pytest.approx([other[str(token)]["logprob"] for token in position], abs=1e-6)
+        for position in output.outputs[0].logprobs:
+            assert len(position) == size and sorted(each.rank for each in position.values()) == list(range(1, size + 1))
 
 
 def test_text_that_nobody_wants(llm):

@@ -1,4 +1,5 @@
-"""Names, order and defaults against a committed list of vLLM's: what its users type means the same here."""
+"""Names, order and defaults against a committed list of vLLM's: what its users type means the same here. Stubs and pages against the package."""
+import ast
 import contextlib
 import dataclasses
 import enum
@@ -71,3 +72,26 @@ def test_every_argument_of_theirs_is_known():
             flags_of({name: True})  # a TypeError would name it
     with pytest.raises(TypeError, match="max_model_len"):
         forebay.LLM(LLAMA, max_modellen=3)
+
+
+def test_the_stub_is_of_the_module():
+    package = pathlib.Path(forebay.__file__).parent
+    stub = ast.parse((package / "_forebay.pyi").read_text())
+
+    def told(body, kind):
+        return {each.name: each for each in body if isinstance(each, kind)}
+
+    classes, functions = told(stub.body, ast.ClassDef), told(stub.body, ast.FunctionDef)
+    module = forebay._forebay
+    assert {name for name in vars(module) if not name.startswith("_")} == set(classes) | set(functions)
+    for name, each in classes.items():
+        members = {member for member in vars(getattr(module, name)) if not member.startswith("_")}
+        assert members | {"__init__"} == set(told(each.body, ast.FunctionDef)), name
+
+
+def test_codes_of_python_are_in_the_document():
+    """Those of C++ are held to it by tidy."""
+    listed = (pathlib.Path(TESTS).parent / "docs" / "errors.md").read_text()
+    made = r'(?:InvalidValueError|EngineError|make_error)\(\s*"([a-z_]+)"'
+    codes = {code for path in pathlib.Path(forebay.__file__).parent.glob("*.py") for code in re.findall(made, path.read_text())}
+    assert len(codes) >= 6 and {code for code in codes if f"`{code}`" not in listed} == set()

@@ -58,6 +58,19 @@ class Tokenizer:
         """The token with which texts end. Generation also ends with those of the model's generation config."""
         return self._model.vocabulary()[2]
 
+    @property
+    def bos_token(self) -> str | None:
+        """The text of ``bos_token_id``."""
+        return self._text_of(self.bos_token_id)
+
+    @property
+    def eos_token(self) -> str | None:
+        """The text of ``eos_token_id``."""
+        return self._text_of(self.eos_token_id)
+
+    def _text_of(self, token: int | None) -> str | None:
+        return None if token is None else self.decode(token)
+
     def __call__(self, text: str | Iterable[str], add_special_tokens: bool = True, **kwargs: Any) -> Encoding:
         """The tokens of one text, or of each of several."""
         for name, value in kwargs.items():
@@ -90,6 +103,10 @@ class Tokenizer:
             if not 0 <= each < self._vocab_size:
                 raise InvalidValueError("invalid_value", f"{each} is no token id; expected integers from 0 to {self._vocab_size - 1}")
         return self._model.decode(ids, skip_special_tokens)
+
+    def batch_decode(self, sequences: Iterable[Iterable[int] | int], skip_special_tokens: bool = False) -> list[str]:
+        """The text of each of several lists of tokens."""
+        return [self.decode(each, skip_special_tokens) for each in sequences]
 
     def apply_chat_template(
         self,
