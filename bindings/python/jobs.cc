@@ -16,6 +16,7 @@
 #include "job/job_clock.h"
 #include "job/line_server.h"
 #include "job/output_check.h"
+#include "job/settings.h"
 #include "job/shared_job.h"
 #include "layout/cpu_prices.h"
 #include "model.h"
@@ -326,6 +327,7 @@ void AddJobs(nb::module_& module) {
   module.def("check_lines", &CheckLines);
   // The clock that the templates of a results file's job saw, as --now takes it.
   module.def("job_clock", [](const std::string& path) { return job::FindJobClock(path); });
+  module.def("differing_settings", &job::NameDifferences);
   nb::class_<Batch>(module, "Batch", nb::is_weak_referenceable())
       .def("__init__",
            [](Batch* self, const std::string& model, const Flags& flags, const std::string& input,

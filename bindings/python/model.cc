@@ -218,6 +218,7 @@ void AddModel(nb::module_& module) {
       .def("stats", &Model::Stats)
       .def("meters", &Model::Meters)
       .def("defaults", &Model::Defaults)
+      .def("reset_prefix_cache", [](Model& model) { model.opened().engine().ForgetPrefixes(); })
       .def("vocabulary", &Model::Vocabulary)
       .def("encode", &Model::Encode)
       .def("decode", &Model::Decode)

@@ -205,6 +205,7 @@ RunEnd LocalEngine::Run(RequestSource& source, ResultSink& sink, RunControl& con
                            .control = control,
                            .replay = replay_,
                            .cancellations = cancellations_,
+                           .prefix_salt = prefix_salt_,
                            .facts = parts_.facts,
                            .context = parts_.context,
                            .observer = observer_,

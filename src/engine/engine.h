@@ -1,6 +1,7 @@
 // The engine: one queue of requests, groups that pull from it, results in completion order.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <span>
 #include <string>
@@ -62,6 +63,9 @@ class LocalEngine : public Engine {
   std::optional<RequestResult> Refusal(const Request& request) const override;
   RunEnd Run(RequestSource& source, ResultSink& sink, RunControl& control) override;
   void Cancel(int64_t id) override { cancellations_.Add(id); }
+  // Requests that a replica takes from here on find no KV that was computed before. Any thread may
+  // call, also while Run runs.
+  void ForgetPrefixes() { ++prefix_salt_; }
   EngineStats stats() const override;
   // Sums over replicas; from any thread, also while Run runs.
   Meters meters() const;
@@ -97,6 +101,7 @@ class LocalEngine : public Engine {
   StepObserver* observer_ = nullptr;
   const HandOutLog* replay_ = nullptr;
   Cancellations cancellations_;
+  std::atomic<uint64_t> prefix_salt_{0};
   std::atomic<double> first_result_seconds_{-1};
 };
 

@@ -28,8 +28,10 @@ void EngineRun::TakeRequests(Replica& replica, bool wait) {
       parts_.cancellations.Forget(id);
       continue;
     }
-    choices.Take(
-        MakeRequestState(std::move(taken->request), parts_.context, taken->expected_output));
+    auto state =
+        MakeRequestState(std::move(taken->request), parts_.context, taken->expected_output);
+    for (const auto& sequence : state->sequences) sequence->salt.salt = parts_.prefix_salt;
+    choices.Take(std::move(state));
   }
   if (!queue_.ended(replica.index())) tell();
 }

@@ -26,6 +26,7 @@ class EngineRun {
     RunControl& control;
     const HandOutLog* replay = nullptr;
     Cancellations& cancellations;
+    const std::atomic<uint64_t>& prefix_salt;  // of keys of requests that are taken now
     const ModelFacts& facts;
     const SequenceContext& context;
     StepObserver* observer = nullptr;

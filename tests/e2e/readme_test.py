@@ -13,7 +13,7 @@ import support
 PROGRAM = "build/release/forebay"
 README = os.path.join(support.ROOT, "README.md")
 # They install, build or fetch, or belong to another test (tests/python/examples_test.py).
-ELSEWHERE = re.compile(r"make |pip |from forebay |llm = |outputs = |print\(")
+ELSEWHERE = re.compile(r"make |pip |from forebay |import forebay|llm = |outputs = |print\(")
 # Seconds for a block: all together take some 10 on two cores, and a machine may be busy.
 LIMIT = 300
 

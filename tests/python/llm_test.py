@@ -504,6 +504,19 @@ def test_log_probabilities_of_prompts_and_of_all_tokens(run):
             assert len(position) == size and sorted(each.rank for each in position.values()) == list(range(1, size + 1))
 
 
+def test_the_prefix_cache_may_be_reset(llm):
+    # Of several blocks each, which no two share.
+    texts = [f"{i} {text * 8}" for i, text in enumerate(prompts(6))]
+    params = SamplingParams(max_tokens=3, temperature=1)
+    found = []
+    for call in range(4):
+        assert call != 2 or llm.reset_prefix_cache() is True
+        found.append(llm.generate(texts, params, use_tqdm=False))
+    assert [[output.num_cached_tokens > 0 for output in outputs] for outputs in found] == [[False] * 6, [True] * 6] * 2
+    for outputs in found:
+        assert [output.outputs for output in outputs] == [output.outputs for output in found[0]]
+
+
 def test_text_that_nobody_wants(llm):
     told, hidden = (llm.generate("the river", SamplingParams(max_tokens=4, detokenize=detokenize), use_tqdm=False)[0].outputs[0]
                     for detokenize in (True, False))

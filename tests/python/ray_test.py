@@ -2,6 +2,7 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -13,7 +14,7 @@ import time
 import pytest
 
 import forebay
-from conftest import FLAGS, HANGS, LLAMA, killed, prompts, wait_until
+from conftest import FLAGS, HANGS, LLAMA, TESTS, killed, prompts, wait_until
 from forebay import SamplingParams
 from scale_test import ARGUMENTS, SHARED, answers, lines
 
@@ -205,8 +206,9 @@ def test_what_a_row_gets():
     from forebay.ray import Predictor
 
     chat, ids, params = [{"role": "user", "content": "the river"}], [5, 6, 7], {"max_tokens": 4, "temperature": 0, "logprobs": 2}
-    rows = {"prompt": ["the water", None, None, "the water"], "prompt_token_ids": [None, ids, None, None], "messages": [None, None, chat, None],
-            "sampling_params": [{**params, "logprobs": None}, params, params, {**params, "n": 2}], "id": [0, 1, 2, 3]}
+    rows = {"prompt": ["the water", None, None, "the water", None], "prompt_token_ids": [None, ids, None, None, None],
+            "tokenized_prompt": [None, None, None, None, ids], "messages": [None, None, chat, None, None],
+            "sampling_params": [{**params, "logprobs": None}, params, params, {**params, "n": 2}, params], "id": [0, 1, 2, 3, 4]}
 
     async def predict():
         predictor = Predictor(LLAMA, **FLAGS)
@@ -223,6 +225,7 @@ def test_what_a_row_gets():
         [{"token_id": token, "logprob": each.logprob, "rank": each.rank, "decoded_token": each.decoded_token} for token, each in position.items()]
         for position in output.logprobs]
     assert all(0 < found[i]["time_taken_llm"] < HANGS and found[i]["__inference_error__"] == "" for i in range(3))
+    assert found[4]["prompt_token_ids"] == ids and found[4]["generated_tokens"] == found[1]["generated_tokens"]
     # A row holds one answer.
     assert "`n` is 2; expected 1" in found[3]["__inference_error__"] and found[3]["time_taken_llm"] is found[3]["logprobs"] is None
     assert len({frozenset(row) for row in found.values()}) == 1, "all rows have the same columns"
@@ -467,6 +470,19 @@ def test_rows_under_a_checkpoint(cluster, tmp_path):
     every = [json.loads(line) for line in computed.read_text().splitlines()]
     print(f"240 rows, {len(every) - 240} of them computed twice")
     assert 240 <= len(every) < 480 and all(tokens == expected[name] for name, tokens in every)
+
+
+def test_readmes_job(cluster, tmp_path):
+    """README's requests, and its job on a cluster, as they are printed."""
+    with open(os.path.join(os.path.dirname(TESTS), "README.md"), encoding="utf-8") as file:
+        text = file.read()
+    requests, code = (textwrap.dedent(re.search(rf"(?:^    .*\n)*^    {begin}.*\n(?:^    .*\n)*", text, re.MULTILINE)[0])
+                      for begin in ('{"custom_id"', "import forebay.ray"))
+    (tmp_path / "requests.jsonl").write_text(requests)
+    code, count = re.subn(r'"models/[^"]*"', repr(LLAMA), code)
+    assert count == 1
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env={**os.environ, "RAY_ADDRESS": cluster}, check=True, timeout=HANGS)
+    assert list(answers(tmp_path / "shared.jsonl")) == [1, 2]
 
 
 def test_the_examples(cluster, tmp_path):

@@ -291,6 +291,20 @@ def test_workers_of_another_setting_are_refused(run, tmp_path, caplog):
     assert len(summary["by_worker"]) == 1
 
 
+def test_a_worker_of_another_template_is_refused(run, tmp_path, caplog):
+    job = run(lines(60))
+    (tmp_path / "template").write_text("{{ messages[0].content }}")
+
+    class Mixed(scale.LocalWorkers):
+        def start(self, process, arguments):
+            return super().start(process, {**arguments, "chat_template": str(tmp_path / "template")} if process == 1 else arguments)
+
+    output, summary = shared(job, tmp_path, workers=Mixed(LLAMA))
+    assert answers(output) == answers(job.output) and len(summary["by_worker"]) == 1
+    found = re.search(r"is refused: it has .*'settings': '(\w{16})'.*, the job .*'settings': '(\w{16})'.*; what differs: (.*)", caplog.text)
+    assert found and found[1] != found[2] and found[3] == "the chat template or tokenizer_config.json (--chat-template)"
+
+
 def test_workers_agree_on_the_length(run, tmp_path):
     job = run(lines(60), flags=["--max-model-len", "128"])
 

@@ -40,6 +40,11 @@ def test_calls_begin_as_theirs_do(name):
     assert "*" in theirs or not more or more[0] == "*"
 
 
+def test_methods_of_theirs_are_there():
+    for name in THEIRS["methods"]:
+        assert inspect.isfunction(getattr(forebay.LLM, name)) and inspect.isfunction(getattr(forebay.AsyncLLM, name))
+
+
 def test_sampling_params_are_theirs():
     ours = [[field.name, plain(field.default)] for field in dataclasses.fields(forebay.SamplingParams)]
     assert ours == THEIRS["SamplingParams"]

@@ -8,7 +8,7 @@ import textwrap
 
 import pytest
 
-from conftest import TESTS
+from conftest import LLAMA, TESTS
 
 WHEEL = os.environ.get("FOREBAY_WHEEL")
 DEMO_MODEL = os.environ.get("FOREBAY_DEMO_MODEL", os.path.join(os.path.dirname(TESTS), "models", "SmolLM2-135M-Instruct.Q4_1.gguf"))
@@ -45,6 +45,26 @@ def test_it_brings_its_libraries(empty):
     found = re.findall(r"=> (\S+)", listed)
     assert len(found) > 5 and "not found" not in listed
     assert foreign([os.path.realpath(path) if path.startswith(empty) else path for path in found], os.path.realpath(empty)) == []
+
+
+def test_it_speaks_with_nobody(empty, tmp_path):
+    """No program or library of the wheel can open a connection, and what Python does opens none."""
+    find = ["find", empty, "-path", "*forebay*", "(", "-name", "*.so*", "-o", "-path", "*.scripts/forebay", ")"]
+    objects = subprocess.run(find, capture_output=True, text=True, check=True).stdout.split()
+    assert len(objects) >= 6
+    wanted = subprocess.run(["nm", "-D", "--undefined-only", *objects], capture_output=True, text=True, check=True).stdout
+    assert " open@" in wanted
+    assert re.findall(r" (socket|connect|sendto|sendmsg|getaddrinfo|gethostbyname\w*|res_\w*query)(?:@|$)", wanted, re.MULTILINE) == []
+    (tmp_path / "in.jsonl").write_text('{"prompt": [5, 6], "max_tokens": 2}\n')
+    code = f"""
+        import sys
+        sys.addaudithook(lambda event, _: event.startswith(("socket.", "urllib.", "http.")) and print(event))
+        import forebay
+        forebay.LLM({LLAMA!r}, memory="64MiB").generate(["the river"], use_tqdm=False)
+        forebay.run_batch({str(tmp_path / "in.jsonl")!r}, {str(tmp_path / "out.jsonl")!r}, {LLAMA!r}, memory="64MiB", use_tqdm=False)
+        """
+    done = subprocess.run([empty + "/bin/python", "-I", "-c", textwrap.dedent(code)], cwd=empty, capture_output=True, text=True, check=True)
+    assert done.stdout == ""
 
 
 def test_it_has_its_types(empty):

@@ -146,6 +146,10 @@ class AsyncLLM:
         """Gauges, counters and histograms under vLLM's names."""
         return self._llm.get_metrics()
 
+    async def reset_prefix_cache(self) -> bool:
+        """As that of ``LLM``."""
+        return self._llm.reset_prefix_cache()
+
     def shutdown(self) -> None:
         """Ends the engine; who waits for a request gets ``session_closed``. The loop's thread calls it."""
         loop, self._loop = self._loop, None

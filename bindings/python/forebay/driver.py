@@ -104,10 +104,12 @@ class Run:
     def _admit(self, process: int, theirs: dict[str, Any]) -> None:
         name = self._crew.names[process]
         if any(theirs[key] != self._setting[key] for key in ("fingerprints", "version")):
-            shown = ("model", "numerics_class", "max_model_len", "version")
-            found, expected = ({key: each[key] for key in shown} for each in (theirs, self._setting))
-            _log.warning("%s is refused: it has %s, the job %s; model files, template and flags count too", name, found, expected)
-            self._crew.dismiss(process, f"it has {found}, the job {expected}")
+            found, expected = (_shown(each) for each in (theirs, self._setting))
+            why = f"it has {found}, the job {expected}"
+            if found["settings"] != expected["settings"]:
+                why += "; what differs: " + _forebay.differing_settings(theirs["fingerprints"][3], self._setting["fingerprints"][3])
+            _log.warning("%s is refused: %s", name, why)
+            self._crew.dismiss(process, why)
             return
         # Who reads of a worker wants to find the machine.
         self._crew.names[process] = f"{name} on {theirs['host']}"
@@ -228,6 +230,12 @@ class Run:
     def _nobody(self, *why: str) -> EngineError:
         silent = [f"{each.name}: {self._silence()}" for each in self._members.values()]
         return EngineError("no_worker", "; ".join(["no worker is left", *self._crew.why[-5:], *silent, *why]))
+
+
+def _shown(setting: dict[str, Any]) -> dict[str, Any]:
+    """What people are to compare; of files, and of a template and flags, the fingerprints."""
+    files, settings = (f"{each:016x}" for each in setting["fingerprints"][:2])
+    return {**{key: setting[key] for key in ("model", "numerics_class", "max_model_len", "version")}, "model files": files, "settings": settings}
 
 
 def _line_of(text: bytes) -> int:

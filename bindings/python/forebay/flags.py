@@ -13,7 +13,9 @@ _WITHOUT_MEANING = {
     "tokenizer", "tokenizer_mode", "trust_remote_code", "quantization", "revision", "tokenizer_revision", "gpu_memory_utilization",
     "swap_space", "cpu_offload_gb", "enforce_eager", "hf_overrides", "disable_log_stats", "disable_custom_all_reduce",
     "load_format", "download_dir", "kv_cache_dtype", "block_size", "distributed_executor_backend", "compilation_config",
-    "enable_chunked_prefill", "async_scheduling", "hf_token", "allowed_local_media_path", "mm_processor_kwargs",
+    "enable_chunked_prefill", "async_scheduling", "hf_token", "allowed_local_media_path", "mm_processor_kwargs", "limit_mm_per_prompt",
+    "max_seq_len_to_capture", "max_parallel_loading_workers", "enable_expert_parallel", "enable_sleep_mode", "model_impl", "config_format",
+    "speculative_config", "structured_outputs_config", "disable_cascade_attn", "kv_cache_memory_bytes",
 }
 _warned: set[str] = set()
 

@@ -225,6 +225,11 @@ class LLM:
         """Gauges, counters and histograms under vLLM's names."""
         return metrics_of(self.facts()["model"], self.stats(), self._model.meters())
 
+    def reset_prefix_cache(self) -> bool:
+        """What is asked from here on finds nothing computed: times are those of the first call; answers never depend on it."""
+        self._model.reset_prefix_cache()
+        return True
+
     def close(self) -> None:
         """Ends what runs, and the engine. Safe to call twice."""
         still_open.discard(self)

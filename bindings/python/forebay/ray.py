@@ -196,7 +196,9 @@ class Predictor:
     def _ask(self, row: dict[str, Any], params: SamplingParams, key: int) -> AsyncIterator[RequestOutput]:
         if row.get("messages") is not None:
             return self._llm.chat([dict(each) for each in row["messages"]], params, key=key)
-        ids = row.get("prompt_token_ids", row.get("tokenized_prompt"))
+        ids = row.get("prompt_token_ids")
+        if ids is None:
+            ids = row.get("tokenized_prompt")
         if ids is not None:
             return self._llm.generate({"prompt_token_ids": [int(each) for each in ids]}, params, key=key)
         return self._llm.generate(row["prompt"], params, key=key)
