@@ -38,6 +38,29 @@ def test_run_batch_is_forebay_run(run, tmp_path):
     assert caught.value.code == "output_taken"
 
 
+def test_bad_lines_of_a_batch(tmp_path):
+    source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+
+    def write(temperature):
+        source.write_text(json.dumps({"prompt": "a", "max_tokens": 2}) + "\n" + json.dumps({"prompt": "b", "max_tokens": 2, "temperature": temperature}) + "\n")
+
+    def batch(**kwargs):
+        return forebay.run_batch(source, output, LLAMA, use_tqdm=False, summary=tmp_path / "told.json", **kwargs, **FLAGS)
+
+    write(9)
+    with pytest.raises(forebay.Error, match="1 of 2 lines are bad") as caught:
+        batch(strict=True)
+    assert caught.value.code == "input_has_bad_lines" and isinstance(caught.value, RuntimeError) and not output.exists()
+    summary = batch()
+    assert (summary["num_requests"], summary["num_failed"], summary["failures"][0]["first_line"]) == (2, 1, 2)
+    assert json.loads((tmp_path / "told.json").read_text()) == summary
+    # The same call has nothing to do; the line that was mended is tried again where that is wanted.
+    assert batch()["num_requests"] == 0
+    write(1)
+    assert batch(retry_failed=True)["num_failed"] == 0
+    assert b"error\":null" in answers(output)[2]
+
+
 @pytest.mark.parametrize("layout", ["auto", "dp=2,weights=striped,pool=auto"])
 def test_a_layout_is_chosen_by_the_job(run, tmp_path, layout):
     job = run(lines(60), flags=["--max-model-len", "512"])

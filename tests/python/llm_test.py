@@ -1,6 +1,7 @@
 """LLM against `forebay run`, by tokens, texts, log probabilities and digests; bad input; life and death."""
 import asyncio
 import contextlib
+import ctypes
 import gc
 import itertools
 import json
@@ -440,6 +441,26 @@ def test_the_interpreter_may_end_while_a_job_runs(work, end, tmp_path):
     for process in processes:
         out, err = process.communicate(timeout=HANGS)
         assert process.returncode == 0, err
+
+
+def test_the_engine_needs_no_gil(llm):
+    """Requests finish while another thread keeps the GIL: their results wait in C++."""
+    hold = ctypes.PyDLL(None).usleep  # called with the GIL
+    params = SamplingParams(max_tokens=60, ignore_eos=True)
+    thread = threading.Thread(target=lambda: llm.generate(prompts(3000), params, use_tqdm=False))
+    before, finished, interval = llm.stats()["requests_finished"], [], sys.getswitchinterval()
+    thread.start()
+    wait_until(lambda: llm.stats()["requests_finished"] > before, HANGS)
+    try:
+        sys.setswitchinterval(1000)
+        while thread.is_alive() and not any(finished) and len(finished) < 100:
+            begin = llm.stats()["requests_finished"]
+            hold(200_000)
+            finished.append(llm.stats()["requests_finished"] - begin)
+    finally:
+        sys.setswitchinterval(interval)
+    thread.join()
+    assert any(finished)
 
 
 def test_another_thread_keeps_its_speed(llm):

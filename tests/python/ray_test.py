@@ -228,7 +228,10 @@ def test_what_a_row_gets():
     assert found[4]["prompt_token_ids"] == ids and found[4]["generated_tokens"] == found[1]["generated_tokens"]
     # A row holds one answer.
     assert "`n` is 2; expected 1" in found[3]["__inference_error__"] and found[3]["time_taken_llm"] is found[3]["logprobs"] is None
-    assert len({frozenset(row) for row in found.values()}) == 1, "all rows have the same columns"
+    # All rows have the same columns: those that came in, and those of `ray.data.llm`.
+    added = {"num_input_tokens", "generated_tokens", "generated_text", "num_generated_tokens", "logprobs", "time_taken_llm", "finish_reason", "__inference_error__"}
+    assert {frozenset(row) for row in found.values()} == {frozenset({*rows, *added})}
+    assert {found[i]["finish_reason"] for i in (0, 1, 2, 4)} <= {"stop", "length"} and found[1]["num_generated_tokens"] == len(found[1]["generated_tokens"])
 
 
 def test_whatever_is_wrong_with_a_row_is_the_rows():

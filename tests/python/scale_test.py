@@ -1,9 +1,11 @@
 """Jobs that several processes share: the answers of one, every line once, whoever dies."""
 import collections
+import fcntl
 import json
 import os
 import random
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -98,6 +100,17 @@ def test_its_summary_has_the_members_of_runs(run, tmp_path):
     bad = tmp_path / "bad.jsonl"
     bad.write_text('{"prompt": "x", "temperature": 9}\n')
     assert scale.run_batch(bad, tmp_path / "none.jsonl", LLAMA, **SHARED)["end"] == "all_failed"
+
+
+def test_a_results_file_has_one_writer(run, tmp_path, monkeypatch):
+    job = run(lines(20))
+    shutil.copy(job.output, tmp_path / "held.jsonl")
+    with open(tmp_path / "held.jsonl", "rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # as `forebay run` and drivers do
+        with pytest.raises(forebay.Error) as caught:
+            shared(job, tmp_path, "held.jsonl", workers=Told(job, monkeypatch))
+        assert caught.value.code == "results_locked" and isinstance(caught.value, RuntimeError)
+    assert shared(job, tmp_path, "held.jsonl", workers=Told(job, monkeypatch))[1]["num_resumed"] == 20
 
 
 def test_strict_runs_nothing_where_a_line_is_bad(run, tmp_path, capfd):
