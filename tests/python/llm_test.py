@@ -446,20 +446,29 @@ def test_the_interpreter_may_end_while_a_job_runs(work, end, tmp_path):
 def test_the_engine_needs_no_gil(llm):
     """Requests finish while another thread keeps the GIL: their results wait in C++."""
     hold = ctypes.PyDLL(None).usleep  # called with the GIL
-    params = SamplingParams(max_tokens=60, ignore_eos=True)
-    thread = threading.Thread(target=lambda: llm.generate(prompts(3000), params, use_tqdm=False))
-    before, finished, interval = llm.stats()["requests_finished"], [], sys.getswitchinterval()
+    enough = threading.Event()
+
+    def ask():
+        for _ in llm.generate_iter(itertools.repeat("the river"), SamplingParams(max_tokens=20, ignore_eos=True)):
+            if enough.is_set():
+                break
+
+    thread = threading.Thread(target=ask)
     thread.start()
-    wait_until(lambda: llm.stats()["requests_finished"] > before, HANGS)
+    finished, interval = [], sys.getswitchinterval()
     try:
-        sys.setswitchinterval(1000)
-        while thread.is_alive() and not any(finished) and len(finished) < 100:
+        while len(finished) < 100 and not any(finished):
+            begin = llm.stats()["requests_finished"]
+            wait_until(lambda: llm.stats()["requests_finished"] > begin, HANGS)
+            sys.setswitchinterval(1000)
             begin = llm.stats()["requests_finished"]
             hold(200_000)
             finished.append(llm.stats()["requests_finished"] - begin)
+            sys.setswitchinterval(interval)
     finally:
         sys.setswitchinterval(interval)
-    thread.join()
+        enough.set()
+        thread.join()
     assert any(finished)
 
 
