@@ -15,7 +15,7 @@ rm -rf build/wheels
 export CXX=${CXX:-c++} CMAKE_BUILD_PARALLEL_LEVEL=${JOBS:-$(nproc)}
 "$bin/python" -m pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps \
   -w build/wheels/raw -C build-dir=build/release -C cmake.define.FOREBAY_TESTS="${tests:-OFF}" \
-  -C cmake.define.FOREBAY_WERROR="${werror:-OFF}" -C cmake.define.FOREBAY_PCH=ON \
+  -C cmake.define.FOREBAY_WERROR="${werror:-OFF}" \
   -C cmake.define.CMAKE_EXPORT_COMPILE_COMMANDS=ON "${launcher[@]}" .
 PATH=$bin:$PATH "$bin/python" -m auditwheel repair -w build/wheels build/wheels/raw/forebay-*.whl >build/wheels/auditwheel.log 2>&1 || {
   cat build/wheels/auditwheel.log >&2

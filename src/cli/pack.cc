@@ -1,4 +1,5 @@
 // forebay pack: how short a job's steps could be, packed by an oracle that knows all lengths.
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 
