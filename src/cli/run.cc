@@ -41,11 +41,12 @@ base::Status CheckOutputFiles(const RunFlags& flags) {
   return job::CheckOutputs(files.outputs, files.inputs);
 }
 
-job::LineOrder OrderOf(const RunFlags& flags) {
-  if (flags.arrivals.timed()) return job::LineOrder::kOfTheFile;
-  const job::LineOrder order = trace::OrderOf(flags.engine);
-  return order == job::LineOrder::kOfTheFile && flags.group_prefixes ? job::LineOrder::kByStart
-                                                                     : order;
+job::LineOrdering OrderOf(const RunFlags& flags, const engine::LocalEngine& engine) {
+  if (flags.arrivals.timed()) return {};
+  job::LineOrdering order = trace::OrderOf(flags.engine, engine);
+  if (order.order == job::LineOrder::kOfTheFile && flags.group_prefixes)
+    order.order = job::LineOrder::kByStart;
+  return order;
 }
 
 void PrintProfile(const std::vector<device::OpProfile>& profile, double step_seconds,
@@ -155,7 +156,7 @@ void FillJob(const RunFlags& flags, job::OpenedModel& model, job::JobOptions* jo
   job->fingerprints = model.fingerprints();
   job->style = model.style();
   job->isa = model.engine().isa();
-  job->order = OrderOf(flags);
+  job->order = OrderOf(flags, model.engine());
   job->learn = [&model](std::span<const schedule::EarlierAnswer> answers) {
     model.engine().Learn(answers);
   };

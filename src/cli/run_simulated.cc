@@ -95,12 +95,12 @@ trace::MakeSource SourceOf(const RunFlags& flags, const engine::ModelFiles& file
   return [&](runtime::Runtime& runtime, const engine::LocalEngine& engine,
              const RunControl& control) -> std::unique_ptr<trace::CountedSource> {
     if (simulated.trace) {
-      return std::make_unique<trace::TraceSource>(*simulated.trace, engine.facts(),
-                                                  flags.engine.seed, control, OrderOf(flags));
+      return std::make_unique<trace::TraceSource>(
+          *simulated.trace, engine.facts(), flags.engine.seed, control, OrderOf(flags, engine));
     }
     return std::make_unique<trace::LineSource>(
         *simulated.input, job::RulesOf(flags, files, engine.facts()), *simulated.text, engine,
-        simulated.lengths, control, OrderOf(flags));
+        simulated.lengths, control, OrderOf(flags, engine));
   };
 }
 

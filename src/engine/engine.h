@@ -77,6 +77,8 @@ class LocalEngine : public Engine {
   // not called.
   void Learn(std::span<const schedule::EarlierAnswer> answers);
   const std::string& isa() const { return parts_.isa; }
+  // That are read ahead of the replicas, at most: of the last ones that they choose.
+  int64_t requests_ahead() const { return static_cast<int64_t>(parts_.most_ahead); }
   // Replicas of all groups, by the job's number.
   int num_replicas() const { return static_cast<int>(replicas_.size()); }
   const Replica& replica(int index) const { return *replicas_[static_cast<size_t>(index)]; }

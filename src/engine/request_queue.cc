@@ -9,8 +9,6 @@ namespace {
 
 // Tokens of an output, while none has finished.
 constexpr double kUnknownOutput = 256;
-// Read ahead at most: 16 MiB.
-constexpr int64_t kMostPromptTokensAhead = 4 << 20;
 
 schedule::LengthView LengthOf(const Request& request) {
   schedule::LengthView length{.choices = request.n * static_cast<int64_t>(request.prompts.size()),

@@ -104,8 +104,7 @@ class Job {
 
   Verdict RunEngine() {
     auto order =
-        OrderLines(input_, options_.order, static_cast<double>(engine_.facts().kv_capacity_tokens),
-                   [this](size_t ordinal) { return log_->Done(ordinal); });
+        OrderLines(input_, options_.order, [this](size_t ordinal) { return log_->Done(ordinal); });
     if (!order.ok()) return FromStatus(order.status());
     const auto wake = runtime_.NewEvent("results to commit");
     failures_ = log_->resumed_failures();

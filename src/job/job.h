@@ -32,11 +32,11 @@ struct JobOptions {
   Fingerprints fingerprints;  // the job's; `input` is each line's own
   RequestRules rules;
   ResultStyle style;
-  bool strict = false;                      // check all lines first, run nothing if one is bad
-  bool retry_failed = false;                // run the lines again that failed in earlier runs
-  LineOrder order = LineOrder::kOfTheFile;  // in which the engine is given the lines
-  bool preserve_order = false;              // rewrite the finished file in the input's order
-  double grace_seconds = 30;                // how long a drain may take
+  bool strict = false;          // check all lines first, run nothing if one is bad
+  bool retry_failed = false;    // run the lines again that failed in earlier runs
+  LineOrdering order;           // in which the engine is given the lines
+  bool preserve_order = false;  // rewrite the finished file in the input's order
+  double grace_seconds = 30;    // how long a drain may take
   // when the lines that this run is to answer come; where there are any, latencies are measured
   Arrivals arrivals;
   bool each_token = false;  // latencies between tokens too (TimedSource)

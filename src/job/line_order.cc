@@ -135,6 +135,15 @@ double JobSteps(std::span<const LineSketch> lines, double kv_tokens) {
   return bounded > 0 ? sum / kv_tokens * static_cast<double>(lines.size()) / bounded : 0;
 }
 
+// The lines before those that the engine chooses from when it has read all.
+int64_t LinesInOrder(std::span<const LineSketch> lines, const LineOrdering& ordering) {
+  int64_t in_order = std::ssize(lines), tokens = 0;
+  while (in_order > 0 && std::ssize(lines) - in_order < ordering.requests_ahead &&
+         tokens < ordering.prompt_tokens_ahead)
+    tokens += lines[static_cast<size_t>(--in_order)].prompt;
+  return in_order;
+}
+
 }  // namespace
 
 LineSketch SketchOf(std::string_view line) {
@@ -151,8 +160,10 @@ void GroupByStart(std::vector<LineSketch>* lines) {
   });
 }
 
-std::vector<uint32_t> LongOnesInTime(std::span<const LineSketch> lines, double kv_tokens) {
-  const double job_steps = JobSteps(lines, kv_tokens);
+std::vector<uint32_t> LongOnesInTime(std::span<const LineSketch> lines,
+                                     const LineOrdering& ordering) {
+  const double kv_tokens = ordering.kv_tokens, job_steps = JobSteps(lines, kv_tokens);
+  const int64_t in_order = LinesInOrder(lines, ordering);
   const auto latest = [&](size_t place) {
     const LineSketch& line = lines[place];
     const auto count = static_cast<double>(lines.size());
@@ -163,7 +174,9 @@ std::vector<uint32_t> LongOnesInTime(std::span<const LineSketch> lines, double k
   std::vector<EarlyLine> early;
   early.reserve(lines.size());
   for (uint32_t place = 0; place < lines.size(); ++place) {
-    if (latest(place) < static_cast<int64_t>(place)) early.push_back({latest(place), place});
+    const int32_t at_latest = latest(place);
+    if (std::max(at_latest, 0) < std::min<int64_t>(place, in_order))
+      early.push_back({at_latest, place});
   }
   std::ranges::sort(early);
   std::vector<bool> given(lines.size());
@@ -203,10 +216,9 @@ std::vector<uint32_t> LongOnesInTime(std::span<const LineSketch> lines, double k
   return order;
 }
 
-base::Result<std::vector<uint32_t>> OrderLines(const JobFile& file, LineOrder order,
-                                               double kv_tokens,
+base::Result<std::vector<uint32_t>> OrderLines(const JobFile& file, const LineOrdering& ordering,
                                                const std::function<bool(size_t)>& done) {
-  if (order == LineOrder::kOfTheFile) return std::vector<uint32_t>();
+  if (ordering.order == LineOrder::kOfTheFile) return std::vector<uint32_t>();
   std::vector<LineSketch> lines;
   lines.reserve(file.size());
   simdjson::dom::parser parser;
@@ -222,7 +234,7 @@ base::Result<std::vector<uint32_t>> OrderLines(const JobFile& file, LineOrder or
     lines.push_back(sketch);
   }
   GroupByStart(&lines);
-  if (order == LineOrder::kMakespan) return LongOnesInTime(lines, kv_tokens);
+  if (ordering.order == LineOrder::kMakespan) return LongOnesInTime(lines, ordering);
   std::vector<uint32_t> ordinals;
   ordinals.reserve(lines.size());
   for (const LineSketch& line : lines) ordinals.push_back(line.ordinal);

@@ -20,6 +20,14 @@ enum class LineOrder : uint8_t {
   kMakespan,  // GroupByStart, then LongOnesInTime
 };
 
+struct LineOrdering {
+  LineOrder order = LineOrder::kOfTheFile;
+  // For kMakespan: tokens of KV that all replicas have room for, and the requests, and tokens of
+  // their prompts, that the engine reads ahead at most.
+  double kv_tokens = 0;
+  int64_t requests_ahead = 0, prompt_tokens_ahead = INT64_MAX;
+};
+
 // How a line's prompt begins: hashes of its first 256 and its first 2,048 bytes of text (about 64
 // and 512 tokens: a system prompt, and a document behind it).
 struct PromptStart {
@@ -46,17 +54,19 @@ void GroupByStart(std::vector<LineSketch>* lines);
 
 // The ordinals of these lines in an order in which long answers begin early enough to end with the
 // job. A line moves forward, out of its group if it must, only where it would begin with less of
-// the job to come than its answer takes steps; and only as far as all that were moved and have not
-// ended fit half of the cache of `kv_tokens`, since answers that begin together also grow
-// together. The job's steps are reckoned from the tokens that its lines hold while they run. By
-// octaves of lengths, so that lines of a group which are about as long stay together.
-std::vector<uint32_t> LongOnesInTime(std::span<const LineSketch> lines, double kv_tokens);
+// the job to come than its answer takes steps, and this would be too late when all that is left of
+// the job has been read ahead: from then on the engine chooses (schedule::LastRequests). And only
+// as far as all that were moved and have not ended fit half of the cache, since answers that begin
+// together also grow together. The job's steps are reckoned from the tokens that its lines hold
+// while they run. By octaves of lengths, so that lines of a group which are about as long stay
+// together.
+std::vector<uint32_t> LongOnesInTime(std::span<const LineSketch> lines,
+                                     const LineOrdering& ordering);
 
 // The ordinals of the file's lines in that order, empty where it is the file's own. Reads all of
 // it but those of which `done` is true, which the order leaves out; takes 32 bytes a line
-// meanwhile. `kv_tokens`: that all replicas have room for. Errors: JobFile::Read's.
-base::Result<std::vector<uint32_t>> OrderLines(const JobFile& file, LineOrder order,
-                                               double kv_tokens,
+// meanwhile. Errors: JobFile::Read's.
+base::Result<std::vector<uint32_t>> OrderLines(const JobFile& file, const LineOrdering& ordering,
                                                const std::function<bool(size_t)>& done = {});
 
 }  // namespace forebay::job

@@ -129,12 +129,13 @@ std::vector<LineSketch> Lines(std::span<const uint32_t> outputs) {
 }
 
 TEST(LongOnesInTime, Table) {
-  EXPECT_THAT(LongOnesInTime({}, 100), ElementsAre());
+  EXPECT_THAT(LongOnesInTime({}, {.kv_tokens = 100}), ElementsAre());
   struct Case {
     const char* what;
     std::vector<uint32_t> outputs;
     double kv_tokens;
     std::vector<uint32_t> order;
+    int64_t ahead = 0, tokens_ahead = INT64_MAX;
   };
   const Case cases[] = {
       {"equal ones stay", {8, 8, 8, 8, 8, 8}, 36, {0, 1, 2, 3, 4, 5}},
@@ -144,9 +145,22 @@ TEST(LongOnesInTime, Table) {
       {"one without a bound stays", {8, 8, 8, 8, 8, 8, 64, 0}, 300, {6, 0, 1, 2, 3, 4, 5, 7}},
       {"not more than fit", {8, 8, 8, 8, 8, 8, 64, 64}, 290, {6, 0, 1, 2, 3, 4, 5, 7}},
       {"both fit", {8, 8, 8, 8, 8, 8, 64, 64}, 300, {6, 7, 0, 1, 2, 3, 4, 5}},
+      {"all is read ahead", {8, 8, 8, 8, 8, 8, 8, 64}, 300, {0, 1, 2, 3, 4, 5, 6, 7}, 8},
+      {"too late when all is", {8, 8, 8, 8, 8, 8, 8, 64}, 300, {7, 0, 1, 2, 3, 4, 5, 6}, 4},
+      {"prompts are too long for that",
+       {8, 8, 8, 8, 8, 8, 8, 64},
+       300,
+       {7, 0, 1, 2, 3, 4, 5, 6},
+       8,
+       40},
+      {"in time when all is", {8, 8, 8, 8, 8, 8, 8, 16}, 40, {0, 1, 2, 3, 4, 5, 6, 7}, 5},
+      {"without that", {8, 8, 8, 8, 8, 8, 8, 16}, 40, {0, 1, 2, 7, 3, 4, 5, 6}},
   };
   for (const Case& each : cases) {
-    EXPECT_EQ(LongOnesInTime(Lines(each.outputs), each.kv_tokens), each.order) << each.what;
+    const LineOrdering ordering{.kv_tokens = each.kv_tokens,
+                                .requests_ahead = each.ahead,
+                                .prompt_tokens_ahead = each.tokens_ahead};
+    EXPECT_EQ(LongOnesInTime(Lines(each.outputs), ordering), each.order) << each.what;
   }
 }
 
@@ -165,7 +179,7 @@ TEST(LongOnesInTime, RandomLines) {
     }
     GroupByStart(&lines);
     const std::vector<uint32_t> order =
-        LongOnesInTime(lines, static_cast<double>(500 + rng.Below(100'000)));
+        LongOnesInTime(lines, {.kv_tokens = static_cast<double>(500 + rng.Below(100'000))});
     std::vector<uint32_t> sorted = order;
     std::ranges::sort(sorted);
     for (uint32_t i = 0; i < lines.size(); ++i) ASSERT_EQ(sorted[i], i);
@@ -191,13 +205,13 @@ TEST(OrderLines, ReadsTheFile) {
       "{\"prompt\":\"a\"}\n{\"prompt\":\"b\"}\n\nbad\n{\"prompt\":\"a\",\"max_tokens\":300}\n");
   const auto file = JobFile::Open(folder / "in.jsonl");
   ASSERT_TRUE(file.ok());
-  EXPECT_THAT(*OrderLines(*file, LineOrder::kOfTheFile, 400), ElementsAre());
-  EXPECT_THAT(*OrderLines(*file, LineOrder::kByStart, 400), ElementsAre(0, 3, 1, 2));
-  EXPECT_THAT(*OrderLines(*file, LineOrder::kMakespan, 400), ElementsAre(3, 0, 1, 2));
-  EXPECT_THAT(*OrderLines(*file, LineOrder::kByStart, 400, [](size_t line) { return line == 0; }),
+  EXPECT_THAT(*OrderLines(*file, {}), ElementsAre());
+  EXPECT_THAT(*OrderLines(*file, {LineOrder::kByStart}), ElementsAre(0, 3, 1, 2));
+  EXPECT_THAT(*OrderLines(*file, {LineOrder::kMakespan, 400}), ElementsAre(3, 0, 1, 2));
+  EXPECT_THAT(*OrderLines(*file, {LineOrder::kByStart}, [](size_t line) { return line == 0; }),
               ElementsAre(1, 2, 3));
   WriteFile(folder / "in.jsonl", "{\"prompt\":\"c\"}\n");
-  EXPECT_EQ(OrderLines(*file, LineOrder::kByStart, 400).status().code(), kInputChanged);
+  EXPECT_EQ(OrderLines(*file, {LineOrder::kByStart}).status().code(), kInputChanged);
 }
 
 }  // namespace

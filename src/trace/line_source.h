@@ -20,13 +20,12 @@ class LineSource final : public CountedSource {
  public:
   LineSource(const job::JobFile& file, job::RequestRules rules, job::TextPipeline& text,
              const Engine& engine, const OutputLengths& lengths, const RunControl& control,
-             job::LineOrder order)
+             const job::LineOrdering& order)
       : file_(file),
         builder_(file, std::move(rules), text, &engine),
         lengths_(lengths),
         control_(control) {
-    auto ordinals =
-        job::OrderLines(file, order, static_cast<double>(engine.facts().kv_capacity_tokens));
+    auto ordinals = job::OrderLines(file, order);
     if (ordinals.ok()) order_ = *std::move(ordinals);
     status_ = ordinals.status();
   }

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "engine/request_queue.h"
 #include "job/job.h"
 #include "job/timed_source.h"
 #include "layout/machine.h"
@@ -71,7 +72,7 @@ base::Result<SimulationResult> SimulateInside(runtime::Runtime& runtime,
   std::unique_ptr<CountedSource> source;
   if (options.trace) {
     source = std::make_unique<TraceSource>(*options.trace, engine->facts(), options.engine.seed,
-                                           control, OrderOf(options.engine));
+                                           control, OrderOf(options.engine, *engine));
   } else {
     source = options.make_source(runtime, *engine, control);
   }
@@ -88,9 +89,12 @@ base::Result<SimulationResult> SimulateInside(runtime::Runtime& runtime,
 
 }  // namespace
 
-job::LineOrder OrderOf(const layout::EngineOptions& options) {
-  return options.policy->make()->orders_lines() ? job::LineOrder::kMakespan
-                                                : job::LineOrder::kOfTheFile;
+job::LineOrdering OrderOf(const layout::EngineOptions& options, const engine::LocalEngine& engine) {
+  if (!options.policy->make()->orders_lines()) return {};
+  return {.order = job::LineOrder::kMakespan,
+          .kv_tokens = static_cast<double>(engine.facts().kv_capacity_tokens),
+          .requests_ahead = engine.requests_ahead(),
+          .prompt_tokens_ahead = engine::RequestQueue::kMostPromptTokensAhead};
 }
 
 void DescribeJob(const LengthTrace& trace, layout::EngineOptions* options) {

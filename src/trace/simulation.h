@@ -32,8 +32,8 @@ struct CountedRun {
 // job::kAllLinesFailed where the run came to its end and not one of its lines to an answer.
 base::Status CheckSuccess(const CountedRun& run);
 
-// In which order a job without arrivals runs under the options' policy.
-job::LineOrder OrderOf(const layout::EngineOptions& options);
+// In which order a job without arrivals runs on the engine under the options' policy.
+job::LineOrdering OrderOf(const layout::EngineOptions& options, const engine::LocalEngine& engine);
 
 // Tells the engine what the trace's job comes to, where the options leave that open. Of a trace
 // with arrivals that is how long its choices are, of another one all.

@@ -27,9 +27,9 @@ void FillRandom(uint64_t key, int32_t vocab_size, int32_t* begin, int32_t* end) 
 }  // namespace
 
 TraceSource::TraceSource(const LengthTrace& trace, const ModelFacts& facts, uint64_t seed,
-                         const RunControl& control, job::LineOrder order)
+                         const RunControl& control, const job::LineOrdering& order)
     : trace_(trace), facts_(facts), seed_(seed), control_(control) {
-  if (order != job::LineOrder::kMakespan || trace.online()) return;
+  if (order.order != job::LineOrder::kMakespan || trace.online()) return;
   std::vector<job::LineSketch> lines;
   lines.reserve(trace.rows.size());
   for (const TraceRow& row : trace.rows) {
@@ -38,7 +38,7 @@ TraceSource::TraceSource(const LengthTrace& trace, const ModelFacts& facts, uint
                      .output = static_cast<uint32_t>(BoundOf(row)),
                      .choices = static_cast<uint32_t>(trace.choices)});
   }
-  order_ = job::LongOnesInTime(lines, static_cast<double>(facts.kv_capacity_tokens));
+  order_ = job::LongOnesInTime(lines, order);
 }
 
 std::optional<Request> TraceSource::Next(bool) {

@@ -20,7 +20,7 @@ class TraceSource final : public CountedSource {
   // `order`: in which rows come that have no arrivals; of the prompts' starts all are alike. All
   // must outlive the source.
   TraceSource(const LengthTrace& trace, const ModelFacts& facts, uint64_t seed,
-              const RunControl& control, job::LineOrder order = job::LineOrder::kOfTheFile);
+              const RunControl& control, const job::LineOrdering& order = {});
 
   std::optional<Request> Next(bool wait) override;
   int64_t remaining() const override { return static_cast<int64_t>(trace_.rows.size() - next_); }

@@ -172,10 +172,9 @@ TEST_F(TraceSourceTest, GivesSeededPromptsAndRefusesWhatTheContextCannotHold) {
 }
 
 TEST_F(TraceSourceTest, LongOnesComeInTime) {
-  facts_.kv_capacity_tokens = 400;
   LengthTrace trace{.rows = {{0, 10, 5}, {0, 10, 5}, {0, 10, 80}}, .bound = 1};
   const auto first = [&](job::LineOrder order) {
-    return TraceSource(trace, facts_, 7, control_, order).Next(false)->line;
+    return TraceSource(trace, facts_, 7, control_, {order, 400}).Next(false)->line;
   };
   EXPECT_EQ(first(job::LineOrder::kMakespan), 2);
   EXPECT_EQ(first(job::LineOrder::kOfTheFile), 0);
