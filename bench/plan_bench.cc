@@ -116,7 +116,7 @@ void PrintOrder() {
   job::GroupByStart(&lines);
   const double seconds = ProcessorSeconds() - begin;
   begin = ProcessorSeconds();
-  const std::vector<uint32_t> order = job::LongOnesInTime(lines, 1e9);
+  const std::vector<uint32_t> order = job::LongOnesInTime(lines, {.kv_tokens = 1e9});
   const double in_time_seconds = ProcessorSeconds() - begin;
   const std::string line = R"({"custom_id":"1","body":{"messages":[{"role":"user","content":")" +
                            std::string(1000, 'x') + R"("}],"max_tokens":100}})";

@@ -44,7 +44,7 @@ HandOutLog LogHandOut(std::span<const StepRecord> steps, int replicas);
 // choose from it. Of a source that is in_order() it hands out first what came first, to the end.
 class RequestQueue {
  public:
-  // Of prompts that it reads ahead, at most: 16 MiB.
+  // Tokens of prompts that it reads ahead at most: 16 MiB.
   static constexpr int64_t kMostPromptTokensAhead = 4 << 20;
 
   // `most_ahead`: requests that it reads ahead.
