@@ -50,7 +50,7 @@ struct LayoutPlan {
   int64_t routed_rows = 0;
   // Blocks of running choices that are to lie below, at most: memory has what there is room for.
   int32_t streamed_blocks = 0;
-  // What --kv-offload auto chose, in words; empty: it had nothing to choose.
+  // What --kv-offload auto chose, or why nothing; empty: it was not asked.
   std::string streaming;
   int32_t prompt_blocks = 0;  // schedule::Limits::prompt_blocks
   // What a group does whose replicas may ship; nothing: they only pull.

@@ -226,7 +226,12 @@ base::Status PlanStreaming(const EngineOptions& options, const model::ModelConfi
           ? "KV goes over to the ranks of another role, which cannot read what lies below; "
             "expected --layout, or off"
           : CannotStream(options.tier, *plan);
-  if (!why_not.empty()) return forced ? refuse(why_not) : base::Status::Ok();
+  const auto none = [&](std::string_view why) {
+    if (wanted == Offloading::kAuto && plan->ranks[0].memory.tier_blocks.all() > 0)
+      plan->streaming = fmt::format("kv-offload=auto: nothing is streamed: {}", why);
+    return base::Status::Ok();
+  };
+  if (!why_not.empty()) return forced ? refuse(why_not) : none(why_not);
   if (wanted == Offloading::kOff) return {};
   LayoutPlan most = *plan;
   FB_RETURN_IF_ERROR(divide(kAsManyAsFit, &most));
@@ -254,9 +259,10 @@ base::Status PlanStreaming(const EngineOptions& options, const model::ModelConfi
     *plan = std::move(most);
     return {};
   }
-  // Nothing is foreseen by the prices of another machine, nor beside experts that ranks share,
-  // whose steps wait for what text decides.
-  if (!forced && (!plan->machine.prices_modes || plan->layout.pools_experts())) return {};
+  if (!forced && !plan->machine.prices_modes)
+    return none("no profile has the prices of this machine; expected --device-profile");
+  if (!forced && plan->layout.pools_experts())
+    return none("ranks share experts, and text decides how long their steps wait");
   const Search search(options, config, pricer(), divide, *plan, fitting);
   FB_ASSIGN_OR_RETURN(
       const std::vector<StreamTrial> trials,

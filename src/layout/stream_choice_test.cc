@@ -62,6 +62,18 @@ TEST_F(StreamChoiceOfAPlan, AutoAlsoChoosesTheLimitsOfAStep) {
   EXPECT_LE(chosen.forecast->seconds, given.forecast->seconds);
 }
 
+TEST_F(StreamChoiceOfAPlan, WhyNothingIsStreamedIsSaid) {
+  options_.machine.devices = *ParseDevices("sim:2xa10");
+  options_.layout = *ParseLayout("pp=2");
+  EXPECT_EQ(Plan().streaming,
+            "kv-offload=auto: nothing is streamed: stages have steps of several choices in flight; "
+            "expected pp=1, not 2");
+  options_.tier.offload = Offloading::kOff;
+  EXPECT_EQ(Plan().streaming, "") << "was not asked";
+  options_.tier = {};
+  EXPECT_EQ(Plan().streaming, "") << "nothing is below";
+}
+
 TEST_F(StreamChoiceOfAPlan, BesidePoolsTheLinkThatTheyLeaveCounts) {
   options_.limits.max_num_batched_tokens = 512;
   options_.limits.max_num_seqs = 256;

@@ -26,7 +26,9 @@ class KvFile(support.TestCase):
 
     def ran(self, name, *flags):
         job = self.job(self.lines, name, flags=self.flags)
-        self.expect(job.run(*flags), support.COMPLETE)
+        finished = self.expect(job.run(*flags), support.COMPLETE)
+        self.assertEqual("kv-offload=auto: nothing is streamed: what lies below is in a file that is kept" in finished.err,
+                         "--kv-file-keep" in flags and "--kv-offloading-size" not in flags)
         counters = job.summary()["mode_counters"]
         return job.answers(), counters, job
 
