@@ -463,6 +463,11 @@ TEST_P(SlowKvUp, AStallOfTwoSecondsCostsNoMore) {
   EXPECT_GT(stats_.mode_counters["kv_stream_shrinks"], 0);
   ExpectWarnedOnce(stalled.said);
   EXPECT_GT(stalled.seconds, 2);
+  const auto waited = std::ranges::find_if(
+      stalled.steps, [](const StepRecord& step) { return step.waits[WaitCause::kKv] > 1; });
+  const auto first = static_cast<size_t>(waited - stalled.steps.begin());
+  ASSERT_LT(first + 64, stalled.steps.size());
+  EXPECT_LT(Exposed(stalled.steps, first + 32), 0.03);
   options_.tier.offload = layout::Offloading::kOff;
   EXPECT_LT(stalled.seconds - 2, 1.05 * RunTimed().seconds);
 }

@@ -23,7 +23,10 @@ class Books {
 
   void Take(const Request& request) {
     auto state = MakeRequestState(request, {.max_model_len = kContext});
-    for (const auto& sequence : state->sequences) sequences.push_back(sequence.get());
+    for (const auto& sequence : state->sequences) {
+      sequences.push_back(sequence.get());
+      rows += sequence->known();
+    }
     choices.Take(std::move(state));
   }
 
@@ -61,6 +64,20 @@ class Books {
     if (!choices.streaming().measures()) return;
     waited += 0.1 * static_cast<double>(losses->Below(3));
     choices.streaming().Observe(static_cast<double>(++ended), waited);
+  }
+
+  // Once all have ended: what was computed is what was not found, and what was computed again. Of
+  // what is found the first choice of a prompt counts, and as it first begins.
+  void ExpectRows(bool caching) const {
+    const EngineStats stats = choices.stats();
+    int64_t wanted = rows + stats.recomputed_tokens;
+    for (const RequestResult& result : finished) {
+      for (const Choice& choice : result.choices) wanted += std::ssize(choice.tokens) - 1;
+    }
+    EXPECT_LE(stats.computed_tokens + stats.cached_prompt_tokens, wanted);
+    if (!caching) {
+      EXPECT_EQ(stats.computed_tokens, wanted);
+    }
   }
 
   // Memory loses nothing.
@@ -177,6 +194,7 @@ class Books {
   std::map<kv::SequenceId, std::vector<std::vector<kv::BlockId>>> tables;  // by KV group
   std::map<int32_t, kv::BlockId> in_window;  // by place, the block below
   int64_t down = 0, up = 0, demoted = 0, block_steps = 0;
+  int64_t rows = 0;  // of the prompts, for each choice
 };
 
 ChoicesOptions Options(int32_t blocks, int32_t tier_blocks) {
@@ -357,6 +375,7 @@ TEST(ChoicesPark, RandomJobs) {
     EXPECT_TRUE(books.choices.idle());
     EXPECT_EQ(static_cast<int64_t>(books.finished.size()), requests);
     EXPECT_EQ(books.choices.stats().kv_blocks_used, 0);
+    books.ExpectRows(options.prefix_caching);
     const ParkCounters parked = books.choices.park_counters();
     EXPECT_EQ(parked.returns, parked.parks);
     preemptions += books.choices.stats().preemptions;
@@ -430,6 +449,7 @@ TEST(ChoicesPark, RandomJobsThatAreStreamed) {
     EXPECT_TRUE(books.choices.idle());
     EXPECT_EQ(std::ssize(books.finished) + std::ssize(cancelled), requests);
     EXPECT_EQ(books.choices.stats().kv_blocks_used, 0);
+    if (cancelled.empty()) books.ExpectRows(options.prefix_caching);
     const StreamCounters limits = books.choices.streaming().counters();
     EXPECT_EQ(books.choices.streaming().room(), limits.limit);
     EXPECT_GE(limits.least, std::min(options.streaming.least, limits.places));
@@ -485,6 +505,7 @@ TEST(ChoicesPark, WhatIsLostBelowIsComputedAgain) {
     EXPECT_TRUE(books.choices.idle());
     EXPECT_EQ(std::ssize(books.finished), 8);
     EXPECT_EQ(books.choices.stats().kv_blocks_used, 0);
+    books.ExpectRows(options.prefix_caching);
     EXPECT_EQ(books.choices.park_counters().failed, books.num_lost);
     lost += books.num_lost;
     returns += books.choices.park_counters().returns;
