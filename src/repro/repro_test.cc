@@ -192,7 +192,7 @@ TEST(Dwdp, ARangeThatNoBatchReachesIsRefused) {
   }
 }
 
-// By requests that are alike the batch of a range is found: each rank decodes as many of them.
+// By requests that are alike the batch of a range is found: each rank decodes about as many.
 TEST(Dwdp, RequestsThatAreAlikeAreDealtEvenly) {
   Lab lab;
   for (const int32_t batch : {1, 12}) {

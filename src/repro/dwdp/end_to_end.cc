@@ -20,7 +20,7 @@ constexpr double kAnswers = 1.8;
 constexpr double kQuickSeconds = 2.2;  // the same of a quick run
 
 // A step of generation by the choices of a rank, where all of them decode: all are alike, so that
-// each rank gets as many.
+// each rank gets about as many.
 base::Result<double> StepSeconds(int32_t batch, Lab& lab) {
   Serving serving{.ships = true,
                   .ranks = kGeneration,

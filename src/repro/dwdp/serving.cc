@@ -1,6 +1,7 @@
 #include "repro/dwdp/serving.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <vector>
 
 #include "base/normal.h"
@@ -67,7 +68,7 @@ layout::EngineOptions OptionsOf(const Serving& serving) {
   // decode them all alike have so many each.
   const bool alone = serving.batch > 0 && serving.generation == 0;
   options.limits.max_num_seqs =
-      alone ? serving.batch
+      alone ? serving.batch + serving.batch / 16  // a rank may be dealt a few more
             : std::max(serving.batch, 4 * std::max(1, serving.rows / serving.prompt));
   options.limits.max_model_len = LongestOf(serving) + serving.output + 32;
   options.limits.mean_context = serving.prompt;
@@ -135,7 +136,8 @@ base::Result<Served> RunServing(const Serving& serving, Lab& lab) {
     if (step.prefill_rows > 0) read = std::max(read, step.end_seconds);
   }
   for (const StepRecord& step : result->steps) {
-    if (step.begin_seconds >= read && serving.batch > 0 && step.decode_rows == serving.batch) {
+    if (step.begin_seconds >= read && serving.batch > 0 &&
+        std::abs(step.decode_rows - serving.batch) <= serving.batch / 32) {
       served.decoding_seconds += step.end_seconds - step.begin_seconds;
       ++whole;
     }

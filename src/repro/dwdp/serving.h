@@ -41,7 +41,7 @@ struct Served {
   double output_tokens_per_s = 0;   // all generation ranks write, in the window
   double tokens_per_s_user = 0;     // in the window: of a choice that runs in generation
   double batch = 0;                 // choices in a generation rank's step, in the window
-  double decoding_seconds = 0;      // a step that decodes `batch` choices and reads no prompt
+  double decoding_seconds = 0;      // a step that decodes some `batch` choices and reads no prompt
   job::Latencies latencies;         // requests' that came to their end
   ContextTimes times;  // a context step's; but for by_category its time and waits alone
 };
