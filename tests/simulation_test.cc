@@ -202,6 +202,30 @@ TEST(SimulationTest, MakespanBeginsLongAnswersInTime) {
   EXPECT_GT(seconds("makespan"), 0.95 * in_order) << "nothing is known of it";
 }
 
+// Where memory is short and few answers are far longer, whoever ends last is not to be preempted:
+// by the least loss such jobs took up to 1.11 times as long, and 1.22 with known lengths.
+TEST(SimulationTest, MakespanDoesNotMakeTheLastAnswerWait) {
+  for (const char* seed : {"1", "3", "300"}) {
+    const LengthTrace trace = Trace(
+        std::string("n=300,prompt=lognormal(6,0.8),output=lognormal(6,1),bound=1,seed=") + seed);
+    SimulationOptions options = Options("sim:4xa10", trace);
+    options.engine.model = "builtin:Llama-3-8B";
+    options.engine.layout = *layout::ParseLayout("dp=4");
+    options.engine.limits.max_model_len = 4096;
+    options.engine.limits.max_num_batched_tokens = 512;
+    const auto seconds = [&](const char* policy) {
+      options.engine.policy = *schedule::FindPolicy(policy);
+      const auto result = Simulate(options);
+      EXPECT_TRUE(result.ok()) << result.status().ToString();
+      return result->run.summary.elapsed_seconds;
+    };
+    const double continuous = seconds("continuous");
+    EXPECT_LT(seconds("makespan"), 1.005 * continuous) << seed;
+    options.engine.lengths = schedule::LengthPredictor::kKnown;
+    EXPECT_LT(seconds("makespan"), 1.005 * continuous) << seed;
+  }
+}
+
 TEST(SimulationTest, LatenciesCountFromTheArrival) {
   // Far apart: each request has the device to itself.
   LengthTrace trace = Trace("n=20,prompt=64,output=11");

@@ -26,28 +26,6 @@ bool Contains(std::span<const int32_t> indices, size_t index) {
   return std::ranges::find(indices, static_cast<int32_t>(index)) != indices.end();
 }
 
-// Rows that preempting the choice loses, over the blocks that others get by it now and later.
-double LossOf(const RunningView& choice, const Limits& limits) {
-  const int64_t held =
-      choice.exclusive_blocks > 0 ? choice.exclusive_blocks : choice.reserved_blocks;
-  const int64_t left = choice.expected_left > 0 ? choice.expected_left : choice.remaining_output;
-  const double blocks = static_cast<double>(held) + static_cast<double>(left) / limits.block_tokens;
-  return static_cast<double>(choice.computed_tokens) / std::max(1.0, blocks);
-}
-
-// The next of the running choices to go. REQUIRES: more than the first is left.
-size_t NextVictim(const StepView& view, std::span<const int32_t> preempted, Victims victims) {
-  size_t victim = 0;
-  double least = 0;
-  for (size_t i = view.running.size(); i-- > 1;) {
-    if (Contains(preempted, i)) continue;
-    if (victims == Victims::kLatest) return i;
-    const double loss = LossOf(view.running[i], view.limits);
-    if (victim == 0 || loss < least) victim = i, least = loss;
-  }
-  return victim;
-}
-
 }  // namespace
 
 int64_t AvailableAfter(const StepView& view, std::span<const int32_t> preempted) {
@@ -72,7 +50,7 @@ int64_t AvailableAfter(const StepView& view, std::span<const int32_t> preempted)
                    std::min(view.limits.total_blocks - kept, device - open)});
 }
 
-StepRoom PackRunning(const StepView& view, StepPlan* plan, Victims victims) {
+StepRoom PackRunning(const StepView& view, StepPlan* plan) {
   const Limits& limits = view.limits;
   int64_t needed = 0;
   for (const RunningView& choice : view.running) needed += NextRowBlocks(choice, limits);
@@ -81,9 +59,8 @@ StepRoom PackRunning(const StepView& view, StepPlan* plan, Victims victims) {
   int64_t blocks = AvailableAfter(view, plan->preempt);
   while (survivors > 1 && needed > blocks) {
     --survivors;
-    const size_t victim = NextVictim(view, plan->preempt, victims);
-    needed -= NextRowBlocks(view.running[victim], limits);
-    plan->preempt.push_back(static_cast<int32_t>(victim));
+    needed -= NextRowBlocks(view.running[survivors], limits);
+    plan->preempt.push_back(static_cast<int32_t>(survivors));
     blocks = AvailableAfter(view, plan->preempt);
   }
   if (needed > blocks) return {};

@@ -31,16 +31,12 @@ struct StepRoom {
   int64_t choices = 0;
 };
 
-// Who is preempted where blocks do not suffice: the latest-admitted, or those that lose the fewest
-// rows for each block that they hold or are foreseen to want until their end. Never the first.
-enum class Victims : uint8_t { kLatest, kLeastLoss };
-
 // Plans the running choices. Memory: where the blocks for one more row of each do not suffice,
-// some are preempted. Rows: one for each decoding choice, then chunks
-// of the unfinished prompts in order of admission, as far as rows (Limits::least_chunk) and blocks
-// go. If nothing is preempted, no choice is left out but for want of rows or, among prompts, of
-// blocks. Nothing runs where choices elsewhere hold the blocks that the first one wants.
-StepRoom PackRunning(const StepView& view, StepPlan* plan, Victims victims = Victims::kLatest);
+// the latest-admitted are preempted, never the first. Rows: one for each decoding choice, then
+// chunks of the unfinished prompts in order of admission, as far as rows (Limits::least_chunk) and
+// blocks go. If nothing is preempted, no choice is left out but for want of rows or, among prompts,
+// of blocks. Nothing runs where choices elsewhere hold the blocks that the first one wants.
+StepRoom PackRunning(const StepView& view, StepPlan* plan);
 
 // Admits waiting choices in order while rows and choices last. A choice is admitted if every
 // running and admitted one finds blocks for its known tokens and `lookahead` more (or up to its

@@ -128,7 +128,8 @@ base::Result<EndToEnd> RunRange(const UserRange& range, Lab& lab) {
 
 Account TermsOf(const EndToEnd& both) {
   Account account = {{"requests/s that generation takes", both.requests_per_s}};
-  // `rest`: what of a step is neither a kernel's own time nor a wait.
+  // `rest`: what of a step is neither a kernel's own time nor a fetch. Waits are not told apart:
+  // ranks without rows wait too, and have no step.
   const auto add = [&](const char* name, const Served& served, int ranks, const char* rest) {
     Append(name,
            {{"context ranks", static_cast<double>(ranks)},
@@ -142,15 +143,14 @@ Account TermsOf(const EndToEnd& both) {
             {"grouped GEMM", served.times.grouped},
             {"dense GEMM", served.times.dense},
             {"others", served.times.others},
-            {rest, served.times.exchange},
-            {"waits", served.times.waits},
+            {rest, served.times.exchange + served.times.waits},
             {"fetch", served.times.fetch},
             {"exposed fetch", served.times.exposed}},
            &account);
     if (served.latencies.first_token.p50 > 0)
       account.push_back({"median TTFT s", served.latencies.first_token.p50});
   };
-  add("DEP: ", both.dep, both.dep_ranks, "exchange");
+  add("DEP: ", both.dep, both.dep_ranks, "exchange and waits");
   add("DWDP: ", both.dwdp, both.dwdp_ranks, "interference");
   return account;
 }

@@ -1,8 +1,8 @@
 // For the job's end alone: as many choices as the KV cache holds until they end, by their foreseen
 // lengths, each where the others grow and end. "continuous" looks a block ahead and fills the cache
 // until it must preempt; "adaptive" keeps room for all of every choice at once, which none needs
-// before it ends. Where blocks end, those are preempted that lose the fewest rows for what others
-// get.
+// before it ends. Where blocks end, the latest goes: who would lose the fewest rows for what others
+// get is the one with most to come, which is the answer that ends last (bench/results/vasuki.md).
 #include <algorithm>
 
 #include "schedule/growth.h"
@@ -25,7 +25,7 @@ class Makespan final : public Policy {
 
   void Plan(const StepView& view, StepPlan* plan) const override {
     plan->Begin(view.mode);
-    StepRoom room = PackRunning(view, plan, Victims::kLeastLoss);
+    StepRoom room = PackRunning(view, plan);
     if (!plan->preempt.empty() || room.choices <= 0 || view.waiting.empty()) return;
     // One always runs.
     const int64_t alone = view.running.empty() && view.elsewhere.empty() ? 1 : 0;
