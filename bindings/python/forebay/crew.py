@@ -45,8 +45,8 @@ class Crew:
         length = min(each["max_model_len"] for each in ready.values())
         changes: dict[str, Any] = {}
         if len({each["numerics_class"] for each in ready.values()}) > 1 and "isa" not in self._arguments:
-            # Every machine with tiles has the set that comes next; where one starts, it alone knows what it has.
-            changes["isa_beside_tiles"] = "avx512bf16"
+            # Every machine with tiles has the set that is fastest there without them; where one starts, it alone knows what it has.
+            changes["isa_beside_tiles"] = "avx512f"
         if any(each["max_model_len"] != length for each in ready.values()):
             changes["max_model_len"] = length
         self._arguments.update(changes, max_model_len=length)
