@@ -184,22 +184,23 @@ TEST(SimulationTest, AKnownJobHasABound) {
   EXPECT_EQ(job::SummaryJson(online).find("steps_over_least"), std::string::npos);
 }
 
+double SecondsUnder(const char* policy, SimulationOptions options) {
+  options.engine.policy = *schedule::FindPolicy(policy);
+  const auto result = Simulate(options);
+  EXPECT_TRUE(result.ok()) << result.status().ToString();
+  return result->run.summary.elapsed_seconds;
+}
+
 // A long answer at the end of the file begins early where its length is known.
 TEST(SimulationTest, MakespanBeginsLongAnswersInTime) {
   LengthTrace trace = Trace("n=120,prompt=100,output=50,bound=1");
   trace.rows.push_back({.prompt_tokens = 100, .output_tokens = 400});
   SimulationOptions options = Options("sim:a10", trace);
   options.engine.limits.max_num_seqs = 8;
-  const auto seconds = [&](const char* policy) {
-    options.engine.policy = *schedule::FindPolicy(policy);
-    const auto result = Simulate(options);
-    EXPECT_TRUE(result.ok()) << result.status().ToString();
-    return result->run.summary.elapsed_seconds;
-  };
-  const double in_order = seconds("continuous");
-  EXPECT_LT(seconds("makespan"), 0.85 * in_order);
+  const double in_order = SecondsUnder("continuous", options);
+  EXPECT_LT(SecondsUnder("makespan", options), 0.85 * in_order);
   trace.bound = 0;
-  EXPECT_GT(seconds("makespan"), 0.95 * in_order) << "nothing is known of it";
+  EXPECT_GT(SecondsUnder("makespan", options), 0.95 * in_order) << "nothing is known of it";
 }
 
 // Where memory is short and few answers are far longer, whoever ends last is not to be preempted:
@@ -213,16 +214,10 @@ TEST(SimulationTest, MakespanDoesNotMakeTheLastAnswerWait) {
     options.engine.layout = *layout::ParseLayout("dp=4");
     options.engine.limits.max_model_len = 4096;
     options.engine.limits.max_num_batched_tokens = 512;
-    const auto seconds = [&](const char* policy) {
-      options.engine.policy = *schedule::FindPolicy(policy);
-      const auto result = Simulate(options);
-      EXPECT_TRUE(result.ok()) << result.status().ToString();
-      return result->run.summary.elapsed_seconds;
-    };
-    const double continuous = seconds("continuous");
-    EXPECT_LT(seconds("makespan"), 1.005 * continuous) << seed;
+    const double continuous = SecondsUnder("continuous", options);
+    EXPECT_LT(SecondsUnder("makespan", options), 1.005 * continuous) << seed;
     options.engine.lengths = schedule::LengthPredictor::kKnown;
-    EXPECT_LT(seconds("makespan"), 1.005 * continuous) << seed;
+    EXPECT_LT(SecondsUnder("makespan", options), 1.005 * continuous) << seed;
   }
 }
 
