@@ -19,6 +19,13 @@ SHIFTS = [["--shift-every=-1"], ["--shift-every=1"], ["--shift-mode", "2x1"], ["
 ROLES = ["--devices", "4xcpu", "--context", "dp=2", "--generation", "groups=2"]
 # The profile: of the machine at hand nothing is measured.
 FLAGS = ["--digest", "--quiet", "--max-model-len", 512, "--memory", "128MiB", "--device-profile", "zen4"]
+MIXTURE = {"model": os.path.join(support.GOLDEN, "models", "qwen3-moe"), "flags": [*FLAGS, "--skip-tokenizer-init"]}
+
+
+def requests_of_ids(rng, count, most_tokens):
+    """For a model without a tokenizer."""
+    return [{"custom_id": f"l-{i}", "prompt": [rng.randrange(5, 250) for _ in range(rng.randint(1, 60))],
+             "max_tokens": rng.randint(1, most_tokens), "temperature": i % 2, "seed": i, "ignore_eos": True} for i in range(count)]
 
 
 class Layout(support.TestCase):
@@ -64,17 +71,14 @@ class Layout(support.TestCase):
 
     def test_experts_give_the_same_results(self):
         """Ranks that hold a part of the experts each, in every way in which they reach the others."""
-        rng = random.Random(6)
-        lines = [{"custom_id": f"l-{i}", "prompt": [rng.randrange(5, 250) for _ in range(rng.randint(1, 60))],
-                  "max_tokens": rng.randint(1, 12), "temperature": i % 2, "seed": i, "ignore_eos": True} for i in range(30)]
-        flags, model = [*FLAGS, "--skip-tokenizer-init"], os.path.join(support.GOLDEN, "models", "qwen3-moe")
-        reference = self.job(lines, "reference", model=model, flags=flags)
+        lines = requests_of_ids(random.Random(6), 30, most_tokens=12)
+        reference = self.job(lines, "reference", **MIXTURE)
         self.expect(reference.run(), support.COMPLETE)
         self.assertEqual(len(reference.answers()), len(lines))
         self.assertIn("digest", json.dumps(reference.results()[1]))
         for mode, counter in (("pull", "bytes_pulled"), ("ship", "bytes_shipped"), ("routed", "bytes_routed")):
             for size in ("least", "5"):
-                job = self.job(lines, "experts", model=model, flags=flags)
+                job = self.job(lines, "experts", **MIXTURE)
                 layout = f"dp=2,experts=by_expert,expert-size={size}"
                 self.expect(job.run("--devices", "2xcpu", "--layout", layout, "--mode", mode), support.COMPLETE)
                 self.assertEqual(job.answers(), reference.answers(), (mode, size))
@@ -114,6 +118,21 @@ class Layout(support.TestCase):
             job = self.job([{"prompt": "x"}], "refused", flags=FLAGS)
             self.expect(job.run("--devices", "2xcpu", *flags), support.USAGE, "shift_invalid", *texts)
 
+    def check_fault(self, job, transfer, count, expected, least):
+        """Rank 1 fails in such a transfer: rank, layer and transfer are named, `least` lines have their answers, the rest is resumed."""
+        finished = job.run("--plant-fault-rank", 1, f"--plant-fault-at-{transfer}", count, timeout=60)
+        # The layer of the transfer, and of the meeting.
+        self.expect(finished, support.STALLED, f"a fault was planted in {transfer} {count} of rank 1", "stalled",
+                    "rank 1 weights copy in layer" if transfer == "pull" else "rank 1 compute in layer", "the same command goes on")
+        found = job.answers()
+        for number, answer in found.items():
+            self.assertEqual(answer, expected[number], f"input line {number}")
+        self.assertGreaterEqual(len(found), least)
+        self.assertLess(len(found), len(expected))
+        self.expect(job.run(), support.COMPLETE)
+        self.assertEqual(job.answers(), expected)
+        job.forget()
+
     def test_a_fault_stops_its_group_and_the_job_goes_on(self):
         lines = support.mixed_requests(random.Random(9), 90, most_tokens=32)
         reference = self.job(lines, "one", flags=FLAGS)
@@ -126,46 +145,18 @@ class Layout(support.TestCase):
                                             (pipeline, "auto", ("post", 30), False), (cut_rows, "auto", ("post", 50), False)]:
             with self.subTest(mode=mode, fault=fault):
                 job = self.job(lines, "faulty", flags=[*FLAGS, *layout, "--mode", mode])
-                finished = job.run("--plant-fault-rank", 1, f"--plant-fault-at-{fault[0]}", fault[1], timeout=60)
-                # The layer of the transfer, and of the meeting.
-                self.expect(finished, support.STALLED, f"a fault was planted in {fault[0]} {fault[1]} of rank 1", "stalled",
-                            "rank 1 weights copy in layer" if mode == "pull" else "rank 1 compute in layer", "the same command goes on")
-                found = job.answers()
-                for number, answer in found.items():
-                    self.assertEqual(answer, expected[number], f"input line {number}")
-                # All but what the two ranks of its group held.
-                if spared:
-                    self.assertGreaterEqual(len(found), len(lines) - 2 * 3 * 4)
-                self.assertLess(len(found), len(lines))
-                self.expect(job.run(), support.COMPLETE)
-                self.assertEqual(job.answers(), expected)
-                job.forget()
+                self.check_fault(job, *fault, expected, len(lines) - 2 * 3 * 4 if spared else 0)
 
     def test_a_fault_among_experts(self):
         """Whichever way they reach each other: rank, layer and transfer are named, the other group goes on, the rest is resumed."""
-        rng = random.Random(8)
-        lines = [{"custom_id": f"l-{i}", "prompt": [rng.randrange(5, 250) for _ in range(rng.randint(1, 60))],
-                  "max_tokens": rng.randint(1, 24), "temperature": i % 2, "seed": i, "ignore_eos": True} for i in range(60)]
-        flags, model = [*FLAGS, "--skip-tokenizer-init"], os.path.join(support.GOLDEN, "models", "qwen3-moe")
-        reference = self.job(lines, "reference", model=model, flags=flags)
+        lines = requests_of_ids(random.Random(8), 60, most_tokens=24)
+        reference = self.job(lines, "reference", **MIXTURE)
         self.expect(reference.run(), support.COMPLETE)
-        expected = reference.answers()
         layout = ["--devices", "4xcpu", "--layout", "groups=2,dp=2,experts=by_expert", "--max-num-seqs", 4]
-        for mode, transfer, count in (("pull", "pull", 9), ("routed", "pull", 9), ("ship", "post", 40), ("gather", "post", 40)):
+        for mode, fault in (("pull", ("pull", 9)), ("routed", ("pull", 9)), ("ship", ("post", 40)), ("gather", ("post", 40))):
             with self.subTest(mode=mode):
-                job = self.job(lines, "faulty", model=model, flags=[*flags, *layout, "--mode", mode])
-                finished = job.run("--plant-fault-rank", 1, f"--plant-fault-at-{transfer}", count, timeout=60)
-                where = "rank 1 weights copy in layer" if transfer == "pull" else "rank 1 compute in layer"
-                self.expect(finished, support.STALLED, where, f"a fault was planted in {transfer} {count} of rank 1", "the same command goes on")
-                found = job.answers()
-                for number, answer in found.items():
-                    self.assertEqual(answer, expected[number], f"input line {number}")
-                # All but what the two ranks of its group held.
-                self.assertGreaterEqual(len(found), len(lines) - 2 * 3 * 4)
-                self.assertLess(len(found), len(lines))
-                self.expect(job.run(), support.COMPLETE)
-                self.assertEqual(job.answers(), expected)
-                job.forget()
+                job = self.job(lines, "faulty", model=MIXTURE["model"], flags=[*MIXTURE["flags"], *layout, "--mode", mode])
+                self.check_fault(job, *fault, reference.answers(), len(lines) - 2 * 3 * 4)
 
     def test_a_role_that_is_lost_ends_the_run(self):
         lines = support.mixed_requests(random.Random(9), 60, most_tokens=32)
