@@ -116,24 +116,15 @@ const TileState& Tiles() {
 }
 
 // Whether vdpbf16ps multiplies faster than fused multiply-adds do: twice as fast on AMD's CPUs, at
-// half of their rate on Intel's. Of bursts of some microseconds, in turn, the fastest count, since
-// others may have the core in between. REQUIRES: HasAvx512bf16().
+// half of their rate on Intel's. REQUIRES: HasAvx512bf16().
 bool DotProductIsFaster() {
   static const bool faster = [] {
-    float data[32];
-    std::ranges::fill(data, 0.001f);
-    const PeakProbe* const probes[] = {&kDotProbe, &kFma512Probe};
-    double best[2];  // of the time-stamp counter a floating-point operation
-    std::ranges::fill(best, std::numeric_limits<double>::infinity());
-    for (int burst = 0; burst < 128; ++burst) {
-      constexpr int64_t kRounds = 200;
-      const int which = burst % 2;
-      const uint64_t begin = __rdtsc();
-      probes[which]->loop(kRounds, data);
-      const auto ticks = static_cast<double>(__rdtsc() - begin);
-      best[which] = std::min(best[which], ticks / (kRounds * probes[which]->flops_per_round));
+    double dot = std::numeric_limits<double>::infinity(), fma = dot;
+    for (int burst = 0; burst < 64; ++burst) {
+      dot = std::min(dot, TicksPerFlop(kDotProbe));
+      fma = std::min(fma, TicksPerFlop(kFma512Probe));
     }
-    return best[0] < best[1];
+    return dot < fma;
   }();
   return faster;
 }

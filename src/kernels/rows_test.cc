@@ -506,19 +506,12 @@ TEST(KernelSetTest, ChoosesByName) {
 
 // vdpbf16ps has twice the rate of fused multiply-adds on one CPU, half of it on another.
 TEST(KernelSetTest, TheFasterProductComesFirst) {
-  float data[32];
-  std::fill(std::begin(data), std::end(data), 0.5f);
   std::vector<double> best;  // ticks an operation, of the 512-bit sets of class `pair`
   for (const KernelSet* set : AvailableKernels()) {
     if (set->isa != Isa::kAvx512bf16 && set->isa != Isa::kAvx512f) continue;
-    const PeakProbe& probe = ProbeOf(set->isa);
     best.push_back(1e9);
-    for (int burst = 0; burst < 200; ++burst) {
-      const uint64_t begin = __rdtsc();
-      probe.loop(500, data);
-      const auto ticks = static_cast<double>(__rdtsc() - begin);
-      best.back() = std::min(best.back(), ticks / (500 * probe.flops_per_round));
-    }
+    for (int burst = 0; burst < 500; ++burst)
+      best.back() = std::min(best.back(), TicksPerFlop(ProbeOf(set->isa)));
   }
   if (best.size() < 2) GTEST_SKIP() << "this machine has one of the sets at most";
   EXPECT_LT(best[0], best[1]);

@@ -14,8 +14,6 @@
 namespace forebay::layout {
 namespace {
 
-// For pool=auto: what a choice holds where nobody says, at most.
-constexpr int64_t kMostMeanContext = 2048;
 // While one layer is used, the next are on their way.
 constexpr int64_t kLookAheadLayers = 2;
 
@@ -185,9 +183,8 @@ PoolQuestion SteadyState(const EngineOptions& options, const model::ModelConfig&
   const int64_t longest =
       options.limits.max_model_len ? options.limits.max_model_len : config.max_position_embeddings;
   plan->priced_by = profile.name;
-  plan->mean_context = options.limits.mean_context
-                           ? options.limits.mean_context
-                           : std::clamp<int64_t>(longest / 4, 1, kMostMeanContext);
+  plan->mean_context =
+      options.limits.mean_context ? options.limits.mean_context : AssumedContext(longest);
   return {.mean_context = plan->mean_context,
           .max_batch = plan->machine.max_num_seqs,
           .pull_rate = cost::PullRate(profile),

@@ -2,6 +2,7 @@
 // memory for KV cache, and so for a larger batch, and adds bytes that every step pulls. Pure.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -23,6 +24,10 @@ struct PooledMemory {
   // What the whole job takes then, where something is known of it.
   std::optional<JobForecast> job;
 };
+
+// Tokens that a running choice holds where nothing is known of the job, of a context of at most
+// `longest`.
+inline int64_t AssumedContext(int64_t longest) { return std::clamp<int64_t>(longest / 4, 1, 2048); }
 
 // Shared weights: how many layers are pooled, or how many experts of a layer each rank holds.
 struct PoolQuestion {

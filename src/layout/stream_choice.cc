@@ -6,6 +6,7 @@
 #include "base/units.h"
 #include "kv/tier/window.h"
 #include "layout/job_price.h"
+#include "layout/pool_choice.h"
 #include "layout/stream_price.h"
 
 namespace forebay::layout {
@@ -17,13 +18,10 @@ constexpr int32_t kLeastRows = 128, kLeastChoices = 16;
 // What a prediction must promise to be followed, what is as good as the best, and what counts as
 // hidden.
 constexpr double kWorthIt = 1.02, kAsGood = 0.99, kHidden = 0.02;
-// A running choice's context where nothing is known of the job, at most.
-constexpr int64_t kMostMeanContext = 2048;
 
 int64_t MeanContext(const EngineOptions& options, const MemoryPlan& memory) {
   if (options.limits.mean_context > 0) return options.limits.mean_context;
-  if (options.job == nullptr || options.job->empty())
-    return std::clamp<int64_t>(memory.max_model_len / 4, 1, kMostMeanContext);
+  if (options.job == nullptr || options.job->empty()) return AssumedContext(memory.max_model_len);
   int64_t sum = 0;
   for (const ChoiceShape& choice : *options.job) sum += choice.prompt + choice.output / 2;
   return std::max<int64_t>(1, sum / std::ssize(*options.job));

@@ -4,8 +4,10 @@
 
 #include <immintrin.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 
 #include "kernels/cpu/amx/tile_config.h"
 #include "kernels/kernel_set.h"
@@ -86,6 +88,17 @@ inline const PeakProbe& FmaProbeOf(Isa isa) {
 // The set's widest product of bf16: what its linear layers are held against.
 inline const PeakProbe& ProbeOf(Isa isa) {
   return isa == Isa::kAmx ? kTileProbe : isa == Isa::kAvx512bf16 ? kDotProbe : FmaProbeOf(isa);
+}
+
+// Ticks of the time-stamp counter a floating-point operation, in a burst of some microseconds.
+// Others may have the core in between: of several bursts the fastest counts.
+inline double TicksPerFlop(const PeakProbe& probe) {
+  constexpr int64_t kRounds = 200;
+  float data[32];
+  std::fill(std::begin(data), std::end(data), 0.001f);
+  const uint64_t begin = __rdtsc();
+  probe.loop(kRounds, data);
+  return static_cast<double>(__rdtsc() - begin) / (kRounds * probe.flops_per_round);
 }
 
 // Reads everything once, 4 KiB ahead: the fastest of the distances and widths tried.
