@@ -31,4 +31,4 @@ export ASAN_OPTIONS=detect_leaks=0:abort_on_error=1 UBSAN_OPTIONS=print_stacktra
 cd tests/python
 # A finding ends the process: what it says must not be held back.
 LD_PRELOAD=$runtime "$OLDPWD/build/test-venv/bin/python" -m pytest -q -rs -p no:cacheprovider -p no:faulthandler --capture=sys --durations=5 "$@" \
-  llm_test.py arguments_test.py async_llm_test.py batch_test.py </dev/null
+  llm_test.py process_test.py arguments_test.py async_llm_test.py batch_test.py </dev/null
