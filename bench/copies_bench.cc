@@ -1,6 +1,7 @@
-// What copies of KV take between a device of this machine and what lies below it, by direction,
-// size, spans and with kernels beside them, and how well two forms, fitted to every second size,
-// foretell those in between: a table in Markdown. Plans use the second (cost::HostCopies).
+// What copies take between a device of this machine and what lies below it (KV), and between ranks
+// (weights), by direction, size, spans and with kernels beside them, and how well two forms, fitted
+// to every second size, foretell those in between: a table in Markdown. Plans use the second
+// (cost::HostCopies).
 //   copies_bench [--file PATH of a file to make] [--rounds N]
 // Times are medians of the rounds. Copies go through the streams that KV takes; beside them the
 // compute stream reads memory. A file is asked past the page cache, in one request a span.
@@ -12,6 +13,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/units.h"
@@ -88,15 +90,17 @@ void Print(const runtime::Runtime& runtime, const Case& each, int rounds, Totals
 
 // Copies from `from` to `to` on the stream.
 Case Copies(const std::string& name, device::Device& device, device::CopyKind kind,
-            const device::Region& from, const device::Region& to, uint64_t spans) {
-  return {
-      name, spans, [&device, kind, &from, &to](uint64_t bytes, uint64_t parts) {
-        device::Stream& stream = device.copy(kind);
-        const uint64_t part = bytes / parts;
-        for (uint64_t i = 0; i < parts; ++i)
-          stream.Enqueue(device::MakeCopy("copy", to.data + i * part, from.data + i * part, part));
-        (void)device.Synchronize(stream);
-      }};
+            const device::Region& from, const device::Region& to, uint64_t spans,
+            device::CopyUse use = device::CopyUse::kSoon) {
+  return {name, spans, [&device, kind, &from, &to, use](uint64_t bytes, uint64_t parts) {
+            device::Stream& stream = device.copy(kind);
+            const uint64_t part = bytes / parts;
+            for (uint64_t i = 0; i < parts; ++i) {
+              stream.Enqueue(
+                  device::MakeCopy("copy", to.data + i * part, from.data + i * part, part, use));
+            }
+            (void)device.Synchronize(stream);
+          }};
 }
 
 int Run(int rounds, const std::string& path) {
@@ -125,6 +129,12 @@ int Run(int rounds, const std::string& path) {
       Print(*runtime, Copies("down" + more, *device, device::CopyKind::kKvDown, above, kept, spans),
             rounds, &totals);
       Print(*runtime, Copies("up" + more, *device, device::CopyKind::kKvUp, kept, above, spans),
+            rounds, &totals);
+    }
+    for (const auto& [name, use] :
+         {std::pair{"weights, through the caches", device::CopyUse::kSoon},
+          {"weights, past the caches", device::CopyUse::kLater}}) {
+      Print(*runtime, Copies(name + more, *device, device::CopyKind::kWeights, kept, above, 1, use),
             rounds, &totals);
     }
     over = true;

@@ -246,8 +246,8 @@ TEST_F(StreamTest, ASourceMayStayOpenAndBeIdle) {
     RunControl control;
     std::thread run([&] { EXPECT_EQ(engine->Run(source, sink, control), RunEnd::kComplete); });
     const auto sleep = [](int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); };
-    // The start may reach into the first second, and a wake-up costs several times as much where others load the machine: alone
-    // an idle engine takes .001 to .002 of a core.
+    // The start may reach into the first second, and a wake-up costs several times as much where
+    // others load the machine: alone an idle engine takes .001 to .002 of a core.
     double least = 1;
     for (int second = 0; second < 10 && least > .01; ++second) {
       const double before = CpuSeconds();

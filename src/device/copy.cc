@@ -1,28 +1,52 @@
 #include "device/copy.h"
 
+#include <emmintrin.h>
+
+#include <algorithm>
 #include <cstring>
 
 namespace forebay::device {
 namespace {
 
+constexpr size_t kLine = 64;
+
 struct CopyArgs {
   std::byte* destination;
   const std::byte* source;
   uint64_t bytes;
+  CopyUse use;
 };
+
+// In whole lines: each goes to memory at once.
+void CopyPastCaches(std::byte* to, const std::byte* from, size_t bytes) {
+  const size_t head = std::min(bytes, -reinterpret_cast<uintptr_t>(to) % kLine);
+  const size_t end = head + (bytes - head) / kLine * kLine;
+  std::memcpy(to, from, head);
+  for (size_t at = head; at < end; at += sizeof(__m128i)) {
+    _mm_stream_si128(reinterpret_cast<__m128i*>(to + at),
+                     _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + at)));
+  }
+  std::memcpy(to + end, from + end, bytes - end);
+  _mm_sfence();
+}
 
 void Copy(const CopyArgs& args, const WorkerContext& context) {
   const Range part = StaticPart(context, static_cast<int64_t>(args.bytes), 4096);
-  if (part.begin < part.end) {
-    std::memcpy(args.destination + part.begin, args.source + part.begin, part.end - part.begin);
-  }
+  if (part.begin >= part.end) return;
+  const auto bytes = static_cast<size_t>(part.end - part.begin);
+  std::byte* const to = args.destination + part.begin;
+  const std::byte* const from = args.source + part.begin;
+  if (args.use == CopyUse::kSoon || bytes < kLeastPastCaches)
+    std::memcpy(to, from, bytes);
+  else
+    CopyPastCaches(to, from, bytes);
 }
 
 void CopyItems(const ItemCopy& args, const WorkerContext& context) {
   for (int64_t item = 0; item < args.num_items; ++item) {
     if (args.offsets[item] == args.offsets[item + 1]) continue;
     const uint64_t at = static_cast<uint64_t>(item) * args.item_bytes;
-    Copy({args.destination + at, args.source + at, args.item_bytes}, context);
+    Copy({args.destination + at, args.source + at, args.item_bytes, CopyUse::kLater}, context);
   }
 }
 
@@ -54,13 +78,14 @@ Operation MakeItemCopy(const char* label, const ItemCopy& copy) {
   return operation;
 }
 
-Operation MakeCopy(const char* label, void* destination, const void* source, uint64_t bytes) {
+Operation MakeCopy(const char* label, void* destination, const void* source, uint64_t bytes,
+                   CopyUse use) {
   const cost::OpDesc desc{.kind = cost::OpKind::kCopy,
                           .label = label,
                           .read_bytes = static_cast<double>(bytes),
                           .write_bytes = static_cast<double>(bytes)};
   const CopyArgs args{static_cast<std::byte*>(destination), static_cast<const std::byte*>(source),
-                      bytes};
+                      bytes, use};
   return MakeOperation<&Copy>(desc, args).Reads(source, bytes).Writes(destination, bytes);
 }
 

@@ -284,8 +284,7 @@ base::Result<std::vector<std::unique_ptr<Rank>>> MakeRanks(const Materials& job,
         ranks.emplace_back(),
         Rank::Create(std::move(devices[at]), job.config, plan.memory, job.options.digest,
                      *job.plan.kernels, job.reader, machine.workers, membership));
-    if (!job.sim && job.options.machine.touch_kv_bytes > 0)
-      ranks.back()->kv().Touch(job.options.machine.touch_kv_bytes, machine.workers);
+    if (!job.sim) ranks.back()->TouchPages(job.options.machine.touch_kv_bytes, machine.workers);
   }
   return ranks;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "device/touch_pages.h"
 #include "model/routing.h"
 #include "model/weight_views.h"
 #include "sample/softmax.h"
@@ -159,6 +160,14 @@ base::Status Rank::Connect() {
     modes_.own().remote_ffn = ship_.get();
   }
   return modes_.Connect(membership_, device_->arena());
+}
+
+void Rank::TouchPages(uint64_t kv_bytes, int threads) {
+  if (pool_ != nullptr) {
+    const device::Region& slots = device_->arena().region("weight slots");
+    device::TouchPages(slots, slots.bytes, threads);
+  }
+  device::TouchPages(kv_->region(), kv_bytes, threads);
 }
 
 void Rank::Quiesce() {

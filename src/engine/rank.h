@@ -70,6 +70,11 @@ class Rank {
     return fabric->bytes_pulled() - (fabric == membership_.kv_fabric ? kv_->bytes_pulled() : 0);
   }
 
+  // Commits the pages of the pool's slots, which the first steps fill, and of so much KV cache, in
+  // the order in which it is handed out. REQUIRES: a device with real memory, before the first
+  // step.
+  void TouchPages(uint64_t kv_bytes, int threads);
+
   kv::Cache& kv() { return *kv_; }
   const kv::Cache& kv() const { return *kv_; }
   kv::Tier* tier() { return tier_.get(); }  // null: nothing lies below the device

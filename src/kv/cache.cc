@@ -3,15 +3,12 @@
 #include <algorithm>
 
 #include "base/units.h"
-#include "runtime/parallel_for.h"
 
 namespace forebay::kv {
 namespace {
 
 // A transfer of KV is one turn: links are shared fluidly.
 constexpr uint64_t kSlice = 64 << 20;
-// Memory is touched in pieces of this many bytes, a page at a time.
-constexpr int64_t kTouchedAtOnce = 2 << 20, kPage = 4096;
 
 }  // namespace
 
@@ -51,17 +48,6 @@ Cache::Cache(device::Device& device, const device::Region& region, std::span<con
     const auto* const first = reinterpret_cast<const std::byte*>(group.digests);
     strips.push_back({static_cast<uint64_t>(first - region.data), kBlockDigestBytes});
   }
-}
-
-void Cache::Touch(uint64_t bytes, int threads) {
-  const auto end = static_cast<int64_t>(std::min(bytes, region_.bytes));
-  runtime::ParallelFor(threads, [&](runtime::Tickets& tickets) {
-    for (int64_t at = tickets.Next() * kTouchedAtOnce; at < end;
-         at = tickets.Next() * kTouchedAtOnce) {
-      for (int64_t i = at; i < std::min(at + kTouchedAtOnce, end); i += kPage)
-        region_.data[i] = std::byte{0};
-    }
-  });
 }
 
 uint64_t Cache::DigestOf(int group, std::span<const BlockId> table, int64_t begin,

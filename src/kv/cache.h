@@ -65,9 +65,6 @@ class Cache {
   const device::Region& region() const { return region_; }
   // By KV group.
   std::span<const std::vector<Strip>> strips() const { return strips_; }
-  // Touches the first `bytes`, which are handed out in that order, with `threads`: pages are
-  // committed now, not in steps.
-  void Touch(uint64_t bytes, int threads);
   // Sums the digests of positions [begin, end) of the sequence whose table in the group this is.
   uint64_t DigestOf(int group, std::span<const BlockId> table, int64_t begin, int64_t end) const;
 

@@ -81,17 +81,5 @@ TEST_F(CacheTest, APullBringsBlocksAndDigestsAndNothingElse) {
   EXPECT_NE(to.cache.DigestOf(0, mine[0], 5, 90), from.cache.DigestOf(0, theirs[0], 5, 91));
 }
 
-TEST_F(CacheTest, TouchingWritesNoFurtherThanAsked) {
-  Cache& cache = ranks_[0]->cache;
-  const device::Region& region = *ranks_[0]->region;
-  const std::vector<std::byte> before(region.data, region.data + region.bytes);
-  cache.Touch(5000, 2);
-  EXPECT_EQ(region.data[0], std::byte{0});
-  EXPECT_EQ(region.data[4096], std::byte{0});
-  EXPECT_EQ(std::memcmp(region.data + 5000, before.data() + 5000, before.size() - 5000), 0);
-  cache.Touch(UINT64_MAX, 2);
-  EXPECT_EQ(region.data[(region.bytes - 1) / 4096 * 4096], std::byte{0});
-}
-
 }  // namespace
 }  // namespace forebay::kv

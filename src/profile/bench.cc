@@ -175,7 +175,7 @@ double Bench::CopySeconds(int64_t bytes, int streams) {
         const int64_t at = (next_++ * bytes) % (half - bytes + 1) / 64 * 64;
         device_->copy(static_cast<device::CopyKind>(s))
             .Enqueue(device::MakeCopy("copy", data_->data + half + at, data_->data + at,
-                                      static_cast<uint64_t>(bytes)));
+                                      static_cast<uint64_t>(bytes), device::CopyUse::kLater));
       }
     }
     for (int s = 0; s < streams; ++s)

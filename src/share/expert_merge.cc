@@ -23,7 +23,8 @@ void ExpertMerge::Plan(size_t index, const Runs& runs, std::byte* buffer) {
 void ExpertMerge::Enqueue(size_t index, device::Stream& stream) {
   if (index >= stretches_.size()) return;
   for (const Stretch& stretch : stretches_[index]) {
-    stream.Enqueue(device::MakeCopy("merge_experts", stretch.to, stretch.from, stretch.bytes));
+    stream.Enqueue(device::MakeCopy("merge_experts", stretch.to, stretch.from, stretch.bytes,
+                                    device::CopyUse::kLater));
     bytes_ += stretch.bytes;
   }
 }

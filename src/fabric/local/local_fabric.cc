@@ -194,7 +194,8 @@ class LocalFabric final : public Fabric {
                             .num_items = slice.num_items,
                             .offsets = wanted + slice.first_item}));
       } else if (slice.bytes > 0) {
-        stream.Enqueue(device::MakeCopy("pull", slice.destination, slice.source, slice.bytes));
+        stream.Enqueue(device::MakeCopy("pull", slice.destination, slice.source, slice.bytes,
+                                        device::CopyUse::kLater));
       }
       // How much comes of what is wanted is known on the device, where operations count it.
       if (slice.remote && wanted == nullptr) remote_bytes += slice.bytes;
