@@ -43,6 +43,11 @@ if(FOREBAY_FUZZ)
   set(FOREBAY_FUZZED -fsanitize=fuzzer-no-link)
 endif()
 
+# The sanitizers' presets compile a library's small files eight at a time, since headers and their instances are most of
+# what such a file takes; so names in unnamed namespaces are unique in a library. Files with options of their own stay
+# alone. Releases are compiled file by file, where a file that lacks an include is found.
+option(FOREBAY_UNITY "Compile a library's files several at a time" OFF)
+
 # Makes the target `name`, whose precompiled header of HEADERS the targets that link DEPS reuse. SHARED: these are
 # libraries.
 function(forebay_pch name)
@@ -60,7 +65,7 @@ endfunction()
 function(forebay_library name)
   cmake_parse_arguments(ARG "NO_PCH" "" "SOURCES;DEPS" ${ARGN})
   add_library(fb_${name} STATIC ${ARG_SOURCES})
-  set_target_properties(fb_${name} PROPERTIES ${FOREBAY_SHARED_PROPERTIES})
+  set_target_properties(fb_${name} PROPERTIES ${FOREBAY_SHARED_PROPERTIES} UNITY_BUILD ${FOREBAY_UNITY} UNITY_BUILD_BATCH_SIZE 8)
   target_include_directories(fb_${name} PUBLIC ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
   # DEPS are public unless they follow the word PRIVATE.
   target_link_libraries(fb_${name} PUBLIC ${ARG_DEPS})
