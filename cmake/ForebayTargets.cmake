@@ -1,5 +1,5 @@
 # forebay_library(<folder> [NO_PCH] SOURCES ... [DEPS ...])   -> target fb_<folder>
-# forebay_test(<name> SOURCES ... [DEPS ...] [LABELS ...])  -> executable <name>, its cases known to ctest
+# forebay_test(<name> [SINGLY] SOURCES ... [DEPS ...] [LABELS ...])  -> executable <name>, its cases known to ctest
 # forebay_fuzzer(<name> SOURCES ... [DEPS ...] CORPUS dir)  -> libFuzzer executable (FOREBAY_FUZZ=ON, clang)
 
 set(FOREBAY_WARNINGS -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers)
@@ -43,6 +43,15 @@ if(FOREBAY_FUZZ)
   set(FOREBAY_FUZZED -fsanitize=fuzzer-no-link)
 endif()
 
+# The sanitizers' presets compile the small files of a library or test eight at a time, since headers and their instances
+# are most of what such a file takes; so a name in an unnamed namespace stands once a library, and once a test that is not
+# to be compiled SINGLY. Files with options of their own stay alone. Releases are compiled file by file, where a file that
+# lacks an include is found.
+option(FOREBAY_UNITY "Compile several files of a library or test as one" OFF)
+function(forebay_unity target)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${FOREBAY_UNITY} UNITY_BUILD_BATCH_SIZE 8)
+endfunction()
+
 # Makes the target `name`, whose precompiled header of HEADERS the targets that link DEPS reuse. SHARED: these are
 # libraries.
 function(forebay_pch name)
@@ -61,6 +70,7 @@ function(forebay_library name)
   cmake_parse_arguments(ARG "NO_PCH" "" "SOURCES;DEPS" ${ARGN})
   add_library(fb_${name} STATIC ${ARG_SOURCES})
   set_target_properties(fb_${name} PROPERTIES ${FOREBAY_SHARED_PROPERTIES})
+  forebay_unity(fb_${name})
   target_include_directories(fb_${name} PUBLIC ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
   # DEPS are public unless they follow the word PRIVATE.
   target_link_libraries(fb_${name} PUBLIC ${ARG_DEPS})
@@ -73,7 +83,7 @@ function(forebay_library name)
 endfunction()
 
 function(forebay_test name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "SINGLY" "" "SOURCES;DEPS;LABELS" ${ARGN})
   if(NOT FOREBAY_TESTS)
     return()
   endif()
@@ -85,6 +95,9 @@ function(forebay_test name)
     set_property(GLOBAL APPEND PROPERTY FOREBAY_CONCURRENCY_TESTS ${name})
   endif()
   add_executable(${name} ${ARG_SOURCES})
+  if(NOT ARG_SINGLY)
+    forebay_unity(${name})
+  endif()
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} test_data GTest::gtest_main GTest::gmock)
   if(FOREBAY_PCH)
     target_precompile_headers(${name} REUSE_FROM forebay_test_pch)

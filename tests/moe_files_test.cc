@@ -95,7 +95,7 @@ std::vector<Request> FourRequests() {
 }
 
 // Tokens and digest of a few prompts.
-std::vector<std::pair<std::vector<int32_t>, uint64_t>> Answers(
+std::vector<std::pair<std::vector<int32_t>, uint64_t>> AnswersOf(
     const std::string& path, const char* dtype, const layout::EngineOptions& options = {}) {
   std::vector<std::pair<std::vector<int32_t>, uint64_t>> answers;
   for (const RequestResult& result : Results(path, dtype, FourRequests(), options)) {
@@ -164,11 +164,11 @@ TEST(MoeFiles, Fp8GivesWhatTheExpandedWeightsGive) {
   const std::string fp8_path = fp8.Write(quantised), expanded_path = expanded.Write(config);
   for (const char* dtype : {"float32", "bfloat16"}) {
     testing::internal::CaptureStderr();
-    const auto answers = Answers(fp8_path, dtype);
+    const auto answers = AnswersOf(fp8_path, dtype);
     EXPECT_NE(testing::internal::GetCapturedStderr().find(fmt::format(
                   "{}: {} tensors of F8_E4M3 with scales are expanded", fp8_path, scaled)),
               std::string::npos);
-    EXPECT_EQ(answers, Answers(expanded_path, dtype)) << dtype;
+    EXPECT_EQ(answers, AnswersOf(expanded_path, dtype)) << dtype;
   }
 }
 
@@ -190,7 +190,8 @@ TEST(MoeFiles, ATextPartGivesWhatTheTextModelGives) {
   EXPECT_NE(testing::internal::GetCapturedStderr().find("the text part is loaded, images are not"),
             std::string::npos);
   for (const char* dtype : {"float32", "bfloat16"})
-    EXPECT_EQ(Answers(path, dtype), Answers(golden::Path("models/llama4-text"), dtype)) << dtype;
+    EXPECT_EQ(AnswersOf(path, dtype), AnswersOf(golden::Path("models/llama4-text"), dtype))
+        << dtype;
 }
 
 // Without a low rank of queries they are projected in one step: two matrices whose product is one.
@@ -213,9 +214,9 @@ TEST(MoeFiles, QueriesInOneStep) {
   };
   auto [folder, config] = make(false);
   const std::string path = folder->Write(config);
-  const auto answers = Answers(path, "float32");
+  const auto answers = AnswersOf(path, "float32");
   EXPECT_NE(answers[0].second, 0u);
-  EXPECT_NE(answers, Answers(golden::Path("models/deepseek-v3"), "float32"));
+  EXPECT_NE(answers, AnswersOf(golden::Path("models/deepseek-v3"), "float32"));
   // With a rank the tensors of the low rank are asked for.
   auto [other, low_rank] = make(true);
   const auto missing = engine::OpenModel(other->Write(low_rank), false, 0);
@@ -251,7 +252,7 @@ TEST(MoeFiles, AnySpreadOfRowsGivesTheSameDigests) {
     const std::string path = folder.Write(*config);
     layout::EngineOptions options;
     options.limits.max_num_seqs = 1;
-    const auto alone = Answers(path, "bfloat16", options);
+    const auto alone = AnswersOf(path, "bfloat16", options);
     for (const auto& [layout, mode] :
          {std::pair{"", "auto"}, std::pair{"dp=2,experts=by_expert", "pull"},
           std::pair{"dp=2,experts=by_expert", "ship"}}) {
@@ -262,7 +263,8 @@ TEST(MoeFiles, AnySpreadOfRowsGivesTheSameDigests) {
         options.layout = *layout::ParseLayout(layout);
       }
       options.ship.mode = *schedule::ParseWantedMode(mode);
-      EXPECT_EQ(Answers(path, "bfloat16", options), alone) << layout << " " << mode << " " << bias;
+      EXPECT_EQ(AnswersOf(path, "bfloat16", options), alone)
+          << layout << " " << mode << " " << bias;
     }
   }
 }

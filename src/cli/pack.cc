@@ -85,7 +85,7 @@ void PrintText(const oracle::Instance& instance, const PackResult& result) {
   Draw(instance, result.best);
 }
 
-void PrintJson(const PackResult& result) {
+void PrintPackJson(const PackResult& result) {
   std::string text;
   base::JsonWriter writer(&text);
   writer.BeginObject();
@@ -119,7 +119,7 @@ int Pack(const PackFlags& flags) {
   const auto result = PackInstance(flags, *instance);
   if (!result.ok()) return Fail(result.status());
   if (flags.json) {
-    PrintJson(*result);
+    PrintPackJson(*result);
   } else {
     PrintText(*instance, *result);
   }

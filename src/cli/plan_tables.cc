@@ -88,8 +88,8 @@ std::string RoleText(GroupRole role) {
   return role == GroupRole::kAll ? "" : fmt::format("{}: ", Name(role));
 }
 
-void PrintLine(const char* name, const std::vector<Column>& columns,
-               const std::function<std::string(const Column&)>& cell) {
+void PrintTableLine(const char* name, const std::vector<Column>& columns,
+                    const std::function<std::string(const Column&)>& cell) {
   std::string line = fmt::format("{:<26}", name);
   for (const Column& column : columns) line += fmt::format("{:>14}", cell(column));
   Print(line);
@@ -112,24 +112,24 @@ void PrintTable(const std::string& model, const std::string& devices,
                       FormatLayout(column.plan.layout)));
   }
   Print("");
-  PrintLine("", columns, letter);
+  PrintTableLine("", columns, letter);
   for (const Row& row : Rows())
-    PrintLine(row.name, columns,
-              [&](const Column& column) { return base::FormatBytes(row.bytes(column)); });
+    PrintTableLine(row.name, columns,
+                   [&](const Column& column) { return base::FormatBytes(row.bytes(column)); });
   const auto of_experts = [&](const char* name, auto&& cell) {
     if (!HeldExpertsOf(columns[0].plan)) return;
-    PrintLine(name, columns, [&](const Column& c) { return cell(*HeldExpertsOf(c.plan)); });
+    PrintTableLine(name, columns, [&](const Column& c) { return cell(*HeldExpertsOf(c.plan)); });
   };
   of_experts("experts held of a layer",
              [](const HeldExperts& e) { return fmt::format("{} of {}", e.held, e.all); });
   of_experts("ranks that hold an expert",
              [](const HeldExperts& e) { return fmt::format("{:.3f}", e.redundancy); });
-  PrintLine("KV tokens of a replica", columns,
-            [](const Column& c) { return std::to_string(c.kv_tokens()); });
-  PrintLine("KV tokens of all", columns,
-            [](const Column& c) { return std::to_string(c.kv_tokens() * c.plan.replicas()); });
-  PrintLine("longest sequence", columns,
-            [](const Column& c) { return std::to_string(c.memory().max_model_len); });
+  PrintTableLine("KV tokens of a replica", columns,
+                 [](const Column& c) { return std::to_string(c.kv_tokens()); });
+  PrintTableLine("KV tokens of all", columns,
+                 [](const Column& c) { return std::to_string(c.kv_tokens() * c.plan.replicas()); });
+  PrintTableLine("longest sequence", columns,
+                 [](const Column& c) { return std::to_string(c.memory().max_model_len); });
   for (const Column& column : columns) {
     const auto note = [&](const std::string& text) {
       Print("");

@@ -13,16 +13,16 @@
 namespace forebay::engine {
 namespace {
 
-constexpr int64_t kContext = 512;
+constexpr int64_t kTieredContext = 512;
 
 // Choices, and what the memory of device and tier would hold: by block, who wrote each position
 // and what. A block that is read must have what its choice has put there.
-class Books {
+class TieredBooks {
  public:
-  explicit Books(const ChoicesOptions& options) : tier(options.tier), choices(options, {}) {}
+  explicit TieredBooks(const ChoicesOptions& options) : tier(options.tier), choices(options, {}) {}
 
   void Take(const Request& request) {
-    auto state = MakeRequestState(request, {.max_model_len = kContext});
+    auto state = MakeRequestState(request, {.max_model_len = kTieredContext});
     for (const auto& sequence : state->sequences) {
       sequences.push_back(sequence.get());
       rows += sequence->known();
@@ -197,16 +197,16 @@ class Books {
   int64_t rows = 0;  // of the prompts, for each choice
 };
 
-ChoicesOptions Options(int32_t blocks, int32_t tier_blocks) {
+ChoicesOptions TierOptions(int32_t blocks, int32_t tier_blocks) {
   return {.limits = {.max_num_seqs = 8, .max_num_batched_tokens = 128, .total_blocks = blocks},
-          .max_blocks_per_sequence = kContext / kv::kBlockTokens,
+          .max_blocks_per_sequence = kTieredContext / kv::kBlockTokens,
           .tier = {.in_memory = tier_blocks},
           .park = {.row_seconds = 1}};
 }
 
 TEST(ChoicesPark, AChoiceWaitsBelowAndNoRowIsComputedAgain) {
   const auto policy = *schedule::CreatePolicy("continuous");
-  Books books(Options(9, 32));
+  TieredBooks books(TierOptions(9, 32));
   books.Take(MakeRequest(0, 60, 120));
   books.Take(MakeRequest(1, 60, 120));
   bool seen_parked = false;
@@ -238,9 +238,9 @@ TEST(ChoicesPark, AChoiceWaitsBelowAndNoRowIsComputedAgain) {
 TEST(ChoicesPark, WithoutRoomOrWorthIsComputedAgain) {
   const auto policy = *schedule::CreatePolicy("continuous");
   for (const bool worth : {true, false}) {
-    ChoicesOptions options = Options(9, worth ? 1 : 32);
+    ChoicesOptions options = TierOptions(9, worth ? 1 : 32);
     if (!worth) options.park = {};
-    Books books(options);
+    TieredBooks books(options);
     for (int i = 0; i < 2; ++i) books.Take(MakeRequest(i, 60, 120));
     testing::internal::CaptureStderr();
     while (!books.choices.idle()) {
@@ -265,10 +265,10 @@ TEST(ChoicesPark, WithoutRoomOrWorthIsComputedAgain) {
 TEST(ChoicesPark, AnEvictedPrefixIsFoundBelow) {
   const auto policy = *schedule::CreatePolicy("continuous");
   for (const bool worth : {true, false}) {
-    ChoicesOptions options = Options(9, 32);
+    ChoicesOptions options = TierOptions(9, 32);
     options.park.preempted = false;
     if (!worth) options.park.block_seconds = 64;
-    Books books(options);
+    TieredBooks books(options);
     // The second prompt takes two of the first one's three full blocks.
     for (const auto& [line, prompt] : {std::pair{0, 100}, {1, 250}, {0, 100}, {1, 250}, {0, 100}}) {
       books.Take(MakeRequest(line, prompt, 4));
@@ -300,7 +300,7 @@ TEST(ChoicesPark, AnEvictedPrefixIsFoundBelow) {
 TEST(ChoicesPark, AParkedChoiceThatIsCancelledOrGivenAwayIsForgotten) {
   const auto policy = *schedule::CreatePolicy("continuous");
   for (const bool cancel : {true, false}) {
-    Books books(Options(24, 32));
+    TieredBooks books(TierOptions(24, 32));
     for (int i = 0; i < 4; ++i) books.Take(MakeRequest(i, 60, i < 3 ? 300 : 140));
     while (books.choices.park_counters().parks == 0) {
       ASSERT_TRUE(books.Begin(*policy));
@@ -343,13 +343,13 @@ TEST(ChoicesPark, RandomJobs) {
   for (uint64_t seed = 0; seed < 600; ++seed) {
     SCOPED_TRACE(seed);
     base::Rng rng(seed);
-    ChoicesOptions options = Options(20, static_cast<int32_t>(1 + rng.Below(24)));
+    ChoicesOptions options = TierOptions(20, static_cast<int32_t>(1 + rng.Below(24)));
     if (seed % 2 == 1) options.tier.in_file = static_cast<int32_t>(1 + rng.Below(16));
     options.limits.max_num_seqs = static_cast<int32_t>(2 + rng.Below(8));
     options.steps_in_flight = static_cast<int32_t>(1 + rng.Below(3));
     options.prefix_caching = rng.Below(3) > 0;
     if (rng.Below(3) == 0) options.kv_reaches = {0, 64};
-    Books books(options);
+    TieredBooks books(options);
     const auto requests = static_cast<int64_t>(1 + rng.Below(12));
     int64_t taken = 0;
     for (int guard = 0; guard < 5000; ++guard) {
@@ -406,20 +406,20 @@ TEST(ChoicesPark, RandomJobsThatAreStreamed) {
     const char* const names[] = {"continuous",   "sarathi", "vllm",    "adaptive",
                                  "static_batch", "whole",   "makespan"};
     const auto policy = *schedule::CreatePolicy(names[seed % std::size(names)]);
-    ChoicesOptions options = Options(static_cast<int32_t>(4 + rng.Below(16)), 0);
+    ChoicesOptions options = TierOptions(static_cast<int32_t>(4 + rng.Below(16)), 0);
     options.streaming.places = static_cast<int32_t>(12 + rng.Below(10));
     options.tier.in_memory = options.streaming.places + static_cast<int32_t>(rng.Below(30));
     if (seed % 2 == 1) options.tier.in_file = static_cast<int32_t>(1 + rng.Below(30));
     // Steps that wait for copies at random.
     if (rng.Below(3) == 0) {
       options.streaming.least =
-          static_cast<int32_t>(kContext / kv::kBlockTokens) - options.limits.total_blocks;
+          static_cast<int32_t>(kTieredContext / kv::kBlockTokens) - options.limits.total_blocks;
       options.streaming.bytes_per_s = 1;
     }
     options.limits.max_num_seqs = static_cast<int32_t>(1 + rng.Below(8));
     options.prefix_caching = rng.Below(3) > 0;
     options.park.preempted = rng.Below(3) > 0;
-    Books books(options);
+    TieredBooks books(options);
     books.losses = &rng;
     const auto requests = static_cast<int64_t>(1 + rng.Below(12));
     int64_t taken = 0;
@@ -476,11 +476,11 @@ TEST(ChoicesPark, WhatIsLostBelowIsComputedAgain) {
     SCOPED_TRACE(seed);
     base::Rng rng(seed);
     const auto policy = *schedule::CreatePolicy(seed % 2 == 0 ? "continuous" : "vllm");
-    ChoicesOptions options = Options(static_cast<int32_t>(17 + rng.Below(16)), 40);
+    ChoicesOptions options = TierOptions(static_cast<int32_t>(17 + rng.Below(16)), 40);
     if (seed % 3 == 0) options.tier = {.in_memory = 2, .in_file = 38};
     options.prefix_caching = rng.Below(3) > 0;
     if (rng.Below(4) == 0 && options.prefix_caching) options.keeps_tier = true;
-    Books books(options);
+    TieredBooks books(options);
     books.losses = &rng;
     books.loses = true;
     for (int64_t i = 0; i < 8; ++i) {

@@ -7,8 +7,6 @@
 namespace forebay::engine {
 namespace {
 
-// How long a replica without work takes to notice that the run ends.
-constexpr runtime::TimeNs kGlance = 50'000'000;
 constexpr runtime::TimeNs kLoanGlance = 1'000'000;
 
 // What the replica's ranks do now: of each stream that does something "; rank 0 compute in layer 3
@@ -93,7 +91,7 @@ RunEnd Group::RunAlone(int replica, EngineRun& run) {
     if (const auto end = Step(replica, run, &step)) return *end;
     // The job may have come to its end during the step.
     if (step != StepEnd::kIdle || !(ended || run.ended(At(replica)))) continue;
-    if (!parts_.steal || board_->Await(replica, kGlance) == StealBoard::Answer::kDone)
+    if (!parts_.steal || board_->Await(replica, runtime::kGlance) == StealBoard::Answer::kDone)
       return EndOf(run);
   }
 }
@@ -135,7 +133,7 @@ base::Status Group::HandOver(Replica& replica, EngineRun& run) {
 base::Status Group::TakeOver(Replica& replica, EngineRun& run, bool wait) {
   std::vector<Gift> gifts = run.hand_over().Take(replica.index(), replica.choices().room());
   if (gifts.empty() && wait && replica.choices().idle())
-    run.hand_over().Await(replica.index(), kGlance);
+    run.hand_over().Await(replica.index(), runtime::kGlance);
   for (Gift& gift : gifts) {
     run.queue().Move(gift.from, replica.index());
     FB_RETURN_IF_ERROR(replica.Adopt(std::move(gift)));

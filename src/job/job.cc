@@ -18,8 +18,6 @@
 namespace forebay::job {
 namespace {
 
-double Seconds(runtime::TimeNs duration) { return static_cast<double>(duration) * 1e-9; }
-
 // How a job ended.
 struct Verdict {
   ExitCode exit_code = ExitCode::kComplete;
@@ -115,7 +113,8 @@ class Job {
     ProgressDisplay display(options_.progress, options_.progress_fd);
     ProgressEstimator estimator(size_);
     const auto view = [&] {
-      return estimator.View(Seconds(runtime_.Now() - run_began_), counters_, engine_.stats());
+      return estimator.View(runtime::SecondsOf(runtime_.Now() - run_began_), counters_,
+                            engine_.stats());
     };
 
     run_began_ = runtime_.Now();
@@ -190,11 +189,11 @@ class Job {
     summary.prompt_tokens = counters_.done_prompt_tokens;
     summary.output_tokens = counters_.done_output_tokens;
     summary.stats = engine_.stats();
-    summary.startup_seconds = Seconds(run_began_ - began_);
-    summary.elapsed_seconds = Seconds(run_ended_ - run_began_);
+    summary.startup_seconds = runtime::SecondsOf(run_began_ - began_);
+    summary.elapsed_seconds = runtime::SecondsOf(run_ended_ - run_began_);
     summary.first_result_seconds = summary.stats.first_result_seconds;
     const int64_t tail_began = counters_.tail_began_ns;
-    summary.tail_seconds = tail_began < 0 ? 0 : Seconds(run_ended_ - tail_began);
+    summary.tail_seconds = tail_began < 0 ? 0 : runtime::SecondsOf(run_ended_ - tail_began);
     summary.peak_rss_bytes = PeakRssBytes();
     if (options_.arrivals.any()) AddLatencies(latencies_, &summary);
     return summary;

@@ -66,7 +66,7 @@ uint32_t NumberIn(const object& body, std::string_view name, uint32_t most) {
   return static_cast<uint32_t>(std::min<int64_t>(value, most));
 }
 
-LineSketch SketchOf(simdjson::dom::parser& parser, std::string_view line) {
+LineSketch ReadSketch(simdjson::dom::parser& parser, std::string_view line) {
   LineSketch sketch{.prompt = static_cast<uint32_t>(line.size()) / kBytesPerToken};
   const auto parsed = base::ParseJson(parser, line);
   object request, body;
@@ -148,7 +148,7 @@ int64_t LinesInOrder(std::span<const LineSketch> lines, const LineOrdering& orde
 
 LineSketch SketchOf(std::string_view line) {
   simdjson::dom::parser parser;
-  return SketchOf(parser, line);
+  return ReadSketch(parser, line);
 }
 
 void GroupByStart(std::vector<LineSketch>* lines) {
@@ -228,7 +228,7 @@ base::Result<std::vector<uint32_t>> OrderLines(const JobFile& file, const LineOr
     LineSketch sketch;
     if (file[ordinal].length <= kMaxLineBytes) {
       FB_RETURN_IF_ERROR(file.Read(ordinal, &text));
-      sketch = SketchOf(parser, text);
+      sketch = ReadSketch(parser, text);
     }
     sketch.ordinal = static_cast<uint32_t>(ordinal);
     lines.push_back(sketch);

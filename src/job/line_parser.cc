@@ -15,7 +15,7 @@ using simdjson::dom::element;
 
 // A parser keeps buffers of some 14 bytes a byte of its longest line; after a longer one it is
 // dropped.
-constexpr size_t kKeepParserBytes = 256 << 10;
+constexpr size_t kLongLineBytes = 256 << 10;
 
 constexpr std::string_view kChatUrl = "/v1/chat/completions";
 constexpr std::string_view kCompletionUrl = "/v1/completions";
@@ -69,7 +69,7 @@ std::optional<LineError> LineParser::Parse(std::string* text, ParsedLine* line) 
   } else {
     result = ParseObject(object, line);
   }
-  if (text->size() > kKeepParserBytes) parser_ = simdjson::dom::parser();
+  if (text->size() > kLongLineBytes) parser_ = simdjson::dom::parser();
   return result;
 }
 

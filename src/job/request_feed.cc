@@ -5,8 +5,6 @@
 namespace forebay::job {
 namespace {
 
-// How long a blocked call may take to notice that the run ends.
-constexpr runtime::TimeNs kGlance = 50'000'000;
 // Comes behind the last request.
 constexpr int64_t kNoMore = -1;
 
@@ -36,7 +34,7 @@ bool RequestFeed::Ending() {
 
 std::optional<Request> RequestFeed::Next(bool wait) {
   while (!exhausted_ && !Ending()) {
-    const std::optional<int64_t> id = ids_.Receive(wait ? kGlance : 0);
+    const std::optional<int64_t> id = ids_.Receive(wait ? runtime::kGlance : 0);
     // A glance at a time: a signal that comes meanwhile has to be seen.
     if (!id && !wait) return std::nullopt;
     if (!id) continue;
@@ -69,7 +67,7 @@ void RequestFeed::Read() {
 
 bool RequestFeed::Send(int64_t id) {
   while (!Ending()) {
-    if (ids_.Send(id, kGlance)) return true;
+    if (ids_.Send(id, runtime::kGlance)) return true;
   }
   return false;
 }

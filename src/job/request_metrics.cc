@@ -14,8 +14,6 @@ constexpr double kTokens[] = {1,   2,   5,   1e1, 2e1, 5e1, 1e2, 2e2, 5e2, 1e3, 
                               5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6, 2e6, 5e6, 1e7};
 constexpr double kChoices[] = {1, 2, 5, 10, 20};
 
-double Seconds(runtime::TimeNs duration) { return static_cast<double>(duration) * 1e-9; }
-
 std::span<const double> TokensUpTo(int64_t most) {
   const auto end = std::ranges::upper_bound(kTokens, static_cast<double>(most));
   return {std::begin(kTokens), end};
@@ -54,15 +52,16 @@ void RequestMetrics::Add(const RequestAsked& asked, const RequestResult& result,
   most_tokens_.Add(static_cast<double>(most));
   n_.Add(asked.n);
   if (asked.max_tokens >= 0) max_tokens_.Add(asked.max_tokens);
-  end_.Add(Seconds(now - asked.arrival));
+  end_.Add(runtime::SecondsOf(now - asked.arrival));
   if (result.admitted_ns < 0) return;
-  queue_.Add(Seconds(result.admitted_ns - asked.arrival));
-  inference_.Add(Seconds(now - result.admitted_ns));
+  queue_.Add(runtime::SecondsOf(result.admitted_ns - asked.arrival));
+  inference_.Add(runtime::SecondsOf(now - result.admitted_ns));
   if (result.first_token_ns < 0) return;
-  prefill_.Add(Seconds(result.first_token_ns - result.admitted_ns));
-  first_token_.Add(Seconds(result.first_token_ns - asked.arrival));
-  decode_.Add(Seconds(now - result.first_token_ns));
-  if (most > 1) token_.Add(Seconds(now - result.first_token_ns) / static_cast<double>(most - 1));
+  prefill_.Add(runtime::SecondsOf(result.first_token_ns - result.admitted_ns));
+  first_token_.Add(runtime::SecondsOf(result.first_token_ns - asked.arrival));
+  decode_.Add(runtime::SecondsOf(now - result.first_token_ns));
+  if (most > 1)
+    token_.Add(runtime::SecondsOf(now - result.first_token_ns) / static_cast<double>(most - 1));
 }
 
 std::vector<RequestMetrics::Named> RequestMetrics::Histograms(const engine::Meters& meters) const {

@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kReadBytes = 256 << 10;
 // A parser that met a larger line is dropped with its buffers.
-constexpr size_t kKeepParserBytes = 1 << 20;
+constexpr size_t kLongResultBytes = 1 << 20;
 constexpr std::string_view kLineBegin = "{\"id\":\"batch_req_";
 
 // Can a write of a result that was cut short have left this?
@@ -93,7 +93,7 @@ class Walker {
     const uint64_t end = offset + line.size() + 1;
     const ResultLine result = ReadResultLine(parser_, line);
     // It keeps buffers for the longest line that it saw.
-    if (line.size() > kKeepParserBytes) parser_ = simdjson::dom::parser();
+    if (line.size() > kLongResultBytes) parser_ = simdjson::dom::parser();
     if (!result.id) {
       if (damaged) return DropHole(offset, end);
       if (result.is_json || !LooksTorn(line)) return NotOurs(line);

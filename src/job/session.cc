@@ -9,9 +9,6 @@
 namespace forebay::job {
 namespace {
 
-// How long a session without requests takes to notice that it is closed.
-constexpr runtime::TimeNs kGlance = 50'000'000;
-
 RequestResult Ended(int64_t id, const char* code, const char* message) {
   return {.id = id,
           .http_status = 499,
@@ -156,7 +153,7 @@ void Session::Close() {
 }
 
 std::optional<Request> Session::Next(bool wait) {
-  if (wait) some_->Wait(kGlance);
+  if (wait) some_->Wait(runtime::kGlance);
   const std::lock_guard lock(mutex_);
   if (waiting_.empty()) {
     if (!closed_) some_->Reset();

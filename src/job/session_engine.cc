@@ -4,13 +4,6 @@
 #include <vector>
 
 namespace forebay::job {
-namespace {
-
-// How long a job without results takes to notice that it is to end.
-constexpr runtime::TimeNs kGlance = 50'000'000;
-
-}  // namespace
-
 SessionEngine::SessionEngine(runtime::Runtime& runtime, Session& session, Engine& engine,
                              size_t most_under_way)
     : runtime_(runtime), session_(session), engine_(engine), most_under_way_(most_under_way) {}
@@ -27,7 +20,7 @@ RunEnd SessionEngine::Run(RequestSource& source, ResultSink& sink, RunControl& c
     }
     if (num_under_way() == 0 && (source.ended() || !goes_on())) break;
     if (!goes_on() && !std::exchange(given_up, true)) CancelAll();
-    for (Arrival& arrival : inbox->Take(kGlance)) {
+    for (Arrival& arrival : inbox->Take(runtime::kGlance)) {
       if (!arrival.result) {
         arrival.piece.id = arrival.tag;
         sink.Progress(std::move(arrival.piece));

@@ -6,13 +6,6 @@
 #include "base/check.h"
 
 namespace forebay::job {
-namespace {
-
-// How long a blocked call may take to notice that the run ends.
-constexpr runtime::TimeNs kGlance = 50'000'000;
-
-}  // namespace
-
 TimedSource::TimedSource(runtime::Runtime& runtime, RequestSource& source, ResultSink& sink,
                          Arrivals arrivals, const RunControl& control, bool each_token)
     : runtime_(runtime),
@@ -53,7 +46,8 @@ std::optional<Request> TimedSource::Next(bool wait) {
       return request;
     }
     if (!wait) return std::nullopt;
-    freed_->Wait(due == runtime::kForever ? kGlance : std::min(due - now, kGlance));
+    freed_->Wait(due == runtime::kForever ? runtime::kGlance
+                                          : std::min(due - now, runtime::kGlance));
   }
   return std::nullopt;
 }

@@ -104,7 +104,7 @@ void Experts(device::Stream& stream, const KernelSet& kernels, const char* label
 
 namespace {
 
-void TileReads(const void* raw, std::vector<device::Access>* reads) {
+void HeadReads(const void* raw, std::vector<device::Access>* reads) {
   const PackedWeight& weight = static_cast<const ExpertsArgs*>(raw)->weight;
   const int32_t tiles = static_cast<const ExpertsArgs*>(raw)->num_experts * weight.num_panels;
   for (int32_t tile = 0; tile < tiles; ++tile)
@@ -136,7 +136,7 @@ void Heads(device::Stream& stream, const KernelSet& kernels, const char* label,
   operation.Reads(args.x, extent(args.x_stride, args.x_step, weight.k));
   operation.Writes(args.y, extent(args.y_stride, args.y_step, weight.n));
   operation.Reads(weight.panels, sizeof(*weight.panels) * weight.num_panels);
-  operation.further_accesses = TileReads;
+  operation.further_accesses = HeadReads;
   stream.Enqueue(operation);
 }
 

@@ -62,7 +62,7 @@ void Check(const char* label, const LinearArgs& args) {
 }
 
 // The tiles, neighbours as one range. Some may lie in slots that a pull fills.
-void TileReads(const void* raw, std::vector<device::Access>* reads) {
+void LinearReads(const void* raw, std::vector<device::Access>* reads) {
   const LinearArgs& args = *static_cast<const LinearArgs*>(raw);
   const PackedWeight& weight = args.weight;
   const std::byte* end = nullptr;
@@ -138,7 +138,7 @@ void Linear(device::Stream& stream, const KernelSet& kernels, const char* label,
   operation.Reads(weight.panels, sizeof(*weight.panels) * weight.num_panels);
   if (weight.bias != nullptr)
     operation.Reads(weight.bias, sizeof(float) * kPanelColumns * weight.num_panels);
-  operation.further_accesses = TileReads;
+  operation.further_accesses = LinearReads;
   stream.Enqueue(operation);
 }
 

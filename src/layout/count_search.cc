@@ -6,7 +6,7 @@
 namespace forebay::layout {
 namespace {
 
-constexpr double kAsGood = 0.998;
+constexpr double kNearlyBest = 0.998;
 constexpr int64_t kFirstTrials = 16;
 
 }  // namespace
@@ -21,7 +21,7 @@ CountSearch::CountSearch(int64_t last, std::function<Throughput(int64_t)> attemp
   TryBetween(last, last, 1);
   const int64_t about = best()->first;
   TryBetween(about - step_, about + step_, 1);
-  as_good_ = kAsGood * best()->second.tokens_per_s();
+  as_good_ = kNearlyBest * best()->second.tokens_per_s();
 }
 
 void CountSearch::TryBetween(int64_t first, int64_t end, int64_t step) {

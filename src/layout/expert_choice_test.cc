@@ -12,7 +12,7 @@ namespace {
 // Choices of 68 tokens, for which 100 are kept: a rank with room for `spare` tokens with no expert
 // of 256 and 50 less an expert that it holds; 4 ranks; a step takes 10 ms and 0.1 ms a choice, an
 // expert that is lacked 1 GB of pulls.
-PoolQuestion Question(int64_t spare, double pull_rate) {
+PoolQuestion ExpertQuestion(int64_t spare, double pull_rate) {
   PoolQuestion question{.mean_context = 68, .max_batch = 1000, .pull_rate = pull_rate};
   question.memory = [spare](int64_t size) {
     return PooledMemory{.kv_tokens = std::max<int64_t>(0, spare - 50 * size),
@@ -45,7 +45,7 @@ TEST(ExpertChoice, Table) {
   const std::vector<int64_t> sizes = weights::ExpertSizes(256, 4);
   ASSERT_EQ(sizes.size(), 64u);
   for (const Case& c : cases) {
-    PoolQuestion question = Question(c.spare, c.pull_rate);
+    PoolQuestion question = ExpertQuestion(c.spare, c.pull_rate);
     question.max_batch = c.max_batch;
     const ExpertChoice choice = ChooseExpertSize(sizes, question);
     EXPECT_EQ(choice.size, c.size) << c.what;
@@ -63,7 +63,7 @@ TEST(ExpertChoice, Table) {
 // Steps that ranks take together pull nothing: where these are sooner, memory serves the batch.
 TEST(ExpertChoice, StepsTakenTogetherCountWhereTheyAreSooner) {
   const std::vector<int64_t> sizes = weights::ExpertSizes(256, 4);
-  PoolQuestion question = Question(20'000, 1e9);
+  PoolQuestion question = ExpertQuestion(20'000, 1e9);
   double seconds = 0;
   bool always = false;
   question.memory = [&, memory = question.memory](int64_t size) {
@@ -82,7 +82,7 @@ TEST(ExpertChoice, StepsTakenTogetherCountWhereTheyAreSooner) {
 
 // A steady state says the most, the job that 160 is best.
 TEST(ExpertChoice, TheJobDecidesWhereItIsKnown) {
-  PoolQuestion question = Question(20'000, 1e9);
+  PoolQuestion question = ExpertQuestion(20'000, 1e9);
   question.memory = [memory = question.memory](int64_t size) {
     PooledMemory with_job = memory(size);
     with_job.job = JobForecast{.seconds = 100 + std::abs(static_cast<double>(size - 160)),

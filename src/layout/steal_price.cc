@@ -9,7 +9,7 @@ namespace forebay::layout {
 namespace {
 
 // Steps of the job's tail: what a row adds to one of few rows, and what a token of context adds.
-constexpr int64_t kFewRows = 4, kManyRows = 16, kContext = 1024;
+constexpr int64_t kFewTailRows = 4, kManyTailRows = 16, kTailContext = 1024;
 
 }  // namespace
 
@@ -20,17 +20,19 @@ std::optional<schedule::StealPrices> PriceStealing(const EngineOptions& options,
   if (options.steal == Stealing::kAlways) return Prices({.row_seconds = 1});
   const cost::DeviceProfile& profile = plan.machine.profile;
   const StepPricer pricer(plan.config(), plan.dtype, plan.layout.degrees(),
-                          {.rows = kManyRows, .logit_rows = kManyRows}, profile, options.pricing());
+                          {.rows = kManyTailRows, .logit_rows = kManyTailRows}, profile,
+                          options.pricing());
   const auto seconds = [&](int64_t rows, int64_t context) {
     return pricer.Decode(rows, context).all().seconds;
   };
-  const double few = seconds(kFewRows, 1), many = seconds(kManyRows, 1),
-               deep = seconds(kManyRows, 1 + kContext);
-  return Prices({.row_seconds = std::max(0.0, many - few) / (kManyRows - kFewRows),
-                 .context_token_seconds = std::max(0.0, deep - many) / (kManyRows * kContext),
-                 .kv_token_seconds = static_cast<double>(plan.KvBlockBytes(options.digest)) /
-                                     kernels::kBlockTokens / cost::PullRate(profile),
-                 .move_seconds = profile.link_latency_s + profile.step_overhead_s});
+  const double few = seconds(kFewTailRows, 1), many = seconds(kManyTailRows, 1),
+               deep = seconds(kManyTailRows, 1 + kTailContext);
+  return Prices(
+      {.row_seconds = std::max(0.0, many - few) / (kManyTailRows - kFewTailRows),
+       .context_token_seconds = std::max(0.0, deep - many) / (kManyTailRows * kTailContext),
+       .kv_token_seconds = static_cast<double>(plan.KvBlockBytes(options.digest)) /
+                           kernels::kBlockTokens / cost::PullRate(profile),
+       .move_seconds = profile.link_latency_s + profile.step_overhead_s});
 }
 
 }  // namespace forebay::layout

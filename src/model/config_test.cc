@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "model/config_reader.h"
 #include "model/rope.h"
+#include "model/testing/golden_config.h"
 #include "testing/test_data.h"
 #include "weights/formats/safetensors.h"
 #include "weights/formats/weight_source.h"
@@ -20,10 +21,6 @@ using testing::HasSubstr;
 
 const std::string kGolden = TestData() + "/golden/";
 
-std::string GoldenText(const std::string& model) {
-  return *base::ReadFile(kGolden + "models/" + model + "/config.json");
-}
-
 // An object's text without a line of that key.
 std::string WithoutKey(std::string json, std::string_view key) {
   const size_t at = json.find(fmt::format("\"{}\":", key));
@@ -34,12 +31,6 @@ std::string WithoutKey(std::string json, std::string_view key) {
 // An object's text with one more key, the first: of two alike it is the one that counts.
 std::string WithKey(const std::string& json, std::string_view key, std::string_view value) {
   return fmt::format("{{\"{}\": {}, {}", key, value, json.substr(json.find('{') + 1));
-}
-
-ModelConfig GoldenConfig(const std::string& model) {
-  auto config = ParseHfConfig(GoldenText(model), model);
-  EXPECT_TRUE(config.ok()) << config.status().ToString();
-  return *config;
 }
 
 std::vector<float> GoldenTensor(const std::string& model, std::string_view name) {

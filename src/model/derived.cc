@@ -6,15 +6,15 @@ namespace forebay::model {
 namespace {
 
 // Elements of one block: `vectors` are norms and biases, which no token is multiplied with.
-struct Block {
+struct BlockSize {
   int64_t matrices = 0;
   int64_t vectors = 0;
   int64_t unused = 0;  // matrix elements of experts that a token does not go to
 };
 
-Block GroupedAttention(const ModelConfig& c) {
+BlockSize GroupedAttention(const ModelConfig& c) {
   const int64_t q = c.num_heads * c.head_dim, kv = c.num_kv_heads * c.head_dim;
-  Block block;
+  BlockSize block;
   block.matrices = c.hidden_size * (q + 2 * kv) + q * c.hidden_size;
   if (c.attention_bias) block.vectors += q + 2 * kv;
   if (c.attention_out_bias) block.vectors += c.hidden_size;
@@ -22,10 +22,10 @@ Block GroupedAttention(const ModelConfig& c) {
   return block;
 }
 
-Block LatentAttention(const ModelConfig& c) {
+BlockSize LatentAttention(const ModelConfig& c) {
   const MlaConfig& mla = *c.mla;
   const int64_t q = c.num_heads * (mla.qk_nope_head_dim + mla.qk_rope_head_dim);
-  Block block;
+  BlockSize block;
   block.matrices = mla.q_lora_rank == 0 ? c.hidden_size * q : (c.hidden_size + q) * mla.q_lora_rank;
   block.matrices += c.hidden_size * (mla.kv_lora_rank + mla.qk_rope_head_dim);
   block.matrices += mla.kv_lora_rank * c.num_heads * (mla.qk_nope_head_dim + mla.v_head_dim);
@@ -34,12 +34,12 @@ Block LatentAttention(const ModelConfig& c) {
   return block;
 }
 
-Block DenseFeedForward(const ModelConfig& c) {
+BlockSize DenseFeedForward(const ModelConfig& c) {
   return {.matrices = 3 * c.hidden_size * c.intermediate_size,
           .vectors = c.mlp_bias ? 2 * c.intermediate_size + c.hidden_size : 0};
 }
 
-Block Experts(const ModelConfig& c) {
+BlockSize Experts(const ModelConfig& c) {
   const MoeConfig& moe = *c.moe;
   const int64_t expert = ExpertParams(c);
   return {.matrices =
@@ -62,9 +62,9 @@ DerivedFigures Derive(const ModelConfig& config) {
   figures.token_weights = embedding;
   int64_t unused = 0;
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
-    const Block attention = config.mla ? LatentAttention(config) : GroupedAttention(config);
+    const BlockSize attention = config.mla ? LatentAttention(config) : GroupedAttention(config);
     const bool has_experts = config.moe && config.moe->has_experts[layer] != 0;
-    const Block ffn = has_experts ? Experts(config) : DenseFeedForward(config);
+    const BlockSize ffn = has_experts ? Experts(config) : DenseFeedForward(config);
     figures.ffn_params += ffn.matrices + ffn.vectors;
     figures.params += attention.matrices + attention.vectors + 2 * config.hidden_size +
                       ffn.matrices + ffn.vectors;

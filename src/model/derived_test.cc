@@ -3,10 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/json.h"
 #include "model/builtin_configs.h"
 #include "model/config_reader.h"
 #include "model/family.h"
+#include "model/testing/golden_config.h"
 #include "testing/test_data.h"
 #include "weights/formats/safetensors.h"
 #include "weights/formats/weight_source.h"
@@ -17,13 +17,6 @@ namespace {
 using testing::HasSubstr;
 
 const std::string kModels = TestData() + "/golden/models/";
-
-ModelConfig GoldenConfig(const std::string& model) {
-  const std::string path = kModels + model + "/config.json";
-  auto config = ParseHfConfig(*base::ReadFile(path), path);
-  EXPECT_TRUE(config.ok()) << config.status().ToString();
-  return *config;
-}
 
 // Elements of all tensors that belong to the model's own layers.
 int64_t StoredElements(const std::string& model, int64_t num_layers) {
@@ -109,7 +102,7 @@ TEST(ExpertConfig, ReadsLlama4sAttention) {
 // What published folders look like: the text's keys in an object of their own, layers without rope
 // as a list, a number where the reference has a flag.
 TEST(ExpertConfig, ReadsPublishedLlama4) {
-  std::string text = *base::ReadFile(kModels + "llama4-text/config.json");
+  std::string text = GoldenText("llama4-text");
   text.replace(text.find("\"attn_temperature_tuning\": true"), 31,
                "\"attn_temperature_tuning\": 4, \"no_rope_layers\": [1, 0, 1, 1]");
   const std::string json =
@@ -125,7 +118,7 @@ TEST(ExpertConfig, ReadsPublishedLlama4) {
 // A config.json with one key changed.
 base::Status Changed(const char* model, const std::string& key, const std::string& from,
                      const std::string& to) {
-  std::string json = *base::ReadFile(kModels + model + "/config.json");
+  std::string json = GoldenText(model);
   const std::string old_text = "\"" + key + "\": " + from;
   EXPECT_NE(json.find(old_text), std::string::npos) << old_text;
   json.replace(json.find(old_text), old_text.size(), "\"" + key + "\": " + to);

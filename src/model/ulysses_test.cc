@@ -11,7 +11,7 @@ namespace {
 
 using tensor::DType;
 
-ModelConfig Config(int64_t heads, int64_t kv_heads, int64_t head_dim) {
+ModelConfig UlyssesConfig(int64_t heads, int64_t kv_heads, int64_t head_dim) {
   ModelConfig config;
   config.vocab_size = 5000;
   config.num_layers = 1;
@@ -50,7 +50,7 @@ uint64_t WireBytes(const ModelConfig& config, const Degrees& layout, int64_t row
 
 // n (s - 1) / s (h + 2 k R) D a forth and n (s - 1) / s h D a back, R copies of a KV head.
 TEST(Ulysses, BytesAreTheClosedForm) {
-  const ModelConfig llama_70b = Config(64, 8, 128);
+  const ModelConfig llama_70b = UlyssesConfig(64, 8, 128);
   for (const Degrees& layout : {Degrees{8, 1}, {4, 2}, {2, 4}, {4, 1}, {2, 1}}) {
     const int64_t n = 32 * layout.sp, copies = std::max(1, layout.ranks() / 8);
     const int64_t want = n * (layout.sp - 1) / layout.sp * (2 * 64 + 2 * 8 * copies) * 128 * 2;
@@ -60,7 +60,7 @@ TEST(Ulysses, BytesAreTheClosedForm) {
   EXPECT_EQ(WireBytes(llama_70b, {8, 1}, 800) / 800, 32'256u);
   EXPECT_EQ(WireBytes(llama_70b, {4, 2}, 800) / 800, 27'648u);
   // Fewer KV heads than ranks: each reader takes its copy in the same meeting.
-  EXPECT_EQ(WireBytes(Config(32, 4, 128), {8, 1}, 80),
+  EXPECT_EQ(WireBytes(UlyssesConfig(32, 4, 128), {8, 1}, 80),
             uint64_t{80} * 7 / 8 * (2 * 32 + 2 * 4 * 2) * 128 * 2);
 }
 
@@ -88,8 +88,8 @@ bool TakesAllRows(const ModelConfig& config, const Degrees& layout, int64_t n, b
 // The way back in place of the way forth: rows and heads of an all-to-all's arguments swapped.
 TEST(Ulysses, SwappedArgumentsAreSeen) {
   for (const int64_t n : {2, 5, 9}) {
-    EXPECT_TRUE(TakesAllRows(Config(8, 2, 16), {.sp = 4, .tp = 1}, n, false)) << n;
-    EXPECT_FALSE(TakesAllRows(Config(8, 2, 16), {.sp = 4, .tp = 1}, n, true)) << n;
+    EXPECT_TRUE(TakesAllRows(UlyssesConfig(8, 2, 16), {.sp = 4, .tp = 1}, n, false)) << n;
+    EXPECT_FALSE(TakesAllRows(UlyssesConfig(8, 2, 16), {.sp = 4, .tp = 1}, n, true)) << n;
   }
 }
 
@@ -109,7 +109,8 @@ TEST(Ulysses, EveryHeadMeetsEveryRow) {
   for (const Case& c : {Case{6, 6, {3, 2}}, Case{8, 2, {4, 1}}, Case{8, 2, {8, 1}},
                         Case{8, 2, {2, 2}}, Case{32, 4, {8, 1}}, Case{40, 8, {4, 2}},
                         Case{9, 3, {3, 1}}, Case{14, 2, {2, 1}}, Case{14, 2, {4, 1}}}) {
-    const ModelConfig config = Config(c.heads, c.kv_heads, 2);  // an element of two bf16: a mark
+    const ModelConfig config =
+        UlyssesConfig(c.heads, c.kv_heads, 2);  // an element of two bf16: a mark
     const Degrees& layout = c.layout;
     ASSERT_TRUE(CheckCut(config, layout, 1).ok());
     for (const int64_t n : {1, 2, layout.sp - 1, layout.sp, layout.sp + 1, 9}) {
@@ -239,7 +240,7 @@ TEST(Ulysses, TwoStepsWithoutInterleaveAreSeen) {
   for (const Case& c :
        {Case{8, 2, {4, 1}, 2, true}, Case{8, 2, {8, 1}, 4, true}, Case{32, 4, {8, 1}, 2, true},
         Case{14, 2, {4, 1}, 2, true}, Case{8, 2, {2, 2}, 2, false}, Case{8, 1, {4, 1}, 4, false}}) {
-    const ModelConfig config = Config(c.heads, c.kv_heads, 2);
+    const ModelConfig config = UlyssesConfig(c.heads, c.kv_heads, 2);
     for (const int64_t n : {1, 2, 3, 9, 16, 17}) {
       std::vector<int64_t> all(static_cast<size_t>(n));
       std::iota(all.begin(), all.end(), 0);
@@ -252,12 +253,12 @@ TEST(Ulysses, TwoStepsWithoutInterleaveAreSeen) {
     }
   }
   // Every KV head on one rank, or on unequally many: one step.
-  EXPECT_EQ(KvCopies(TwoStepShard(Config(8, 8, 2), {8, 1}, 3)), 1);
+  EXPECT_EQ(KvCopies(TwoStepShard(UlyssesConfig(8, 8, 2), {8, 1}, 3)), 1);
 }
 
 // The same bytes go from rank to rank as in one step.
 TEST(Ulysses, TwoStepsMoveTheSameBytes) {
-  const ModelConfig config = Config(32, 4, 128);
+  const ModelConfig config = UlyssesConfig(32, 4, 128);
   for (const int64_t n : {1, 8, 9, 80}) {
     const Degrees layout{8, 1};
     uint64_t bytes = 0;

@@ -138,7 +138,7 @@ base::Result<LayoutsCompared> FindBest(const layout::EngineOptions& options,
                          .best_layout = std::move(name)};
 }
 
-base::Result<JobFigures> Run(const JobSetting& job) {
+base::Result<JobFigures> SimulateJob(const JobSetting& job) {
   const trace::LengthTrace trace = JobTrace(job);
   layout::EngineOptions options = OptionsOf(job.setting);
   options.limits.mean_context = 0;  // the trace's
@@ -242,7 +242,7 @@ base::Result<JobFigures> Lab::RunJob(const JobSetting& setting) {
   if (found != jobs_.end()) return found->second;
   JobSetting shorter = setting;
   if (quick_) shorter.requests = std::max<int64_t>(1, setting.requests / 8);
-  FB_ASSIGN_OR_RETURN(JobFigures outcome, Run(shorter));
+  FB_ASSIGN_OR_RETURN(JobFigures outcome, SimulateJob(shorter));
   outcome.shortened = shorter.requests < setting.requests;
   return jobs_.emplace(setting, outcome).first->second;
 }

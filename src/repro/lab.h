@@ -34,6 +34,9 @@ struct GroupSetting {
   auto operator<=>(const GroupSetting&) const = default;
 };
 
+// The model of SiDP's and Shift's most tables.
+inline constexpr char kLlama[] = "Llama-3.1-70B";
+
 // Placements of a setting.
 inline constexpr weights::ChosenPlacement kReplicated{}, kByLayer{&weights::kByLayer},
     kStriped{&weights::kStriped};

@@ -24,7 +24,11 @@ namespace forebay::runtime {
 
 using TimeNs = int64_t;
 inline constexpr TimeNs kForever = INT64_MAX;
+// How long who waits for work or for results may take to notice that the run ends.
+inline constexpr TimeNs kGlance = 50'000'000;
 inline constexpr base::ErrorCode kDeadlock{"runtime_deadlock"};
+
+constexpr double SecondsOf(TimeNs duration) { return static_cast<double>(duration) * 1e-9; }
 
 // now + timeout, or kForever.
 constexpr TimeNs DeadlineAfter(TimeNs now, TimeNs timeout) {

@@ -9,7 +9,6 @@
 namespace forebay::sample {
 namespace {
 
-constexpr float kNone = -std::numeric_limits<float>::infinity();
 constexpr float kGreatest = std::numeric_limits<float>::max();
 
 // A logit as it counts: NaN is -inf, +inf the greatest float.

@@ -6,14 +6,12 @@
 
 #include "base/rng.h"
 #include "sample/sampler.h"
+#include "sample/testing/rows.h"
 
 namespace forebay::sample {
 namespace {
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
-std::vector<float> RandomRow(size_t size, uint64_t seed) {
+std::vector<float> RowWithTies(size_t size, uint64_t seed) {
   base::Rng rng(seed);
   std::vector<float> row(size);
   // with ties
@@ -24,7 +22,7 @@ std::vector<float> RandomRow(size_t size, uint64_t seed) {
 TEST(LogprobsTest, AgreesWithAFullSort) {
   SampleScratch scratch;
   for (const size_t size : {1, 5, 64, 1000, 40000}) {
-    const std::vector<float> row = RandomRow(size, size);
+    const std::vector<float> row = RowWithTies(size, size);
     double sum = 0;
     for (const float x : row) sum += std::exp(static_cast<double>(x));
     std::vector<int32_t> order(size);

@@ -11,7 +11,6 @@
 namespace forebay::sample {
 namespace {
 
-constexpr float kNone = -std::numeric_limits<float>::infinity();
 // A row whose mean weight is more than one such part of the greatest is surely flat.
 constexpr double kFlatTokens = 1024;
 

@@ -13,23 +13,10 @@
 #include <set>
 
 #include "base/rng.h"
+#include "sample/testing/rows.h"
 
 namespace forebay::sample {
 namespace {
-
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
-std::vector<float> RandomRow(size_t size, uint64_t seed, double spread) {
-  base::Rng rng(seed);
-  std::vector<float> row(size);
-  for (float& x : row) {  // about normal
-    double sum = 0;
-    for (int i = 0; i < 12; ++i) sum += rng.Uniform();
-    x = static_cast<float>((sum - 6) * spread);
-  }
-  return row;
-}
 
 int32_t Draw(std::span<const float> row, const SamplingParams& params, const SampleKey& key) {
   static thread_local SampleScratch scratch;

@@ -4,13 +4,11 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
-#include <limits>
 #include <optional>
 
 namespace forebay::sample {
 namespace {
 
-constexpr float kNone = -std::numeric_limits<float>::infinity();
 // Below this many candidates sorting is as fast as halving.
 constexpr size_t kSortedPool = 512;
 // Two orders of adding a row's weights differ by less than this share of their total.

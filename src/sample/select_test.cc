@@ -6,23 +6,10 @@
 #include <numeric>
 
 #include "base/rng.h"
+#include "sample/testing/rows.h"
 
 namespace forebay::sample {
 namespace {
-
-constexpr float kInf = std::numeric_limits<float>::infinity();
-
-// About normal.
-std::vector<float> RandomRow(size_t size, uint64_t seed, double spread) {
-  base::Rng rng(seed);
-  std::vector<float> row(size);
-  for (float& x : row) {
-    double sum = -6;
-    for (int i = 0; i < 12; ++i) sum += rng.Uniform();
-    x = static_cast<float>(sum * spread);
-  }
-  return row;
-}
 
 // The first and the last chunk, and each fifth token.
 bool IsBanned(size_t token, size_t size) {

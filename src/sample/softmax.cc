@@ -3,12 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 
 namespace forebay::sample {
 namespace {
-
-constexpr float kNone = -std::numeric_limits<float>::infinity();
 
 using Float2 = float __attribute__((vector_size(8)));
 using Float4 = float __attribute__((vector_size(16)));

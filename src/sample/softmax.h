@@ -8,6 +8,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -15,6 +16,8 @@ namespace forebay::sample {
 
 inline constexpr int kChunkTokens = 1024;
 inline constexpr int kLanes = 16;
+// The logit of a token that cannot be drawn.
+inline constexpr float kNone = -std::numeric_limits<float>::infinity();
 
 // e^x to 3e-10 relative, which is far inside the rounding of float logits; exactly 1 at 0. Below
 // -708 (the border of the normal doubles), and for NaN, 0. `Double` is double or a vector of

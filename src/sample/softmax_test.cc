@@ -6,12 +6,10 @@
 #include <limits>
 
 #include "base/rng.h"
+#include "sample/testing/rows.h"
 
 namespace forebay::sample {
 namespace {
-
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 TEST(SoftmaxTest, ExpIsCloseAndDefinedAtItsEnds) {
   double worst = 0;

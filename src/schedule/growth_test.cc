@@ -9,7 +9,7 @@
 namespace forebay::schedule {
 namespace {
 
-WaitingView Wait(int64_t known, int64_t left) {
+WaitingView Waiting(int64_t known, int64_t left) {
   return {.known_tokens = known, .remaining_output = 10'000, .expected_left = left};
 }
 RunningView Running(int64_t known, int64_t left) {
@@ -33,7 +33,7 @@ TEST(ChoicesThatFit, Table) {
     double capacity = 1;
   };
   // It has 320 + 320 tokens at its end: 20 blocks and a half.
-  const WaitingView wait = Wait(320, 320);
+  const WaitingView wait = Waiting(320, 320);
   const Row rows[] = {
       {"nothing waits", View(100, {Running(64, 10)}, {}), 0},
       {"two at their ends fit", View(41, {}, {wait, wait, wait}), 2},
@@ -41,10 +41,11 @@ TEST(ChoicesThatFit, Table) {
       {"more than all of it where that is cheap", View(40, {}, {wait, wait}), 2, 1.05},
       {"one that ends before gives its blocks back", View(33, {Running(320, 1)}, {wait}), 1},
       {"one that ends later does not", View(33, {Running(320, 320)}, {wait}), 0},
-      {"the largest need may be at the other's end", View(32, {Running(320, 32)}, {Wait(640, 32)}),
+      {"the largest need may be at the other's end",
+       View(32, {Running(320, 32)}, {Waiting(640, 32)}), 0},
+      {"and lie before the longest ends", View(33, {Running(320, 32)}, {Waiting(640, 320)}), 1},
+      {"the first that does not fit ends it", View(30, {}, {Waiting(10, 3000), Waiting(10, 10)}),
        0},
-      {"and lie before the longest ends", View(33, {Running(320, 32)}, {Wait(640, 320)}), 1},
-      {"the first that does not fit ends it", View(30, {}, {Wait(10, 3000), Wait(10, 10)}), 0},
       {"what is not foreseen is as long as it may be",
        View(100, {}, {{.known_tokens = 32, .remaining_output = 3200}}), 0},
   };
@@ -63,8 +64,8 @@ TEST(ChoicesThatFit, AgreesWithEveryStepCounted) {
                        static_cast<int64_t>(1 + rng.Below(200)));
     std::vector<WaitingView> waiting(rng.Below(6));
     for (WaitingView& choice : waiting)
-      choice =
-          Wait(static_cast<int64_t>(1 + rng.Below(300)), static_cast<int64_t>(1 + rng.Below(200)));
+      choice = Waiting(static_cast<int64_t>(1 + rng.Below(300)),
+                       static_cast<int64_t>(1 + rng.Below(200)));
     int64_t blocks = static_cast<int64_t>(rng.Below(60));
     for (const RunningView& choice : running) blocks += choice.reserved_blocks;
     const auto peak = [&](int64_t admitted) {

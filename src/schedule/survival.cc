@@ -9,8 +9,6 @@ namespace {
 // Lengths are told apart by one in 32: below 64 each is a bin, then 32 an octave.
 constexpr int kExact = 64, kPerOctave = 32, kOctaves = 25;
 constexpr int kBins = kExact + kOctaves * kPerOctave;
-// An output of which nothing is known yet.
-constexpr int64_t kUnknownOutput = 1024;
 
 int BinOf(int64_t tokens) {
   if (tokens < kExact) return static_cast<int>(tokens);

@@ -7,6 +7,9 @@
 
 namespace forebay::schedule {
 
+// Tokens that a choice is taken to generate while nothing is known of any.
+inline constexpr int64_t kUnknownOutput = 1024;
+
 class Survival {
  public:
   Survival();

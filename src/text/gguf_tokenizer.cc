@@ -27,8 +27,6 @@ enum TokenType : int64_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined
 // most.
 constexpr size_t kMaxScoredTokenBytes = 1024;
 
-Status Invalid(std::string message) { return Status(kTokenizerInvalid, std::move(message)); }
-
 // How one name of tokenizer.ggml.pre splits text. Patterns cut off their matches, one after the
 // other.
 struct Pre {
@@ -59,10 +57,10 @@ const std::vector<Pre>& Pres() {
 Status CheckLengths(const GgufTokenizer& gguf) {
   const auto check = [&](std::string_view key, size_t count) {
     if (count == 0 || count == gguf.tokens.size()) return Status::Ok();
-    return Invalid(fmt::format("tokenizer.ggml.{} has {} values for {} tokens", key, count,
-                               gguf.tokens.size()));
+    return InvalidTokenizer(fmt::format("tokenizer.ggml.{} has {} values for {} tokens", key, count,
+                                        gguf.tokens.size()));
   };
-  if (gguf.tokens.empty()) return Invalid("tokenizer.ggml.tokens is missing or empty");
+  if (gguf.tokens.empty()) return InvalidTokenizer("tokenizer.ggml.tokens is missing or empty");
   FB_RETURN_IF_ERROR(check("token_type", gguf.token_types.size()));
   return check("scores", gguf.scores.size());
 }
@@ -91,7 +89,7 @@ Result<std::optional<int32_t>> CheckedId(const GgufTokenizer& gguf, std::string_
                                          std::optional<uint64_t> id) {
   if (!id) return std::optional<int32_t>();
   if (*id >= gguf.tokens.size()) {
-    return Invalid(
+    return InvalidTokenizer(
         fmt::format("tokenizer.ggml.{} is {}; expected 0 to {}", key, *id, gguf.tokens.size() - 1));
   }
   return std::optional(static_cast<int32_t>(*id));
@@ -142,10 +140,10 @@ Result<TokenizerSpec> ByteLevelSpec(const GgufTokenizer& gguf) {
 // share a rank.
 Status AddScoredMerges(const GgufTokenizer& gguf, TokenizerSpec* spec) {
   if (gguf.scores.empty())
-    return Invalid("tokenizer.ggml.scores is missing; the model \"llama\" needs it");
+    return InvalidTokenizer("tokenizer.ggml.scores is missing; the model \"llama\" needs it");
   std::vector<double> ranks(gguf.scores.begin(), gguf.scores.end());
   if (std::any_of(ranks.begin(), ranks.end(), [](double score) { return std::isnan(score); })) {
-    return Invalid("tokenizer.ggml.scores holds a NaN");
+    return InvalidTokenizer("tokenizer.ggml.scores holds a NaN");
   }
   std::sort(ranks.begin(), ranks.end(), std::greater<>());
   ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
@@ -157,8 +155,8 @@ Status AddScoredMerges(const GgufTokenizer& gguf, TokenizerSpec* spec) {
     const std::string_view token = spec->tokens[id];
     if (!normal[id] || vocabulary.Find(token) != static_cast<int32_t>(id)) continue;
     if (token.size() > kMaxScoredTokenBytes) {
-      return Invalid(fmt::format("the token {} has {} bytes; at most {} are possible", id,
-                                 token.size(), kMaxScoredTokenBytes));
+      return InvalidTokenizer(fmt::format("the token {} has {} bytes; at most {} are possible", id,
+                                          token.size(), kMaxScoredTokenBytes));
     }
     const auto rank =
         std::lower_bound(ranks.begin(), ranks.end(), gguf.scores[id], std::greater<>()) -

@@ -16,7 +16,7 @@ namespace {
 
 using simdjson::dom::element;
 
-std::vector<int32_t> Ids(element value) {
+std::vector<int32_t> ReadIds(element value) {
   std::vector<int32_t> out;
   simdjson::dom::array array;
   if (value.get(array)) return out;
@@ -51,9 +51,9 @@ TEST_P(GoldenTokenizer, EveryCase) {
     ASSERT_TRUE(parsed.ok());
     const element root = *parsed;
     const std::string text{root["text"].get_string().value()};
-    const std::vector<int32_t> ids = Ids(root["ids"]);
+    const std::vector<int32_t> ids = ReadIds(root["ids"]);
     std::vector<int32_t> with_special;
-    if (element pre; !root["pre"].get(pre)) with_special = Ids(pre);
+    if (element pre; !root["pre"].get(pre)) with_special = ReadIds(pre);
     with_special.insert(with_special.end(), ids.begin(), ids.end());
     std::string_view decoded = text, decoded_skip;
     if (root["decoded"].get(decoded)) decoded = text;

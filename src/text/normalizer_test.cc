@@ -5,7 +5,7 @@
 namespace forebay::text {
 namespace {
 
-using Kind = NormalizerStep::Kind;
+using StepKind = NormalizerStep::Kind;
 
 // What normalizers.NFC of tokenizers 0.23.3 gives.
 TEST(Normalizer, NfcIsTheReferences) {
@@ -33,8 +33,8 @@ std::vector<std::pair<size_t, size_t>> Untrusted(const std::vector<NormalizerSte
 
 TEST(Normalizer, UntrustedRangesMoveWithTheirText) {
   using Pairs = std::vector<std::pair<size_t, size_t>>;
-  const NormalizerStep prepend{Kind::kPrepend, "", "__"}, replace{Kind::kReplace, " ", "..."},
-      nfc{Kind::kNfc, "", ""};
+  const NormalizerStep prepend{StepKind::kPrepend, "", "__"},
+      replace{StepKind::kReplace, " ", "..."}, nfc{StepKind::kNfc, "", ""};
   EXPECT_EQ(Untrusted({}, "abc", {{1, 2}}), (Pairs{{1, 2}}));
   EXPECT_EQ(Untrusted({prepend}, "abc", {{0, 1}, {2, 3}}), (Pairs{{2, 3}, {4, 5}}));
   EXPECT_EQ(Untrusted({replace}, "a b c", {{1, 2}, {4, 5}}), (Pairs{{1, 4}, {8, 9}}));

@@ -172,8 +172,7 @@ Result<std::unique_ptr<PreTokenizer::Step>> MakeSplit(const PreTokenizerStep& st
   if (known != nullptr) {
     made = std::make_unique<KnownSplit>(known);
   } else if (step.literal) {
-    if (step.pattern.empty())
-      return base::Status(kTokenizerInvalid, "a Split has an empty string as its pattern");
+    if (step.pattern.empty()) return InvalidTokenizer("a Split has an empty string as its pattern");
     made = std::make_unique<LiteralSplit>(step.pattern, step.behavior, step.invert);
   } else {
     FB_ASSIGN_OR_RETURN(Regex regex, Regex::Compile(step.pattern));

@@ -61,9 +61,9 @@ std::string Ranges(CategorySet set, bool negated) {
 }
 
 // One pass over the pattern; knows whether it is inside [...].
-class Rewriter {
+class PatternRewriter {
  public:
-  explicit Rewriter(std::string_view pattern) : pattern_(pattern) {}
+  explicit PatternRewriter(std::string_view pattern) : pattern_(pattern) {}
 
   Result<std::string> Run() {
     while (at_ < pattern_.size()) {
@@ -200,7 +200,9 @@ constexpr uint32_t kHeapLimitKib = 4096;
 
 }  // namespace
 
-base::Result<std::string> RewriteRegex(std::string_view pattern) { return Rewriter(pattern).Run(); }
+base::Result<std::string> RewriteRegex(std::string_view pattern) {
+  return PatternRewriter(pattern).Run();
+}
 
 struct Regex::Code {
   pcre2_code* code = nullptr;

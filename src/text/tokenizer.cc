@@ -17,28 +17,29 @@ using base::Status;
 
 namespace {
 
-Status Invalid(std::string message) { return Status(kTokenizerInvalid, std::move(message)); }
-
 // What the constructors of the parts require.
 Status CheckIds(const TokenizerSpec& spec) {
   const int64_t count = static_cast<int64_t>(spec.tokens.size());
   const int64_t limit = static_cast<int64_t>(TokenIdLimit(spec.tokens.size() + spec.added.size()));
   if (count > limit)
-    return Invalid(fmt::format("{} tokens; at most {} are possible", count, limit));
+    return InvalidTokenizer(fmt::format("{} tokens; at most {} are possible", count, limit));
   for (const AddedToken& token : spec.added) {
     if (token.id < 0 || token.id >= limit) {
-      return Invalid(fmt::format("the added token \"{:.100}\" has the id {}; expected 0 to {}",
-                                 token.content, token.id, limit - 1));
+      return InvalidTokenizer(
+          fmt::format("the added token \"{:.100}\" has the id {}; expected 0 to {}", token.content,
+                      token.id, limit - 1));
     }
     if (token.content.size() > kMaxAddedTokenBytes) {
-      return Invalid(fmt::format("the added token {} has {} bytes; at most {} are possible",
-                                 token.id, token.content.size(), kMaxAddedTokenBytes));
+      return InvalidTokenizer(
+          fmt::format("the added token {} has {} bytes; at most {} are possible", token.id,
+                      token.content.size(), kMaxAddedTokenBytes));
     }
   }
   for (const Merge& merge : spec.merges) {
     for (const int32_t id : {merge.left, merge.right, merge.result}) {
       if (id < 0 || id >= count)
-        return Invalid(fmt::format("a merge has the id {}; expected 0 to {}", id, count - 1));
+        return InvalidTokenizer(
+            fmt::format("a merge has the id {}; expected 0 to {}", id, count - 1));
     }
   }
   return Status::Ok();
@@ -50,13 +51,13 @@ Status CheckUses(const TokenizerSpec& spec, int32_t count) {
   for (const std::vector<int32_t>* ids : {&spec.prefix, &spec.suffix}) {
     for (const int32_t id : *ids) {
       if (!has(id))
-        return Invalid(
+        return InvalidTokenizer(
             fmt::format("the post-processor adds the id {}; expected 0 to {}", id, count - 1));
     }
   }
   for (const std::optional<int32_t>& id : {spec.unk, spec.bos, spec.eos}) {
     if (id && !has(*id))
-      return Invalid(
+      return InvalidTokenizer(
           fmt::format("the special token {} does not exist; expected 0 to {}", *id, count - 1));
   }
   return Status::Ok();
@@ -129,8 +130,9 @@ Status Tokenizer::PlaceAdded(TokenizerSpec* spec, std::vector<bool>* findable) {
   for (const AddedToken& token : spec->added) {
     const size_t id = static_cast<size_t>(token.id);
     if (!spec->tokens[id].empty() && spec->tokens[id] != token.content) {
-      return Invalid(fmt::format("the id {} stands for two tokens, \"{:.100}\" and \"{:.100}\"", id,
-                                 spec->tokens[id], token.content));
+      return InvalidTokenizer(
+          fmt::format("the id {} stands for two tokens, \"{:.100}\" and \"{:.100}\"", id,
+                      spec->tokens[id], token.content));
     }
     if (spec->tokens[id].empty() || token.special) (*findable)[id] = false;
     if (token.special) special_[id] = true;

@@ -18,7 +18,6 @@ using simdjson::dom::array;
 using simdjson::dom::element;
 using simdjson::dom::object;
 
-inline Status Invalid(std::string message) { return Status(kTokenizerInvalid, std::move(message)); }
 inline Status Unsupported(std::string_view where, std::string_view what) {
   return Status(kTokenizerUnsupported, fmt::format("{}: {:.100} is not supported", where, what));
 }
@@ -39,7 +38,7 @@ inline constexpr const char* kTypeName<std::string_view> = "a string";
 template <typename T, typename Value>
 Result<T> As(Value value, std::string_view where) {
   T out;
-  if (value.get(out)) return Invalid(fmt::format("{}: expected {}", where, kTypeName<T>));
+  if (value.get(out)) return InvalidTokenizer(fmt::format("{}: expected {}", where, kTypeName<T>));
   return out;
 }
 
@@ -47,7 +46,8 @@ Result<T> As(Value value, std::string_view where) {
 template <typename T>
 Result<T> Get(object from, std::string_view key, std::string_view where) {
   element value;
-  if (from[key].get(value)) return Invalid(fmt::format("{}: \"{}\" is missing", where, key));
+  if (from[key].get(value))
+    return InvalidTokenizer(fmt::format("{}: \"{}\" is missing", where, key));
   return As<T>(value, fmt::format("{}, \"{}\"", where, key));
 }
 

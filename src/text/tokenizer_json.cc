@@ -20,7 +20,6 @@ using fields::As;
 using fields::element;
 using fields::Get;
 using fields::GetOr;
-using fields::Invalid;
 using fields::object;
 using fields::Result;
 using fields::Status;
@@ -68,7 +67,7 @@ Status Scan(ondemand::document* document, const Visit& visit) {
   document->rewind();
   ondemand::object root;
   if (const auto error = document->get_object().get(root)) {
-    return error == simdjson::INCORRECT_TYPE ? Invalid("the file: expected an object")
+    return error == simdjson::INCORRECT_TYPE ? InvalidTokenizer("the file: expected an object")
                                              : NotJson(error);
   }
   FB_RETURN_IF_ERROR(
@@ -95,7 +94,7 @@ Status ReadAddedTokens(ondemand::value value, TokenizerSpec* spec) {
     FB_ASSIGN_OR_RETURN(object json, As<object>(parsed, kWhere));
     AddedToken token;
     FB_ASSIGN_OR_RETURN(const int64_t id, Get<int64_t>(json, "id", kWhere));
-    if (id < 0 || id > INT32_MAX) return Invalid(fmt::format("{}: the id {}", kWhere, id));
+    if (id < 0 || id > INT32_MAX) return InvalidTokenizer(fmt::format("{}: the id {}", kWhere, id));
     token.id = static_cast<int32_t>(id);
     FB_ASSIGN_OR_RETURN(token.content, Get<std::string_view>(json, "content", kWhere));
     FB_ASSIGN_OR_RETURN(token.special, GetOr<bool>(json, "special", false, kWhere));
@@ -117,13 +116,14 @@ Status ReadVocabulary(ondemand::value value, TokenizerSpec* spec) {
   return ForEachMember(vocab, [&](std::string_view key, ondemand::value entry) -> Status {
     FB_ASSIGN_OR_RETURN(const int64_t id, As<int64_t>(entry, kWhere));
     if (id < 0 || id >= limit) {
-      return Invalid(
+      return InvalidTokenizer(
           fmt::format("the token \"{:.100}\" has the id {}; expected 0 to {}", key, id, limit - 1));
     }
     if (id >= static_cast<int64_t>(spec->tokens.size())) spec->tokens.resize(id + 1);
     if (!spec->tokens[id].empty() && spec->tokens[id] != key) {
-      return Invalid(fmt::format("the id {} stands for two tokens, \"{:.100}\" and \"{:.100}\"", id,
-                                 spec->tokens[id], key));
+      return InvalidTokenizer(
+          fmt::format("the id {} stands for two tokens, \"{:.100}\" and \"{:.100}\"", id,
+                      spec->tokens[id], key));
     }
     spec->tokens[id] = key;
     return Status::Ok();
@@ -153,7 +153,7 @@ Status ReadMerges(ondemand::value value, TokenizerSpec* spec) {
       FB_ASSIGN_OR_RETURN(const auto pair, SplitMerge(line));
       std::tie(left, right) = pair;
     } else if (!ReadPair(item, &left, &right)) {
-      return Invalid("a merge is neither a string nor an array of two strings");
+      return InvalidTokenizer("a merge is neither a string nor an array of two strings");
     }
     FB_ASSIGN_OR_RETURN(const Merge merge, MakeMerge(vocabulary, left, right,
                                                      static_cast<uint32_t>(spec->merges.size())));
@@ -168,7 +168,7 @@ Status ReadUnknown(object model, TokenizerSpec* spec) {
   if (unk.empty()) return Status::Ok();
   const auto it = std::find(spec->tokens.begin(), spec->tokens.end(), unk);
   if (it == spec->tokens.end())
-    return Invalid(fmt::format("the unk_token \"{:.100}\" is not in the vocabulary", unk));
+    return InvalidTokenizer(fmt::format("the unk_token \"{:.100}\" is not in the vocabulary", unk));
   spec->unk = static_cast<int32_t>(it - spec->tokens.begin());
   return Status::Ok();
 }
@@ -223,9 +223,10 @@ Status ReadFromModel(ondemand::document* document, std::string_view wanted,
       Scan(document, [&](bool in_model, std::string_view key, ondemand::value value) -> Status {
         if (!in_model || key != wanted) return Status::Ok();
         return ++count == 1 ? read(value, spec)
-                            : Invalid(fmt::format("model: \"{}\" is there twice", wanted));
+                            : InvalidTokenizer(fmt::format("model: \"{}\" is there twice", wanted));
       }));
-  return count == 1 ? Status::Ok() : Invalid(fmt::format("model: \"{}\" is missing", wanted));
+  return count == 1 ? Status::Ok()
+                    : InvalidTokenizer(fmt::format("model: \"{}\" is missing", wanted));
 }
 
 // "bos_token": "<s>" or {"content": "<s>"}; nothing if it is absent or no such token exists.

@@ -13,7 +13,6 @@ using fields::As;
 using fields::element;
 using fields::Get;
 using fields::GetOr;
-using fields::Invalid;
 using fields::object;
 using fields::Result;
 using fields::Status;
@@ -78,7 +77,7 @@ Status ReadNormalizer(const Component& component, TokenizerSpec* spec) {
     step.kind = NormalizerStep::Kind::kReplace;
     FB_ASSIGN_OR_RETURN(step.pattern, GetPattern(component.json, kWhere, nullptr));
     FB_ASSIGN_OR_RETURN(step.content, Get<std::string_view>(component.json, "content", kWhere));
-    if (step.pattern.empty()) return Invalid("normalizer: Replace has an empty pattern");
+    if (step.pattern.empty()) return InvalidTokenizer("normalizer: Replace has an empty pattern");
   } else {
     return Unsupported(kWhere, component.type);
   }
@@ -167,7 +166,7 @@ Status ReadStrip(object json, DecoderSpec* decoder) {
   FB_ASSIGN_OR_RETURN(const int64_t stop, Get<int64_t>(json, "stop", kWhere));
   if (content != " " || stop != 0) return Unsupported(kWhere, "anything but spaces at the start");
   if (start < 0 || start > 1 << 30)
-    return Invalid(fmt::format("{}: \"start\" is {}", kWhere, start));
+    return InvalidTokenizer(fmt::format("{}: \"start\" is {}", kWhere, start));
   decoder->strip_spaces = static_cast<uint32_t>(start);
   return Status::Ok();
 }
@@ -205,7 +204,8 @@ Status ReadDecoder(const Component& component, DecoderStage* stage, DecoderSpec*
                         GetPattern(component.json, "decoder Replace", nullptr));
     FB_ASSIGN_OR_RETURN(replacement.content,
                         Get<std::string_view>(component.json, "content", "decoder Replace"));
-    if (replacement.pattern.empty()) return Invalid("decoder: Replace has an empty pattern");
+    if (replacement.pattern.empty())
+      return InvalidTokenizer("decoder: Replace has an empty pattern");
     decoder->replacements.push_back(std::move(replacement));
     return Status::Ok();
   }
@@ -256,13 +256,14 @@ Status ReadTemplate(object json, TokenizerSpec* spec) {
     FB_ASSIGN_OR_RETURN(array ids, Get<array>(special, "ids", kWhere));
     for (const element value : ids) {
       FB_ASSIGN_OR_RETURN(const int64_t id, As<int64_t>(value, kWhere));
-      if (id < 0 || id > INT32_MAX) return Invalid(fmt::format("{}: the id {}", kWhere, id));
+      if (id < 0 || id > INT32_MAX)
+        return InvalidTokenizer(fmt::format("{}: the id {}", kWhere, id));
       (seen_text ? after : before).push_back(static_cast<int32_t>(id));
       if (before.size() + after.size() > kMaxSpecialTokens)
         return Unsupported(kWhere, "so many special tokens");
     }
   }
-  if (!seen_text) return Invalid(fmt::format("{}: \"single\" has no Sequence", kWhere));
+  if (!seen_text) return InvalidTokenizer(fmt::format("{}: \"single\" has no Sequence", kWhere));
   spec->prefix.insert(spec->prefix.begin(), before.begin(), before.end());
   spec->suffix.insert(spec->suffix.end(), after.begin(), after.end());
   return Status::Ok();

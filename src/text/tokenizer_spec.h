@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -13,6 +14,9 @@ namespace forebay::text {
 
 // Ill-formed or contradictory tokenizer data.
 inline constexpr base::ErrorCode kTokenizerInvalid{"tokenizer_invalid"};
+inline base::Status InvalidTokenizer(std::string message) {
+  return base::Status(kTokenizerInvalid, std::move(message));
+}
 // A component that this tokenizer does not have.
 inline constexpr base::ErrorCode kTokenizerUnsupported{"tokenizer_unsupported"};
 

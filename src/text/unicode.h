@@ -70,6 +70,8 @@ constexpr bool IsWhiteSpace(char32_t c) {
          c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
+constexpr bool IsAsciiDigit(char c) { return c >= '0' && c <= '9'; }
+
 // The properties Cased and Case_Ignorable.
 bool IsCased(char32_t c);
 bool IsCaseIgnorable(char32_t c);

@@ -14,6 +14,7 @@ namespace forebay::device {
 // order.
 using TimePs = int64_t;
 inline constexpr TimePs kNever = INT64_MAX;
+inline constexpr double kPsPerSecond = 1e12;
 // Rounded up, but for the noise of the arithmetic that gave `ps`. REQUIRES: 0 <= ps < 9e18.
 inline TimePs WholePs(double ps) { return static_cast<TimePs>(ps + 0.999); }
 

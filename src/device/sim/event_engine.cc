@@ -10,7 +10,6 @@ namespace forebay::device {
 namespace {
 
 constexpr TimePs kPsPerNs = 1000;
-constexpr double kPsPerSecond = 1e12;
 // The part of a node's memory that others take at most: copies alone may want more than there is.
 constexpr double kMostTaken = 0.99;
 

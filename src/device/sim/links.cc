@@ -8,7 +8,6 @@
 namespace forebay::device {
 namespace {
 
-constexpr double kPsPerSecond = 1e12;
 // Levels that differ by less than this part are one level.
 constexpr double kSame = 1e-12;
 // A flow ends on a whole picosecond, up to one too late: far less than this part of its bytes.

@@ -62,7 +62,7 @@ class Links {
   void Skip(TimePs now, TimePs time, int64_t times, std::span<const Carried> before);
 
   // Bytes a second that the link carries now, after Settle.
-  double load(int link) const { return links_[link].load * 1e12; }
+  double load(int link) const { return links_[link].load * kPsPerSecond; }
   // Bytes that the link has carried until the last change of rates.
   double carried(int link) const { return CarriedBy(links_[link]); }
   // After Settle; FB_CHECKs the invariants above.

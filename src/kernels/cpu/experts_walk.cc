@@ -14,8 +14,6 @@ namespace {
 constexpr int64_t kStreamedRows = 24;
 constexpr int64_t kTickets = 64;  // a worker, were all of the price dealt by tickets
 
-int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 }  // namespace
 
 ExpertWalk::ExpertWalk(const ExpertsArgs& args, const device::WorkerContext& context,

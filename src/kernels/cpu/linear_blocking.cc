@@ -4,6 +4,9 @@
 #include <bit>
 
 namespace forebay::kernels {
+
+int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
 namespace {
 
 // Row blocks are not cut finer than this to spread work: each block passes all weights through the
@@ -27,7 +30,6 @@ constexpr int64_t kSmallGroupBytes = 16 << 10;
 constexpr int64_t kMediumGroupBytes = 128 << 10;
 constexpr int64_t kLargeGroupBytes = 256 << 10;
 
-int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t LeafPairs(const LeafBorders& leaves, int leaf) {
   return DivideUp(leaves.begin[leaf + 1] - leaves.begin[leaf], 2);
 }

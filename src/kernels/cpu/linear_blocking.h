@@ -22,6 +22,9 @@ inline constexpr int kBatchPanels = 16;
 // 8 leaves: at most 3 nodes of the tree wait beside the current one
 inline constexpr int kStackSlots = 4;
 
+// a / b, rounded up.
+int64_t DivideUp(int64_t a, int64_t b);
+
 // A run of pairs inside one leaf, and what follows it. Partial sums form a stack, as the digits of
 // a binary counter.
 struct LinearSegment {

@@ -9,7 +9,7 @@
 namespace forebay::kv {
 namespace {
 
-struct Block {
+struct TierBlock {
   PrefixKey key;
   int32_t stays = 0;  // that need it
   bool full = false;  // has a key, and is in the index
@@ -29,7 +29,7 @@ struct Level {
 }  // namespace
 
 struct TierBook::State {
-  std::vector<Block> blocks;
+  std::vector<TierBlock> blocks;
   const BlockId first_far;
   Level near, far;
   bool far_closed = false;
@@ -240,7 +240,7 @@ void TierBook::CheckInvariants() const {
   }
   int32_t indexed = 0;
   for (BlockId id = 0; id < num_blocks(); ++id) {
-    const Block& block = s.blocks[id];
+    const TierBlock& block = s.blocks[id];
     FB_CHECK((block.stays > 0) == (where[id] == Where::kNeeded),
              "block {} of the tier: needed by {}, free or kept: {}", id, block.stays,
              where[id] != Where::kNeeded);

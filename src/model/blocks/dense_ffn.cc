@@ -5,11 +5,11 @@
 namespace forebay::model {
 namespace {
 
-bool Has(const ModelConfig& config, int64_t layer) {
+bool HasDenseFfn(const ModelConfig& config, int64_t layer) {
   return !config.moe || config.moe->has_experts[layer] == 0;
 }
 
-void Plan(const LayerSite& site, LayerPlan* layer) {
+void PlanDenseFfn(const LayerSite& site, LayerPlan* layer) {
   const auto& [config, names, shard, heads, dtype, index] = site;
   layer->vectors.push_back({kFfnNorm, names.ffn_norm, config.hidden_size});
   layer->matrices.push_back(
@@ -25,13 +25,13 @@ void Plan(const LayerSite& site, LayerPlan* layer) {
 }
 
 // The gated product, [rows, intermediate] T.
-BlockWorkspace Workspace(const ModelConfig&, const Shard& shard, tensor::DType dtype,
-                         int64_t rows) {
+BlockWorkspace DenseFfnWorkspace(const ModelConfig&, const Shard& shard, tensor::DType dtype,
+                                 int64_t rows) {
   const int64_t inputs = shard.intermediate.size();
   return {tensor::BytesOf(dtype, static_cast<uint64_t>(rows * inputs)), inputs};
 }
 
-void Run(const BlockContext& context, int64_t layer, int32_t rows) {
+void RunDenseFfn(const BlockContext& context, int64_t layer, int32_t rows) {
   const Activations& activations = context.activations;
   LayerNorm(context, layer, kFfnNorm, rows, activations.normed);
   LayerLinear(context, layer, kGateUp, activations.normed, activations.ffn, rows,
@@ -42,6 +42,6 @@ void Run(const BlockContext& context, int64_t layer, int32_t rows) {
 }  // namespace
 
 extern const FfnKind kDenseFfn;
-const FfnKind kDenseFfn{"dense_ffn", &Has, &Plan, &Workspace, &Run};
+const FfnKind kDenseFfn{"dense_ffn", &HasDenseFfn, &PlanDenseFfn, &DenseFfnWorkspace, &RunDenseFfn};
 
 }  // namespace forebay::model

@@ -12,14 +12,14 @@ namespace {
 constexpr Role kRouter{"router"}, kSelectionBias{"selection_bias"}, kSharedGateUp{"shared_gate_up"},
     kSharedDown{"shared_down"};
 
-bool Has(const ModelConfig& config, int64_t layer) {
+bool HasExperts(const ModelConfig& config, int64_t layer) {
   return config.moe && config.moe->has_experts[layer] != 0;
 }
 
 int64_t SharedWidth(const MoeConfig& moe) { return moe.num_shared_experts * moe.intermediate_size; }
 
 // Each matrix of an expert is one run of tiles, and K of it one leaf.
-void PlanExperts(const LayerSite& site, LayerPlan* layer) {
+void PlanExpertMatrices(const LayerSite& site, LayerPlan* layer) {
   const MoeConfig& moe = *site.config.moe;
   const ExpertNames& names = site.names.experts;
   const int64_t hidden = site.config.hidden_size;
@@ -37,7 +37,7 @@ void PlanExperts(const LayerSite& site, LayerPlan* layer) {
                                         kernels::LeafBorders::Single(moe.intermediate_size)));
 }
 
-void Plan(const LayerSite& site, LayerPlan* layer) {
+void PlanExperts(const LayerSite& site, LayerPlan* layer) {
   const auto& [config, names, shard, heads, dtype, index] = site;
   const MoeConfig& moe = *config.moe;
   layer->vectors.push_back({kFfnNorm, names.ffn_norm, config.hidden_size});
@@ -58,11 +58,11 @@ void Plan(const LayerSite& site, LayerPlan* layer) {
          weights::PlanMatrix(site.Label(kSharedDown), dtype, names.experts.shared_down, "",
                              config.hidden_size, width, kernels::LeafBorders::ForDown(width))});
   }
-  PlanExperts(site, layer);
+  PlanExpertMatrices(site, layer);
 }
 
-BlockWorkspace Workspace(const ModelConfig& config, const Shard&, tensor::DType dtype,
-                         int64_t rows) {
+BlockWorkspace ExpertsWorkspace(const ModelConfig& config, const Shard&, tensor::DType dtype,
+                                int64_t rows) {
   ExpertBuffers none;
   return {CutExpertBuffers(config, dtype, rows, nullptr, &none),
           std::max(config.hidden_size, SharedWidth(*config.moe))};
@@ -163,7 +163,7 @@ void GatherOutputs(const BlockContext& context, int64_t slots, std::byte* output
                readers * static_cast<uint64_t>(slots) * rows.row_bytes);
 }
 
-void Run(const BlockContext& context, int64_t layer, int32_t rows) {
+void RunExpertsLayer(const BlockContext& context, int64_t layer, int32_t rows) {
   const MoeConfig& moe = *context.config->moe;
   const std::byte* const normed = context.activations.normed;
   const auto chosen = static_cast<int32_t>(moe.experts_per_token);
@@ -300,6 +300,6 @@ void CombineExperts(const BlockContext& context, int32_t rows, const ExpertBuffe
 }
 
 extern const FfnKind kExperts;
-const FfnKind kExperts{"experts", &Has, &Plan, &Workspace, &Run};
+const FfnKind kExperts{"experts", &HasExperts, &PlanExperts, &ExpertsWorkspace, &RunExpertsLayer};
 
 }  // namespace forebay::model

@@ -10,9 +10,9 @@ namespace {
 
 constexpr Role kQkv{"qkv"}, kQNorm{"q_norm"}, kKNorm{"k_norm"};
 
-bool Has(const ModelConfig& config, int64_t) { return !config.mla; }
+bool HasGqa(const ModelConfig& config, int64_t) { return !config.mla; }
 
-void Plan(const LayerSite& site, LayerPlan* layer) {
+void PlanGqa(const LayerSite& site, LayerPlan* layer) {
   const auto& [config, names, shard, heads, dtype, index] = site;
   layer->vectors.push_back({kAttentionNorm, names.attention_norm, config.hidden_size});
   if (!names.q_norm.empty()) {
@@ -37,7 +37,7 @@ void Plan(const LayerSite& site, LayerPlan* layer) {
 
 // What a step makes of Activations::attention. H and K are the heads and KV heads of the linear
 // layers, h and k those of attention; they differ where rows are cut over ranks.
-struct Buffers {
+struct GqaBuffers {
   float* qkv = nullptr;            // [own rows, (H + 2 K) * head_dim]
   std::byte* q = nullptr;          // [rows, h * head_dim] T
   std::byte* kv = nullptr;         // [rows, 2, k * head_dim] T; where rows are cut
@@ -45,8 +45,8 @@ struct Buffers {
 };
 
 // Cuts them from `at` on; returns their bytes.
-uint64_t CutBuffers(const ModelConfig& config, const Shard& shard, tensor::DType dtype,
-                    int64_t step_rows, std::byte* at, Buffers* buffers) {
+uint64_t CutGqaBuffers(const ModelConfig& config, const Shard& shard, tensor::DType dtype,
+                       int64_t step_rows, std::byte* at, GqaBuffers* buffers) {
   const auto rows = static_cast<uint64_t>(step_rows),
              own_rows = static_cast<uint64_t>(MostOwnRows(step_rows, shard.mode));
   const auto width = [&](const Part& heads) {
@@ -62,10 +62,10 @@ uint64_t CutBuffers(const ModelConfig& config, const Shard& shard, tensor::DType
   return cutter.bytes();
 }
 
-BlockWorkspace Workspace(const ModelConfig& config, const Shard& shard, tensor::DType dtype,
-                         int64_t rows, const StepCapacity&) {
-  Buffers none;
-  return {CutBuffers(config, shard, dtype, rows, nullptr, &none),
+BlockWorkspace GqaWorkspace(const ModelConfig& config, const Shard& shard, tensor::DType dtype,
+                            int64_t rows, const StepCapacity&) {
+  GqaBuffers none;
+  return {CutGqaBuffers(config, shard, dtype, rows, nullptr, &none),
           shard.heads.size() * config.head_dim};
 }
 
@@ -80,7 +80,7 @@ struct Cached {
 
 // q of all rows is in `buffers`, K and V are in the cache.
 void RopeAndStore(const BlockContext& context, const LayerWeights& w, const Cached& cached,
-                  const kernels::ContextSums& sums, const Buffers& buffers) {
+                  const kernels::ContextSums& sums, const GqaBuffers& buffers) {
   const Shard& shard = context.weights.shard;
   const ModelConfig& config = *context.config;
   const bool turned = cached.turned;
@@ -107,7 +107,7 @@ void RopeAndStore(const BlockContext& context, const LayerWeights& w, const Cach
 }
 
 // q, k and v of all rows come at once.
-void MeetOnce(const BlockContext& context, const UlyssesPlan& plan, const Buffers& buffers) {
+void MeetOnce(const BlockContext& context, const UlyssesPlan& plan, const GqaBuffers& buffers) {
   fabric::Exchange& exchange = *context.links.sequence;
   const fabric::MatrixBehind kv{buffers.kv, plan.kv_row_bytes()};
   fabric::AllToAll(*context.stream, exchange, "all_to_all_qkv", plan.forth(), buffers.q,
@@ -118,7 +118,7 @@ void MeetOnce(const BlockContext& context, const UlyssesPlan& plan, const Buffer
 
 // q of all rows and k and v of a class's rows, which go into this rank's part of the next meeting;
 // then k and v of all.
-void MeetTwice(const BlockContext& context, const UlyssesPlan& plan, const Buffers& buffers) {
+void MeetTwice(const BlockContext& context, const UlyssesPlan& plan, const GqaBuffers& buffers) {
   fabric::Exchange& exchange = *context.links.sequence;
   fabric::AllToAll(*context.stream, exchange, "all_to_all_q", plan.forth(), buffers.q,
                    plan.forth()[0].bytes);
@@ -136,7 +136,7 @@ void MeetTwice(const BlockContext& context, const UlyssesPlan& plan, const Buffe
 // The same where rows are cut over ranks: each rounds q, k and v of its own rows, and takes what
 // its own heads need of all.
 void RopeMeetAndStore(const BlockContext& context, const LayerWeights& w, const Cached& cached,
-                      const UlyssesPlan& plan, const Buffers& buffers) {
+                      const UlyssesPlan& plan, const GqaBuffers& buffers) {
   const Shard& shard = context.weights.shard;
   const ModelConfig& config = *context.config;
   const kernels::StepBatch& batch = cached.batch;
@@ -180,15 +180,15 @@ void RopeMeetAndStore(const BlockContext& context, const LayerWeights& w, const 
 }
 
 // K and V of every row are in the cache afterwards.
-void Run(const BlockContext& context, const kernels::StepBatch& batch,
-         const kernels::ContextSums& sums, int64_t layer) {
+void RunGqa(const BlockContext& context, const kernels::StepBatch& batch,
+            const kernels::ContextSums& sums, int64_t layer) {
   const ModelConfig& config = *context.config;
   const Activations& activations = context.activations;
   const Shard& shard = context.weights.shard;
   fabric::Exchange* const sequence = context.links.sequence;
   const int32_t own_rows = batch.own_end - batch.own_begin;
-  Buffers buffers;
-  CutBuffers(config, shard, context.dtype, batch.num_rows, activations.attention, &buffers);
+  GqaBuffers buffers;
+  CutGqaBuffers(config, shard, context.dtype, batch.num_rows, activations.attention, &buffers);
   const LayerWeights& w = context.weights.layers[layer];
   const kv::CacheView::Layer& in_cache = context.kv.layers[layer];
   const kv::CacheView::KvGroupView& group = context.kv.groups[in_cache.group];
@@ -231,6 +231,6 @@ void Run(const BlockContext& context, const kernels::StepBatch& batch,
 }  // namespace
 
 extern const AttentionKind kGqa;
-const AttentionKind kGqa{"gqa", &Has, &Plan, &Workspace, &Run};
+const AttentionKind kGqa{"gqa", &HasGqa, &PlanGqa, &GqaWorkspace, &RunGqa};
 
 }  // namespace forebay::model

@@ -20,7 +20,7 @@ constexpr Role kQDown{"q_down"}, kQLatentNorm{"q_latent_norm"}, kQUp{"q_up"}, kK
 // The norms of the latents take this eps, whatever rms_norm_eps says.
 constexpr float kLatentEps = 1e-6f;
 
-bool Has(const ModelConfig& config, int64_t) { return config.mla.has_value(); }
+bool HasLatentAttention(const ModelConfig& config, int64_t) { return config.mla.has_value(); }
 
 // Queries from the normed residual, or from their latent where they have one. Rope's elements of a
 // head are its last ones.
@@ -45,7 +45,7 @@ void PlanQueries(const LayerSite& site, LayerPlan* layer) {
                           rank > 0 ? rank : hidden)});
 }
 
-void Plan(const LayerSite& site, LayerPlan* layer) {
+void PlanLatentAttention(const LayerSite& site, LayerPlan* layer) {
   const auto& [config, names, shard, heads, dtype, index] = site;
   FB_CHECK(shard.cut.tp == 1, "latent attention over {} ranks was not refused", shard.cut.tp);
   const MlaConfig& mla = *config.mla;
@@ -89,7 +89,7 @@ void Plan(const LayerSite& site, LayerPlan* layer) {
 }
 
 // What a step makes of Activations::attention.
-struct Buffers {
+struct LatentBuffers {
   float* q_down = nullptr;         // [rows, q_lora_rank]
   std::byte* q_latent = nullptr;   // the same of T
   float* queries = nullptr;        // [rows, heads, qk_head_dim]
@@ -105,8 +105,9 @@ struct Buffers {
 };
 
 // Cuts them from `at` on, for rounds of so many blocks; returns their bytes.
-uint64_t CutBuffers(const ModelConfig& config, tensor::DType dtype, int64_t step_rows,
-                    int64_t blocks, uint64_t pass_bytes, std::byte* at, Buffers* buffers) {
+uint64_t CutLatentBuffers(const ModelConfig& config, tensor::DType dtype, int64_t step_rows,
+                          int64_t blocks, uint64_t pass_bytes, std::byte* at,
+                          LatentBuffers* buffers) {
   const MlaConfig& mla = *config.mla;
   const auto rows = static_cast<uint64_t>(step_rows), t = uint64_t{tensor::SizeOf(dtype)};
   const auto head_rows = rows * static_cast<uint64_t>(config.num_heads);
@@ -130,17 +131,18 @@ uint64_t CutBuffers(const ModelConfig& config, tensor::DType dtype, int64_t step
   return cutter.bytes();
 }
 
-BlockWorkspace Workspace(const ModelConfig& config, const Shard&, tensor::DType dtype, int64_t rows,
-                         const StepCapacity& capacity) {
-  Buffers none;
+BlockWorkspace LatentAttentionWorkspace(const ModelConfig& config, const Shard&,
+                                        tensor::DType dtype, int64_t rows,
+                                        const StepCapacity& capacity) {
+  LatentBuffers none;
   const int64_t blocks = ExpandedBlocks(config, rows, capacity.max_model_len);
-  return {CutBuffers(config, dtype, rows, blocks, capacity.expanded_bytes, nullptr, &none),
+  return {CutLatentBuffers(config, dtype, rows, blocks, capacity.expanded_bytes, nullptr, &none),
           std::max(config.mla->q_lora_rank, config.num_heads * config.mla->v_head_dim)};
 }
 
 // Queries [rows, heads, qk_head_dim], fp32.
 void ProjectQueries(const BlockContext& context, int64_t layer, int32_t rows,
-                    const Buffers& buffers) {
+                    const LatentBuffers& buffers) {
   const std::byte* x = context.activations.normed;
   if (const int64_t rank = context.config->mla->q_lora_rank; rank > 0) {
     auto* const down = reinterpret_cast<std::byte*>(buffers.q_down);
@@ -192,7 +194,7 @@ struct Site {
   const kernels::StepBatch& batch;  // with the group's tables
   const kernels::KvLayout& layout;
   const kernels::KvLayer& cached;
-  const Buffers& buffers;
+  const LatentBuffers& buffers;
   int64_t layer;
 };
 
@@ -367,16 +369,16 @@ int64_t MostBlocks(const kernels::LatentForms* forms) {
 }
 
 // The latent and the turned key of every row are in the cache afterwards.
-void Run(const BlockContext& context, const kernels::StepBatch& batch,
-         const kernels::ContextSums& sums, int64_t layer) {
+void RunLatentAttention(const BlockContext& context, const kernels::StepBatch& batch,
+                        const kernels::ContextSums& sums, int64_t layer) {
   const ModelConfig& config = *context.config;
   const int32_t rows = batch.num_rows;
   const kv::CacheView::Layer& cached = context.kv.layers[layer];
   const kv::CacheView::KvGroupView& group = context.kv.groups[cached.group];
   const kernels::StepBatch in_group = InGroup(batch, cached.group);
-  Buffers buffers;
-  CutBuffers(config, context.dtype, rows, MostBlocks(batch.forms), context.capacity.expanded_bytes,
-             context.activations.attention, &buffers);
+  LatentBuffers buffers;
+  CutLatentBuffers(config, context.dtype, rows, MostBlocks(batch.forms),
+                   context.capacity.expanded_bytes, context.activations.attention, &buffers);
   LayerNorm(context, layer, kAttentionNorm, rows, context.activations.normed);
   ProjectQueries(context, layer, rows, buffers);
   LayerLinear(context, layer, kKvDown, context.activations.normed,
@@ -407,6 +409,7 @@ void Run(const BlockContext& context, const kernels::StepBatch& batch,
 }  // namespace
 
 extern const AttentionKind kLatentAttention;
-const AttentionKind kLatentAttention{"latent", &Has, &Plan, &Workspace, &Run};
+const AttentionKind kLatentAttention{"latent", &HasLatentAttention, &PlanLatentAttention,
+                                     &LatentAttentionWorkspace, &RunLatentAttention};
 
 }  // namespace forebay::model

@@ -8,7 +8,8 @@
 namespace forebay::model {
 namespace {
 
-constexpr std::string_view kArchitectures[] = {"DeepseekV3ForCausalLM", "DeepseekV2ForCausalLM"};
+constexpr std::string_view kDeepseekV3Architectures[] = {"DeepseekV3ForCausalLM",
+                                                         "DeepseekV2ForCausalLM"};
 
 void ReadLatentAttention(JsonFields* in, ModelConfig* config) {
   MlaConfig mla;
@@ -23,7 +24,7 @@ void ReadLatentAttention(JsonFields* in, ModelConfig* config) {
 }
 
 void ReadRouter(JsonFields* in, const ModelConfig& config, MoeConfig* moe) {
-  const bool v3 = config.architecture == kArchitectures[0];
+  const bool v3 = config.architecture == kDeepseekV3Architectures[0];
   const std::string scores = in->String("scoring_func", v3 ? "sigmoid" : "softmax");
   const std::string method = in->String("topk_method", v3 ? "noaux_tc" : "greedy");
   if (scores == "sigmoid") {
@@ -50,7 +51,7 @@ void ReadRouter(JsonFields* in, const ModelConfig& config, MoeConfig* moe) {
   if (!v3 && moe->renormalize) in->Unsupported("norm_topk_prob", "true", "false");
 }
 
-void ReadMore(JsonFields* in, ModelConfig* config) {
+void ReadDeepseekV3(JsonFields* in, ModelConfig* config) {
   ReadLatentAttention(in, config);
   MoeConfig moe;
   moe.num_experts = in->Int("n_routed_experts", 1, kMostExperts);
@@ -66,7 +67,7 @@ void ReadMore(JsonFields* in, ModelConfig* config) {
   config->moe = std::move(moe);
 }
 
-LayerNames Names(const ModelConfig& config, int64_t layer) {
+LayerNames DeepseekV3LayerNames(const ModelConfig& config, int64_t layer) {
   LayerNames names = ExpertLayerNames(config, layer);
   const std::string prefix = LayerPrefix(layer);
   const std::string attention = prefix + "self_attn.", shared = prefix + "mlp.shared_experts.";
@@ -85,6 +86,7 @@ LayerNames Names(const ModelConfig& config, int64_t layer) {
 
 }  // namespace
 
-const Family kDeepseekV3{"deepseek_v3", kArchitectures, &Names, {.read_more = &ReadMore}};
+const Family kDeepseekV3{
+    "deepseek_v3", kDeepseekV3Architectures, &DeepseekV3LayerNames, {.read_more = &ReadDeepseekV3}};
 
 }  // namespace forebay::model

@@ -4,10 +4,10 @@
 namespace forebay::model {
 namespace {
 
-constexpr std::string_view kArchitectures[] = {"LlamaForCausalLM", "llama"};
+constexpr std::string_view kLlamaArchitectures[] = {"LlamaForCausalLM", "llama"};
 
 }  // namespace
 
-const Family kLlama{"llama", kArchitectures, &LlamaLayerNames};
+const Family kLlama{"llama", kLlamaArchitectures, &LlamaLayerNames};
 
 }  // namespace forebay::model

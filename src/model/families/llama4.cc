@@ -8,11 +8,11 @@
 namespace forebay::model {
 namespace {
 
-constexpr std::string_view kArchitectures[] = {"Llama4ForCausalLM",
-                                               "Llama4ForConditionalGeneration"};
+constexpr std::string_view kLlama4Architectures[] = {"Llama4ForCausalLM",
+                                                     "Llama4ForConditionalGeneration"};
 
 // intermediate_size is an expert's width here, intermediate_size_mlp a dense layer's.
-void ReadExperts(JsonFields* in, ModelConfig* config) {
+void ReadLlama4Experts(JsonFields* in, ModelConfig* config) {
   MoeConfig moe;
   moe.num_experts = in->Int("num_local_experts", 1, kMostExperts);
   moe.experts_per_token = in->Int("num_experts_per_tok", 1, kMostExperts);
@@ -63,12 +63,12 @@ void ReadAttention(JsonFields* in, ModelConfig* config) {
   }
 }
 
-void ReadMore(JsonFields* in, ModelConfig* config) {
-  ReadExperts(in, config);
+void ReadLlama4(JsonFields* in, ModelConfig* config) {
+  ReadLlama4Experts(in, config);
   ReadAttention(in, config);
 }
 
-LayerNames Names(const ModelConfig& config, int64_t layer) {
+LayerNames Llama4LayerNames(const ModelConfig& config, int64_t layer) {
   LayerNames names = LlamaLayerNames(config, layer);
   const std::string block = LayerPrefix(layer) + "feed_forward.";
   names.gate = block + "gate_proj.weight";
@@ -84,6 +84,9 @@ LayerNames Names(const ModelConfig& config, int64_t layer) {
 
 }  // namespace
 
-const Family kLlama4{"llama4", kArchitectures, &Names, {.text_part = true, .read_more = &ReadMore}};
+const Family kLlama4{"llama4",
+                     kLlama4Architectures,
+                     &Llama4LayerNames,
+                     {.text_part = true, .read_more = &ReadLlama4}};
 
 }  // namespace forebay::model

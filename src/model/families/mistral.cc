@@ -4,11 +4,11 @@
 namespace forebay::model {
 namespace {
 
-constexpr std::string_view kArchitectures[] = {"MistralForCausalLM", "mistral"};
+constexpr std::string_view kMistralArchitectures[] = {"MistralForCausalLM", "mistral"};
 
 }  // namespace
 
 const Family kMistral{
-    "mistral", kArchitectures, &LlamaLayerNames, {.window = WindowRule::kAllLayers}};
+    "mistral", kMistralArchitectures, &LlamaLayerNames, {.window = WindowRule::kAllLayers}};
 
 }  // namespace forebay::model

@@ -6,9 +6,9 @@
 namespace forebay::model {
 namespace {
 
-constexpr std::string_view kArchitectures[] = {"MixtralForCausalLM"};
+constexpr std::string_view kMixtralArchitectures[] = {"MixtralForCausalLM"};
 
-void ReadExperts(JsonFields* in, ModelConfig* config) {
+void ReadMixtralExperts(JsonFields* in, ModelConfig* config) {
   MoeConfig moe;
   moe.num_experts = in->Int("num_local_experts", 1, kMostExperts, 8);
   moe.experts_per_token = in->Int("num_experts_per_tok", 1, kMostExperts, 2);
@@ -19,9 +19,9 @@ void ReadExperts(JsonFields* in, ModelConfig* config) {
 }
 
 // GGUF has llama.cpp's names, which stand for Qwen's.
-LayerNames Names(const ModelConfig& config, int64_t layer) {
+LayerNames MixtralLayerNames(const ModelConfig& config, int64_t layer) {
   LayerNames names = ExpertLayerNames(config, layer);
-  if (config.architecture != kArchitectures[0]) return names;
+  if (config.architecture != kMixtralArchitectures[0]) return names;
   const std::string moe = LayerPrefix(layer) + "block_sparse_moe.";
   names.experts.router = moe + "gate.weight";
   names.experts.prefix = moe + "experts.";
@@ -35,8 +35,8 @@ LayerNames Names(const ModelConfig& config, int64_t layer) {
 
 const Family kMixtral{
     "mixtral",
-    kArchitectures,
-    &Names,
-    {.window = WindowRule::kAllLayers, .default_window = 0, .read_more = &ReadExperts}};
+    kMixtralArchitectures,
+    &MixtralLayerNames,
+    {.window = WindowRule::kAllLayers, .default_window = 0, .read_more = &ReadMixtralExperts}};
 
 }  // namespace forebay::model

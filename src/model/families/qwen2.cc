@@ -4,12 +4,12 @@
 namespace forebay::model {
 namespace {
 
-constexpr std::string_view kArchitectures[] = {"Qwen2ForCausalLM", "qwen2"};
+constexpr std::string_view kQwen2Architectures[] = {"Qwen2ForCausalLM", "qwen2"};
 
 }  // namespace
 
 const Family kQwen2{"qwen2",
-                    kArchitectures,
+                    kQwen2Architectures,
                     &LlamaLayerNames,
                     {.qkv_bias = true, .window = WindowRule::kUpperLayers}};
 

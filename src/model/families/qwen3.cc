@@ -4,12 +4,12 @@
 namespace forebay::model {
 namespace {
 
-constexpr std::string_view kArchitectures[] = {"Qwen3ForCausalLM", "qwen3"};
+constexpr std::string_view kQwen3Architectures[] = {"Qwen3ForCausalLM", "qwen3"};
 
 }  // namespace
 
 const Family kQwen3{"qwen3",
-                    kArchitectures,
+                    kQwen3Architectures,
                     &LlamaLayerNames,
                     {.qk_norm = true, .window = WindowRule::kUpperLayers, .default_head_dim = 128}};
 

@@ -6,9 +6,9 @@
 namespace forebay::model {
 namespace {
 
-constexpr std::string_view kArchitectures[] = {"Qwen3MoeForCausalLM", "qwen3moe"};
+constexpr std::string_view kQwen3MoeArchitectures[] = {"Qwen3MoeForCausalLM", "qwen3moe"};
 
-void ReadExperts(JsonFields* in, ModelConfig* config) {
+void ReadQwen3MoeExperts(JsonFields* in, ModelConfig* config) {
   MoeConfig moe;
   moe.num_experts = in->Int("num_experts", 1, kMostExperts);
   moe.experts_per_token = in->Int("num_experts_per_tok", 1, kMostExperts);
@@ -27,8 +27,8 @@ void ReadExperts(JsonFields* in, ModelConfig* config) {
 
 const Family kQwen3Moe{
     "qwen3_moe",
-    kArchitectures,
+    kQwen3MoeArchitectures,
     &ExpertLayerNames,
-    {.qk_norm = true, .window = WindowRule::kUpperLayers, .read_more = &ReadExperts}};
+    {.qk_norm = true, .window = WindowRule::kUpperLayers, .read_more = &ReadQwen3MoeExperts}};
 
 }  // namespace forebay::model

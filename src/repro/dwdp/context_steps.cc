@@ -13,7 +13,6 @@
 namespace forebay::repro {
 namespace {
 
-constexpr uint64_t kSeed = 17;
 constexpr double kRoundingMs = 1e-4;  // what differences of sums may be off
 // Requests in flight of slices that are over sooner than a request's latency.
 constexpr int kSmallSlicesInFlight = 16;

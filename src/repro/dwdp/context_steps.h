@@ -13,6 +13,8 @@ namespace forebay::repro {
 
 // The part of a device's memory that is used, so that three ranks hold all experts.
 inline constexpr double kUtilization = 0.98;
+// What lengths, arrivals and routing are drawn from.
+inline constexpr uint64_t kSeed = 17;
 // Routing less skewed than that of verdicts, for accounts.
 inline constexpr const char* kLessSkewed[] = {"power:1.01", "balanced"};
 

@@ -11,10 +11,8 @@
 namespace forebay::repro {
 namespace {
 
-constexpr uint64_t kSeed = 17;
 constexpr int32_t kRoundRows = 8192;
 constexpr char kDevice[] = "gb200-nvl72";
-constexpr StepMode kPulls{.ffn = FfnMode::kPull}, kShips{.ffn = FfnMode::kShip};
 // Normal lengths end there, in deviations.
 constexpr double kFarthest = 2;
 
@@ -51,11 +49,11 @@ layout::EngineOptions OptionsOf(const Serving& serving) {
   if (serving.fp8_kv) options.machine.kv_cache_format = cost::NumberFormat::kFP8;
   const layout::Layout context{
       .groups = serving.groups, .dp = serving.ranks, .experts = {&weights::kByExpert}};
-  options.ship.mode = serving.ships ? kShips : kPulls;
+  options.ship.mode = serving.ships ? kShip : kPull;
   if (serving.generation > 0) {
     options.roles = {context,
                      {.dp = serving.generation, .experts = {&weights::kByExpert}},
-                     schedule::WantedMode(kShips)};
+                     schedule::WantedMode(kShip)};
   } else {
     options.layout = context;
   }

@@ -8,13 +8,12 @@
 namespace forebay::repro {
 namespace {
 
-constexpr StepMode kShips{.ffn = FfnMode::kShip};
 constexpr uint64_t kSmallSlice = 1 << 20;
 constexpr int64_t kFewRows = 4096;  // of a step whose compute does not hide its pulls
 
 // The paper's baseline: the exchange is one of sums.
 base::Result<ContextTimes> RunDep(ContextSteps setting, Lab& lab) {
-  setting.mode = kShips;
+  setting.mode = kShip;
   FB_ASSIGN_OR_RETURN(const ContextTimes times, RunContext(setting, lab));
   return WithSums(setting, times);
 }
@@ -44,12 +43,12 @@ void AddPair(const Pair& pair, Account* account) {
 }
 
 // Our figure for a setting, and what it is made of.
-using Measure = std::function<base::Result<double>(ContextSteps, Account*)>;
+using Measurement = std::function<base::Result<double>(ContextSteps, Account*)>;
 // What else an account says, which takes runs of its own.
 using More = std::function<base::Status(ContextSteps, Account*)>;
 
 // With calibrated and uncalibrated prices; in the account also under less skewed routing.
-FindingOr Both(Lab& lab, const ContextSteps& setting, const Measure& measure,
+FindingOr Both(Lab& lab, const ContextSteps& setting, const Measurement& measure,
                const More& more = {}) {
   Finding finding;
   FB_ASSIGN_OR_RETURN(finding.calibrated, measure(setting, &finding.account));
@@ -111,7 +110,7 @@ FindingOr PartOfStep(const StepPart& key, double claimed, Lab& lab) {
                                ExchangeBytes(times.rows, setting.ranks, cost::NumberFormat::kNVFP4);
           account->push_back({"GB/s of the claim", 1e-6 * bytes / claimed});
         }
-        setting.mode = kShips;
+        setting.mode = kShip;
         FB_ASSIGN_OR_RETURN(const ContextTimes exact, RunContext(setting, lab));
         account->push_back({"exact exchange", exact.exchange});
         return {};

@@ -14,7 +14,6 @@
 namespace forebay::repro {
 namespace {
 
-constexpr StepMode kShips{.ffn = FfnMode::kShip};
 constexpr int32_t kLessRoundRows = 2048;  // where staging for more does not fit
 constexpr double kNearlyBest = 0.98, kWins = 1.03;
 
@@ -30,9 +29,9 @@ base::Result<MaybeTimes> Try(const ContextSteps& setting, Lab& lab) {
 struct Device {
   const char *name, *model;
 };
-constexpr Device kDevices[] = {{"gb200-nvl72", "DeepSeek-R1-NVFP4"},
-                               {"b200", "DeepSeek-R1-NVFP4"},
-                               {"h200", "DeepSeek-R1-FP8"}};
+constexpr Device kTableDevices[] = {{"gb200-nvl72", "DeepSeek-R1-NVFP4"},
+                                    {"b200", "DeepSeek-R1-NVFP4"},
+                                    {"h200", "DeepSeek-R1-FP8"}};
 
 // Where it is told what pulls over the border of a step bring: one prompt a step, whose compute
 // hides the pulls hardly or not.
@@ -62,7 +61,7 @@ base::Result<std::string> Line(ContextSteps setting, Lab& lab, Totals* totals) {
   ContextSteps parts = setting;
   parts.by_part = true;
   FB_ASSIGN_OR_RETURN(const MaybeTimes by_part, Try(parts, lab));
-  setting.mode = kShips;
+  setting.mode = kShip;
   FB_ASSIGN_OR_RETURN(MaybeTimes exact, Try(setting, lab));
   if (!exact) {
     setting.round_rows = kLessRoundRows;
@@ -125,7 +124,7 @@ base::Result<std::optional<MixedRates>> TryMixed(ContextSteps setting, Lab& lab)
 }  // namespace
 
 base::Status PrintContextTable(Lab& lab, const PrintLine& print) {
-  std::vector<Device> devices(std::begin(kDevices), std::end(kDevices));
+  std::vector<Device> devices(std::begin(kTableDevices), std::end(kTableDevices));
   std::vector<int> ranks = {2, 3, 4, 8};
   std::vector<int64_t> prompts = {1024, 8192, 32768}, rows = {8192, 16384, 32768};
   if (lab.quick()) {
@@ -169,7 +168,7 @@ base::Status PrintContextTable(Lab& lab, const PrintLine& print) {
 }
 
 base::Status PrintMixedTable(Lab& lab, const PrintLine& print) {
-  std::vector<Device> devices(std::begin(kDevices), std::end(kDevices));
+  std::vector<Device> devices(std::begin(kTableDevices), std::end(kTableDevices));
   std::vector<int> ranks = {4, 8};
   std::vector<int64_t> prompts = {1024, 8192}, outputs = {32, 256};
   if (lab.quick()) {

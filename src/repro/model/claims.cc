@@ -52,16 +52,16 @@ FindingOr FigureOf(const ModelFigure& key, double, Lab&) {
   return Finding{.calibrated = key.figure(config)};
 }
 
-struct Figure {
+struct ClaimedFigure {
   std::string_view label, printed;
   double (*figure)(const ModelConfig&);
   Contradiction contradiction = {};
 };
 
 Claim ModelRow(std::string_view id, std::string_view model, std::string_view what,
-               const std::vector<Figure>& figures) {
+               const std::vector<ClaimedFigure>& figures) {
   std::vector<Keyed<ModelFigure>> values;
-  for (const Figure& each : figures) {
+  for (const ClaimedFigure& each : figures) {
     values.push_back(
         {std::string(each.label), each.printed, {model, each.figure}, each.contradiction});
   }

@@ -13,8 +13,7 @@ namespace {
 
 using model::Degrees;
 
-constexpr char kLlama[] = "Llama-3.1-70B", kQwen[] = "Qwen3-32B", kMoe[] = "Qwen3-30B-A3B",
-               kScout[] = "Llama-4-Scout";
+constexpr char kQwen[] = "Qwen3-32B", kMoe[] = "Qwen3-30B-A3B", kScout[] = "Llama-4-Scout";
 
 uint64_t LayerBytes(const model::DecoderPlan& plan) {
   uint64_t bytes = 0;
@@ -82,9 +81,9 @@ FindingOr KvOfViews(const Degrees&, double, Lab&) {
 }
 
 // What all layers pooled along sp come to.
-enum class Pooled : uint8_t { kKv, kFetchMs, kHiddenRows };
+enum class PoolFigure : uint8_t { kKv, kFetchMs, kHiddenRows };
 
-FindingOr PoolAlongSp(const Pooled& figure, double, Lab&) {
+FindingOr PoolAlongSp(const PoolFigure& figure, double, Lab&) {
   FB_ASSIGN_OR_RETURN(const layout::LayoutPlan copies, PlanLlama("sp=8", {}));
   FB_ASSIGN_OR_RETURN(const layout::LayoutPlan pooled,
                       PlanLlama("sp=8,weights=striped,pool=80", {}));
@@ -96,9 +95,9 @@ FindingOr PoolAlongSp(const Pooled& figure, double, Lab&) {
     hidden = static_cast<double>(copies.shift.prices[i].rows);
   }
   const double kv = KvTokens(pooled) / KvTokens(copies);
-  return Finding{.calibrated = figure == Pooled::kKv        ? kv
-                               : figure == Pooled::kFetchMs ? 1e3 * fetch
-                                                            : hidden,
+  return Finding{.calibrated = figure == PoolFigure::kKv        ? kv
+                               : figure == PoolFigure::kFetchMs ? 1e3 * fetch
+                                                                : hidden,
                  .account = {{"KV tokens over copies", kv},
                              {"fetch ms", 1e3 * fetch},
                              {"rows of a step that takes as long", hidden}}};
@@ -189,8 +188,8 @@ using ComparedValue = Keyed<Compared>;
 std::string Short(const std::string& model) { return model == kLlama ? "Llama" : "Qwen3"; }
 
 // The cells of figure 9 for one model: DP, TP, SP, Shift.
-std::vector<Keyed<TradeOff>> Cells(const std::string& model, Figure figure,
-                                   std::vector<std::string_view> printed) {
+std::vector<Keyed<TradeOff>> TradeOffCells(const std::string& model, Figure figure,
+                                           std::vector<std::string_view> printed) {
   std::vector<Keyed<TradeOff>> cells;
   const ShiftLayout layouts[] = {kDp8, kTp8, kSp8, kShift};
   for (size_t i = 0; i < std::size(layouts); ++i)
@@ -362,7 +361,7 @@ std::vector<ComparedValue> SharesByLength(Figure figure, std::string_view printe
   return values;
 }
 
-ShiftLayout Shifting(bool ends, int64_t threshold) {
+ShiftLayout ShiftBy(bool ends, int64_t threshold) {
   ShiftLayout layout = kShift;
   layout.ends = ends;
   layout.threshold = threshold;
@@ -394,7 +393,7 @@ std::vector<ComparedValue> EachOf(std::vector<Compared> cells) {
 std::vector<ComparedValue> ThresholdsCompared() {
   std::vector<ComparedValue> values;
   for (const int64_t threshold : {256, 512}) {
-    for (ComparedValue& value : EachOf(ModesCompared(Shifting(true, 0), Shifting(true, threshold))))
+    for (ComparedValue& value : EachOf(ModesCompared(ShiftBy(true, 0), ShiftBy(true, threshold))))
       values.push_back(std::move(value));
   }
   return values;
@@ -447,11 +446,11 @@ std::vector<Claim> ShiftClaims() {
       Row<Degrees>(
           {"SH6.kv", "beyond the paper", "Llama-3.1-70B, FP8, SP = 8: KV tokens with views over those with a second model", "", Kind::kBand, 0.02},
           &KvOfViews, {{"KV tokens", "1.16", {8, 1}}}),
-      Row<Pooled>(
+      Row<PoolFigure>(
           {"SHX.pool", "beyond the paper", "Llama-3.1-70B, FP8, SP = 8: the FFN of all layers pooled along sp",
            "rows at four numbers an octave", Kind::kBand, 0.1},
           &PoolAlongSp,
-          {{"KV tokens over copies", "1.75", Pooled::kKv}, {"a step's fetch, ms", "137", Pooled::kFetchMs}, {"rows that hide it", "7500", Pooled::kHiddenRows}}),
+          {{"KV tokens over copies", "1.75", PoolFigure::kKv}, {"a step's fetch, ms", "137", PoolFigure::kFetchMs}, {"rows that hide it", "7500", PoolFigure::kHiddenRows}}),
       Row<Degrees>(
           {"SH7", "Shift Parallelism, Section 3.2.1", "A batch of 9 at SP = 8: rows with padding", "", Kind::kExact},
           &PaddedRows, {{"rows", "16", {8, 1}}}),
@@ -476,22 +475,22 @@ std::vector<Claim> ShiftClaims() {
            {"TP = 8: sums in one meeting", "3670016", {kTp8, true, false}}, {"SP = 8: all-to-alls", "32256", {kSp8}}}),
       Row<TradeOff>(
           {"SH1.ttft.Llama", "Shift Parallelism, Figure 9", "Llama-3.1-70B, FP8, 8 x H200, 4000 + 250 tokens, one at a time: TTFT, ms",
-           kSh1, Kind::kBand, 0.1}, &TradeOffCell, Cells(kLlama, Figure::kTtft, {"614", "159", "103", "102"})),
+           kSh1, Kind::kBand, 0.1}, &TradeOffCell, TradeOffCells(kLlama, Figure::kTtft, {"614", "159", "103", "102"})),
       Row<TradeOff>(
           {"SH1.tpot.Llama", "Shift Parallelism, Figure 9", "The same: TPOT, ms", kSh1, Kind::kBand, 0.1},
-          &TradeOffCell, Cells(kLlama, Figure::kTpot, {"22.5", "9.34", "32.5", "10.1"})),
+          &TradeOffCell, TradeOffCells(kLlama, Figure::kTpot, {"22.5", "9.34", "32.5", "10.1"})),
       Row<TradeOff>(
           {"SH1.tokens.Llama", "Shift Parallelism, Figure 9", "The same, 2,000 at once: prompt and output tokens, K tok/s", kSh1, Kind::kBand, 0.1},
-          &TradeOffCell, Cells(kLlama, Figure::kTokens, {"45.9", "24.7", "37.2", "37.4"})),
+          &TradeOffCell, TradeOffCells(kLlama, Figure::kTokens, {"45.9", "24.7", "37.2", "37.4"})),
       Row<TradeOff>(
           {"SH1.ttft.Qwen3", "Shift Parallelism, Figure 9", "Qwen3-32B, the same: TTFT, ms", kSh1, Kind::kBand, 0.1},
-          &TradeOffCell, Cells(kQwen, Figure::kTtft, {"385", "113", "79.8", "86.41"})),
+          &TradeOffCell, TradeOffCells(kQwen, Figure::kTtft, {"385", "113", "79.8", "86.41"})),
       Row<TradeOff>(
           {"SH1.tpot.Qwen3", "Shift Parallelism, Figure 9", "Qwen3-32B, the same: TPOT, ms", kSh1, Kind::kBand, 0.1},
-          &TradeOffCell, Cells(kQwen, Figure::kTpot, {"18.8", "8.68", "24.4", "9.48"})),
+          &TradeOffCell, TradeOffCells(kQwen, Figure::kTpot, {"18.8", "8.68", "24.4", "9.48"})),
       Row<TradeOff>(
           {"SH1.tokens.Qwen3", "Shift Parallelism, Figure 9", "Qwen3-32B, 2,000 at once: K tok/s", kSh1, Kind::kBand, 0.1},
-          &TradeOffCell, Cells(kQwen, Figure::kTokens, {"70.1", "38.3", "52.3", "53.8"})),
+          &TradeOffCell, TradeOffCells(kQwen, Figure::kTokens, {"70.1", "38.3", "52.3", "53.8"})),
       Row<TradeOff>(
           {"SH1.bf16", "Shift Parallelism, Figure 9", "TTFT and TPOT in ms, 2,000 at once in K tok/s, sums in bf16", kSh1Bf16, Kind::kBand, 0.1},
           &TradeOffCell, CellsOfBf16Sums()),
@@ -589,13 +588,13 @@ std::vector<Claim> ShiftClaims() {
           &LossAgainstDp, {{"%", "17", kLlama, {kLossWhy, "18.5"}}}),
       Row<Compared>(
           {"SHX", "beyond the paper", "All modes over the two ends: tokens/s of 128 + 512 tokens", "three batches of requests, all at once", Kind::kOrder},
-          &Compare, EachOf(ModesCompared(Shifting(false, 0), Shifting(true, 0)))),
+          &Compare, EachOf(ModesCompared(ShiftBy(false, 0), ShiftBy(true, 0)))),
       Row<int32_t>(
           {"SHX.costs", "beyond the paper", "Llama-3.1-70B, FP8: of linears, norms and collectives a mode between saves, %", "of the better of SP = 8 and TP = 8", Kind::kPoints, 2},
           &SavedBetween, {{"256 rows", "24", 256}, {"512 rows", "16", 512}}),
       Row<Counted>(
           {"SHX.gains", "beyond the paper", "The same: cells of six in which it is at least 1.05", "", Kind::kOrder},
-          &CountThatHold, {{"cells", "> 2", {1.05, ModesCompared(Shifting(false, 0), Shifting(true, 0))}}}),
+          &CountThatHold, {{"cells", "> 2", {1.05, ModesCompared(ShiftBy(false, 0), ShiftBy(true, 0))}}}),
       Row<Compared>(
           {"SHX.threshold", "beyond the paper", "The two ends by price over a threshold of 256 and of 512 rows: tokens/s", "", Kind::kOrder},
           &Compare, ThresholdsCompared()),

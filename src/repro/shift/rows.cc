@@ -12,7 +12,7 @@
 namespace forebay::repro {
 namespace {
 
-double Of(const ShiftOutcome& outcome, Figure figure, int32_t output) {
+double ValueOf(const ShiftOutcome& outcome, Figure figure, int32_t output) {
   const job::Latencies& times = outcome.latencies;
   switch (figure) {
     case Figure::kTtft: return 1e3 * times.first_token.mean;
@@ -71,18 +71,18 @@ std::string_view NameOf(Figure figure) {
 // Whether more of a figure is better.
 bool IsRate(Figure figure) { return figure == Figure::kTokens || figure == Figure::kPeak; }
 
-struct Best {
+struct BestRun {
   double figure = 0;
   int32_t budget = 0;
   bool shortened = false;
 };
-base::Result<Best> BestOf(ShiftRun run, Figure figure, Lab& lab) {
-  Best best;
+base::Result<BestRun> BestOf(ShiftRun run, Figure figure, Lab& lab) {
+  BestRun best;
   for (const int32_t budget : kBudgets) {
     run.budget = budget;
     FB_ASSIGN_OR_RETURN(const ShiftOutcome outcome, RunShift(run, lab));
     best.shortened |= outcome.shortened;
-    const double found = Of(outcome, figure, run.traffic.output);
+    const double found = ValueOf(outcome, figure, run.traffic.output);
     const bool better = IsRate(figure) ? found > best.figure : found < best.figure;
     if (best.budget > 0 && !better) continue;
     best.figure = found;
@@ -144,7 +144,7 @@ FindingOr TradeOffCell(const TradeOff& key, double claimed, Lab& lab) {
   ShiftRun run = at_once ? AtOnce(key.model, key.layout) : OneAtATime(key.model, key.layout);
   run.bf16_wire = key.bf16_wire;
   FB_ASSIGN_OR_RETURN(ShiftOutcome outcome, RunShift(run, lab));
-  Finding finding{.calibrated = Of(outcome, key.figure, run.traffic.output),
+  Finding finding{.calibrated = ValueOf(outcome, key.figure, run.traffic.output),
                   .shortened = outcome.shortened};
   double claimed_step_ms = claimed;
   if (at_once) {
@@ -160,26 +160,26 @@ FindingOr TradeOffCell(const TradeOff& key, double claimed, Lab& lab) {
   finding.account = TermsOf(outcome);
   AddImplied(outcome, claimed_step_ms, &finding.account);
   if (at_once) {
-    FB_ASSIGN_OR_RETURN(const Best best, BestOf(run, key.figure, lab));
+    FB_ASSIGN_OR_RETURN(const BestRun best, BestOf(run, key.figure, lab));
     finding.account.push_back({"K tok/s at the best step budget", 1e-3 * best.figure});
     finding.account.push_back({"that budget", static_cast<double>(best.budget)});
   }
   run.uncalibrated = true;
   FB_ASSIGN_OR_RETURN(const ShiftOutcome plain, RunShift(run, lab));
-  finding.uncalibrated = Of(plain, key.figure, run.traffic.output) * (at_once ? 1e-3 : 1);
+  finding.uncalibrated = ValueOf(plain, key.figure, run.traffic.output) * (at_once ? 1e-3 : 1);
   return finding;
 }
 
 FindingOr Compare(const Compared& key, double, Lab& lab) {
   FB_ASSIGN_OR_RETURN(const ShiftOutcome above, RunShift(key.above, lab));
-  const double figure = Of(above, key.figure, key.above.traffic.output);
+  const double figure = ValueOf(above, key.figure, key.above.traffic.output);
   Finding finding{.shortened = above.shortened};
   Append(NameOf(key.above.layout) + ": ", TermsOf(above), &finding.account);
   finding.account.push_back({"its figure", figure});
   std::optional<double> least;
   for (const ShiftRun& run : key.below) {
     FB_ASSIGN_OR_RETURN(const ShiftOutcome below, RunShift(run, lab));
-    const double other = Of(below, key.figure, run.traffic.output);
+    const double other = ValueOf(below, key.figure, run.traffic.output);
     least = std::min(least.value_or(other), other);
     Append(NameOf(run.layout) + ": ", TermsOf(below), &finding.account);
     finding.account.push_back({"its figure", other});
@@ -224,7 +224,7 @@ FindingOr BestOverBest(const AtBest& key, double, Lab& lab) {
   const Figure figure = compared.figure;
   Finding finding;
   const auto best_of = [&](const ShiftRun& each) -> base::Result<double> {
-    FB_ASSIGN_OR_RETURN(const Best best, BestOf(each, figure, lab));
+    FB_ASSIGN_OR_RETURN(const BestRun best, BestOf(each, figure, lab));
     finding.shortened |= best.shortened;
     finding.account.push_back({NameOf(each.layout) + ": its figure", best.figure});
     finding.account.push_back({"at a budget of", static_cast<double>(best.budget)});

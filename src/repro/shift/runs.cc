@@ -8,12 +8,12 @@
 namespace forebay::repro {
 namespace {
 
-constexpr int kDevices = 8;
+constexpr int kRanks = 8;
 
 layout::EngineOptions OptionsOf(const ShiftRun& run) {
   layout::EngineOptions options;
   options.model = "builtin:" + run.model;
-  options.machine.devices = *layout::ParseDevices(fmt::format("sim:{}x{}", kDevices, run.device));
+  options.machine.devices = *layout::ParseDevices(fmt::format("sim:{}x{}", kRanks, run.device));
   options.machine.quantization = cost::NumberFormat::kFP8;
   options.machine.uncalibrated = run.uncalibrated;
   options.machine.tp_wire_bf16 = run.bf16_wire;
@@ -65,9 +65,9 @@ double PeakOf(const std::vector<StepRecord>& steps) {
 ShiftCosts CostsOf(const std::vector<device::OpProfile>& profile) {
   ShiftCosts costs;
   for (const device::OpProfile& entry : profile) {
-    const double each = entry.seconds / kDevices;
+    const double each = entry.seconds / kRanks;
     const std::string_view label = entry.label;
-    const double calls = static_cast<double>(entry.calls) / kDevices;
+    const double calls = static_cast<double>(entry.calls) / kRanks;
     if (entry.kind == cost::OpKind::kLinear) {
       (label == "head" ? costs.head : costs.linear) += each;
     } else if (entry.kind == cost::OpKind::kAttention) {
@@ -78,11 +78,11 @@ ShiftCosts CostsOf(const std::vector<device::OpProfile>& profile) {
     } else if (label.starts_with("all_to_all")) {  // collectives are all of one kind
       costs.all_to_all.seconds += each;
       costs.all_to_all.count += calls;
-      costs.all_to_all.bytes += entry.read_bytes / kDevices;
+      costs.all_to_all.bytes += entry.read_bytes / kRanks;
     } else if (label == "all_reduce" || label == "gather_sums") {
       costs.all_reduce.seconds += each;
       costs.all_reduce.count += calls;
-      costs.all_reduce.bytes += entry.read_bytes / kDevices;
+      costs.all_reduce.bytes += entry.read_bytes / kRanks;
     } else if (entry.kind == cost::OpKind::kCollective) {
       costs.head_exchange += each;
     } else {

@@ -44,7 +44,7 @@ struct ShiftTraffic {
 };
 
 struct ShiftRun {
-  std::string model = "Llama-3.1-70B";
+  std::string model = kLlama;
   ShiftLayout layout;
   ShiftTraffic traffic;
   int32_t budget = kBudget;

@@ -6,7 +6,7 @@
 namespace forebay::repro {
 namespace {
 
-constexpr int kDevices = 8;
+constexpr int kReplicas = 8;
 constexpr trace::TraceRow kOneK = {.prompt_tokens = 512, .output_tokens = 512};
 constexpr trace::TraceRow kPromptsAlone = {.prompt_tokens = 512, .output_tokens = 1};
 
@@ -16,8 +16,8 @@ base::Result<trace::SimulationResult> RunBatch(int batch, const trace::TraceRow&
       .rows = std::vector<trace::TraceRow>(static_cast<size_t>(batch), length)};
   trace::SimulationOptions options{.trace = &trace, .record_steps = true};
   options.engine.model = "builtin:Qwen3-32B";
-  options.engine.machine.devices = *layout::ParseDevices(fmt::format("sim:{}xh20", kDevices));
-  options.engine.limits.max_num_seqs = batch / kDevices;
+  options.engine.machine.devices = *layout::ParseDevices(fmt::format("sim:{}xh20", kReplicas));
+  options.engine.limits.max_num_seqs = batch / kReplicas;
   options.engine.machine.uncalibrated = uncalibrated;
   options.engine.profile = true;
   return trace::Simulate(options);
@@ -35,15 +35,15 @@ double SecondsIn(const trace::SimulationResult& result, cost::OpKind kind) {
 struct WholeSteps {
   WholeSteps(const trace::SimulationResult& run, int batch) {
     for (const StepRecord& step : run.steps) {
-      if (step.decode_rows != batch / kDevices || step.prefill_rows != 0) continue;
+      if (step.decode_rows != batch / kReplicas || step.prefill_rows != 0) continue;
       rows += step.decode_rows;
       seconds += step.end_seconds - step.begin_seconds;
       context += static_cast<double>(step.context_tokens);
       ++steps;
     }
-    FB_CHECK(steps > 0, "no step decoded {} rows", batch / kDevices);
+    FB_CHECK(steps > 0, "no step decoded {} rows", batch / kReplicas);
   }
-  double tokens_per_s() const { return kDevices * rows / seconds; }
+  double tokens_per_s() const { return kReplicas * rows / seconds; }
   double step_ms() const { return 1e3 * seconds / steps; }
 
   double rows = 0, seconds = 0, context = 0, steps = 0;
@@ -65,7 +65,7 @@ base::Result<Account> AccountOf(const trace::SimulationResult& run, const WholeS
   return Account{
       {"rows a device", decoding.rows / decoding.steps},
       {"context", decoding.context / decoding.rows},
-      {"KV tokens a device", static_cast<double>(whole.model.kv_capacity_tokens) / kDevices},
+      {"KV tokens a device", static_cast<double>(whole.model.kv_capacity_tokens) / kReplicas},
       {"linear ms", linear},
       {"attention ms", attention},
       {"host ms", host},

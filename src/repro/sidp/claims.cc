@@ -21,7 +21,7 @@ constexpr std::string_view kPoolAssumed =
 constexpr std::string_view kGainAssumed =
     "TP4DP2, TP2DP4 and TP1DP8; all choices as long as the mean; SiDP as the paper has it: all "
     "FFNs, by layer, peak shifting; and a copy stream an owner";
-constexpr const char *kQwen3 = "Qwen3-32B", *kLlama = "Llama-3.1-70B", *kQwen2 = "Qwen2.5-72B";
+constexpr const char *kQwen3 = "Qwen3-32B", *kQwen2 = "Qwen2.5-72B";
 
 // Figures 6 to 8 and 12, K tok/s of DP+TP and of SiDP at 1K, 2K and 4K.
 struct Throughputs {
@@ -30,7 +30,7 @@ struct Throughputs {
 };
 constexpr int kLengths = 3;
 
-Gain GainOf(const Throughputs& figure, int length, GroupSetting setting) {
+Gain GainAt(const Throughputs& figure, int length, GroupSetting setting) {
   setting.model = figure.model;
   setting.context = int64_t{1024} << length;
   return {setting, false, figure.dp[length], figure.sidp[length]};
@@ -41,12 +41,12 @@ std::vector<Keyed<Gain>> GainsByLength(const char* device,
                                        const std::vector<Throughputs>& figures) {
   std::vector<Keyed<Gain>> values;
   for (const Throughputs& figure : figures) {
-    const Gain longest = GainOf(figure, 2, {.device = device});
+    const Gain longest = GainAt(figure, 2, {.device = device});
     Gain growth = longest;
     growth.over_shortest = true;
     values.push_back({fmt::format("{} 4K", figure.model), "> 1", longest});
     values.push_back(
-        {fmt::format("{} 2K", figure.model), "> 1", GainOf(figure, 1, {.device = device})});
+        {fmt::format("{} 2K", figure.model), "> 1", GainAt(figure, 1, {.device = device})});
     values.push_back({fmt::format("{} 4K over 1K", figure.model), "> 1", growth});
   }
   return values;
@@ -58,7 +58,7 @@ std::vector<Keyed<Gain>> GainsWithLess(const GroupSetting& setting,
   for (const Throughputs& figure : figures) {
     for (int length = 0; length < kLengths; ++length)
       values.push_back({fmt::format("{} {}K", figure.model, 1 << length), "> 1",
-                        GainOf(figure, length, setting)});
+                        GainAt(figure, length, setting)});
   }
   return values;
 }

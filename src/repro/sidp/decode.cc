@@ -77,13 +77,13 @@ base::Status AddJobs(const Run& dp, const Run& sidp, Lab& lab, Account* account)
 }
 
 // SiDP and DP, each with its best layout.
-struct Pair {
+struct BestPair {
   Run dp, sidp;
   double gain() const { return sidp.decoding.tokens_per_s / dp.decoding.tokens_per_s; }
 };
 
-base::Result<Pair> BestOfBoth(const GroupSetting& setting, Lab& lab) {
-  Pair pair;
+base::Result<BestPair> BestOfBoth(const GroupSetting& setting, Lab& lab) {
+  BestPair pair;
   FB_ASSIGN_OR_RETURN(pair.dp, Best(setting, lab));
   FB_ASSIGN_OR_RETURN(pair.sidp, Best(Pooled(setting), lab));
   if (pair.dp.decoding.batch == 0) {
@@ -135,7 +135,8 @@ base::Result<double> FetchMs(const GroupSetting& setting) {
 }
 
 // The gain of peak shifting.
-base::Result<double> GainOf(const Shifting& key, bool uncalibrated, Lab& lab, Account* account) {
+base::Result<double> ShiftingGain(const Shifting& key, bool uncalibrated, Lab& lab,
+                                  Account* account) {
   GroupSetting setting = Pooled(key.setting);
   setting.uncalibrated = uncalibrated;
   FB_ASSIGN_OR_RETURN(const Run shifted, RunOf(setting, lab));
@@ -155,7 +156,7 @@ base::Result<double> GainOf(const Shifting& key, bool uncalibrated, Lab& lab, Ac
 FindingOr Throughput(const Gain& key, double, Lab& lab) {
   return Both(
       lab, key.setting, [&](const GroupSetting& setting, Account* account) -> base::Result<double> {
-        FB_ASSIGN_OR_RETURN(const Pair pair, BestOfBoth(setting, lab));
+        FB_ASSIGN_OR_RETURN(const BestPair pair, BestOfBoth(setting, lab));
         Append("DP: ", TermsOf(pair.dp), account);
         Append("SiDP: ", TermsOf(pair.sidp), account);
         account->push_back({"claimed: DP K tok/s", key.claimed_dp});
@@ -175,7 +176,7 @@ FindingOr Throughput(const Gain& key, double, Lab& lab) {
         if (!key.over_shortest) return pair.gain();
         GroupSetting shortest = setting;
         shortest.context = 1024;
-        FB_ASSIGN_OR_RETURN(const Pair least, BestOfBoth(shortest, lab));
+        FB_ASSIGN_OR_RETURN(const BestPair least, BestOfBoth(shortest, lab));
         return pair.gain() / least.gain();
       });
 }
@@ -244,14 +245,15 @@ FindingOr FetchOfAllLayers(const GroupSetting& key, double, Lab&) {
 }
 
 FindingOr PeakShifting(const Shiftings& key, double, Lab& lab) {
-  return Both(
-      lab, key[0].setting,
-      [&](const GroupSetting& setting, Account* account) -> base::Result<double> {
-        FB_ASSIGN_OR_RETURN(const double gain, GainOf(key[0], setting.uncalibrated, lab, account));
-        if (key.size() == 1) return gain;
-        FB_ASSIGN_OR_RETURN(const double other, GainOf(key[1], setting.uncalibrated, lab, account));
-        return gain / other;
-      });
+  return Both(lab, key[0].setting,
+              [&](const GroupSetting& setting, Account* account) -> base::Result<double> {
+                FB_ASSIGN_OR_RETURN(const double gain,
+                                    ShiftingGain(key[0], setting.uncalibrated, lab, account));
+                if (key.size() == 1) return gain;
+                FB_ASSIGN_OR_RETURN(const double other,
+                                    ShiftingGain(key[1], setting.uncalibrated, lab, account));
+                return gain / other;
+              });
 }
 
 FindingOr StepMs(const GroupSetting& key, double, Lab& lab) {

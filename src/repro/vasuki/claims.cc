@@ -11,7 +11,6 @@
 namespace forebay::repro {
 namespace {
 
-constexpr double kGigabyte = 1e9;
 constexpr int kChunk = 512;  // where the source varies memory alone
 
 struct Machine {

@@ -25,8 +25,6 @@ constexpr Lengths kShareGpt[] = {
 #include "repro/vasuki/sharegpt_lengths.inc"
 };
 
-constexpr double kGigabyte = 1e9;
-
 // Every `step`th of these.
 trace::LengthTrace TraceOf(std::span<const Lengths> lengths, size_t step) {
   trace::LengthTrace trace;

@@ -10,6 +10,8 @@
 
 namespace forebay::repro {
 
+inline constexpr double kGigabyte = 1e9;
+
 // The summarization of arXiv articles, whose lengths Vidur publishes, and the translation of books,
 // of which the paper gives mean and deviation. Beside them chats of ShareGPT whose answers are
 // longer than their prompts: they are short, so that many fit in any case.

@@ -5,12 +5,10 @@
 
 #include "schedule/packing.h"
 #include "schedule/policy.h"
+#include "schedule/survival.h"
 
 namespace forebay::schedule {
 namespace {
-
-// Tokens that a choice is taken to generate, while none has finished.
-constexpr int64_t kUnknownOutput = 1024;
 
 double MeanTokens(const StepView& view) {
   if (view.mean_tokens > 0) return view.mean_tokens;

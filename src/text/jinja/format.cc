@@ -25,11 +25,9 @@ struct Spec {
   char type = 0;
 };
 
-bool IsDigit(char c) { return c >= '0' && c <= '9'; }
-
 int ReadNumber(std::string_view text, size_t* i) {
   int value = 0;
-  for (; *i < text.size() && IsDigit(text[*i]); ++*i) {
+  for (; *i < text.size() && IsAsciiDigit(text[*i]); ++*i) {
     value = value * 10 + (text[*i] - '0');
     if (value > kMaxWidth)
       Fail(kTemplateLimit, fmt::format("a width or precision is above {}", kMaxWidth));
@@ -279,7 +277,7 @@ Value FieldValue(Runtime& rt, const Value& format, size_t begin, size_t end, con
   while (i < end && text[i] != '.' && text[i] != '[') ++i;
   const std::string_view head = text.substr(begin, i - begin);
   Value value;
-  if (head.empty() || IsDigit(head[0])) {
+  if (head.empty() || IsAsciiDigit(head[0])) {
     size_t at = 0;
     const size_t index = head.empty() ? (*automatic)++ : static_cast<size_t>(ReadNumber(head, &at));
     if (index >= args.positional.size()) {
@@ -303,7 +301,7 @@ Value FieldValue(Runtime& rt, const Value& format, size_t begin, size_t end, con
     } else {
       const size_t start = i + 1, close = std::min(text.find(']', start), end);
       size_t at = start;
-      const bool numeric = close > start && IsDigit(text[start]);
+      const bool numeric = close > start && IsAsciiDigit(text[start]);
       value = GetItem(
           rt, value,
           numeric ? Value::Int(ReadNumber(text, &at)) : Substring(rt.arena, format, start, close));

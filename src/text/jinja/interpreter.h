@@ -97,7 +97,6 @@ class Interpreter {
   Frame* frame_ = nullptr;  // the innermost scope, null for the template's own
   Value captured_;          // the text that a filter block's filter applies to
   int depth_ = 0;
-  int loop_depth_ = 0;
   uint32_t line_ = 0;
 };
 

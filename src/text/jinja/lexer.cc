@@ -16,7 +16,6 @@ bool IsNameStart(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
          static_cast<unsigned char>(c) >= 0x80;
 }
-bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
 std::string_view TrimEnd(std::string_view text) {
   size_t end = 0;
@@ -197,11 +196,11 @@ Token Lexer::Next() {
   Token token;
   if (TakeTagEnd(&token)) return token;
   const char c = source_[at_];
-  if (IsDigit(c)) return ReadNumber();
+  if (IsAsciiDigit(c)) return ReadNumber();
   if (c == '\'' || c == '"') return ReadString();
   if (!IsNameStart(c)) return ReadOperator();
   size_t end = at_ + 1;
-  while (end < source_.size() && (IsNameStart(source_[end]) || IsDigit(source_[end]))) ++end;
+  while (end < source_.size() && (IsNameStart(source_[end]) || IsAsciiDigit(source_[end]))) ++end;
   token = Make(TokenKind::kName, source_.substr(at_, end - at_));
   at_ = end;
   return token;
@@ -241,13 +240,13 @@ Token Lexer::ReadNumber() {
     end = skip(at_ + 2, radix == 'x' ? "0123456789abcdefABCDEF" : radix == 'o' ? "01234567" : "01");
   } else {
     end = skip(at_, kDigits);
-    if (At(end) == '.' && IsDigit(At(end + 1))) {
+    if (At(end) == '.' && IsAsciiDigit(At(end + 1))) {
       kind = TokenKind::kFloat;
       end = skip(end + 1, kDigits);
     }
     if ((At(end) | 0x20) == 'e') {
       const size_t digits = end + 1 + (At(end + 1) == '+' || At(end + 1) == '-');
-      if (IsDigit(At(digits))) {
+      if (IsAsciiDigit(At(digits))) {
         kind = TokenKind::kFloat;
         end = skip(digits, kDigits);
       }
@@ -259,7 +258,7 @@ Token Lexer::ReadNumber() {
     plain.erase(std::remove(plain.begin(), plain.end(), '_'), plain.end());
     text = arena_.Copy(plain);
   }
-  if (kind == TokenKind::kInteger && text.size() > 1 && text[0] == '0' && IsDigit(text[1]) &&
+  if (kind == TokenKind::kInteger && text.size() > 1 && text[0] == '0' && IsAsciiDigit(text[1]) &&
       text.find_first_not_of('0') != text.npos) {
     FailAt("an integer begins with 0");
   }

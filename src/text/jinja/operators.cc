@@ -140,7 +140,9 @@ Value Join(Runtime& rt, const Value& a, const Value& b) {
   return Value::Array(a.kind(), items);
 }
 
-bool IsSequence(const Value& v) { return v.IsString() || v.Is(Kind::kList) || v.Is(Kind::kTuple); }
+bool IsRepeatable(const Value& v) {
+  return v.IsString() || v.Is(Kind::kList) || v.Is(Kind::kTuple);
+}
 
 }  // namespace
 
@@ -343,15 +345,15 @@ Value Binary(Runtime& rt, BinaryOp op, const Value& a, const Value& b) {
   if (op == BinaryOp::kAdd) {
     if (a.IsString() && b.IsString()) return Concatenate(rt, a, b);
     if (a.kind() == b.kind() && (a.Is(Kind::kList) || a.Is(Kind::kTuple))) return Join(rt, a, b);
-    if (IsSequence(a) && !b.IsUndefined()) {
+    if (IsRepeatable(a) && !b.IsUndefined()) {
       const std::string type(TypeName(a));
       FailType("can only concatenate " + type + " (not \"" + std::string(TypeName(b)) + "\") to " +
                type);
     }
   }
   if (op == BinaryOp::kMul) {
-    if (IsSequence(a) && IsInteger(b)) return Repeat(rt, a, b.integer());
-    if (IsInteger(a) && IsSequence(b)) return Repeat(rt, b, a.integer());
+    if (IsRepeatable(a) && IsInteger(b)) return Repeat(rt, a, b.integer());
+    if (IsInteger(a) && IsRepeatable(b)) return Repeat(rt, b, a.integer());
   }
   if (op == BinaryOp::kMod && a.IsString()) return PercentFormat(rt, a, b);
   FailOperands(OpName(op), a, b);

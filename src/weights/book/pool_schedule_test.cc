@@ -13,7 +13,8 @@ namespace {
 
 using testing::ElementsAre;
 
-PoolBook Book(const char* placement, int members, int64_t layers, int64_t pooled, int pieces = 1) {
+PoolBook ScheduledBook(const char* placement, int members, int64_t layers, int64_t pooled,
+                       int pieces = 1) {
   PlacementGroup group{.num_members = members,
                        .pool_index = SpreadPool(layers, pooled),
                        .kinds = {FfnTiles(8, 2, 3)}};
@@ -33,21 +34,23 @@ std::vector<int64_t> Layers(const PoolBook& book, int member, FetchOrder order,
 }
 
 TEST(PoolSchedule, PeakShiftingIsThePapers) {
-  const PoolBook book = Book("by_layer", 4, 10, 10);
+  const PoolBook book = ScheduledBook("by_layer", 4, 10, 10);
   EXPECT_THAT(Layers(book, 0, FetchOrder::kPeakShifted), ElementsAre(1, 2, 3, 5, 6, 7, 9));
   EXPECT_THAT(Layers(book, 1, FetchOrder::kPeakShifted), ElementsAre(2, 3, 0, 6, 7, 4, 8));
   EXPECT_THAT(Layers(book, 2, FetchOrder::kPeakShifted), ElementsAre(3, 0, 1, 7, 4, 5, 8, 9));
   EXPECT_THAT(Layers(book, 3, FetchOrder::kPeakShifted), ElementsAre(0, 1, 2, 4, 5, 6, 9, 8));
   EXPECT_THAT(Layers(book, 2, FetchOrder::kAsUsed), ElementsAre(0, 1, 3, 4, 5, 7, 8, 9));
   // Two members have nothing to shift.
-  EXPECT_THAT(Layers(Book("by_layer", 2, 4, 4), 1, FetchOrder::kPeakShifted), ElementsAre(0, 2));
+  EXPECT_THAT(Layers(ScheduledBook("by_layer", 2, 4, 4), 1, FetchOrder::kPeakShifted),
+              ElementsAre(0, 2));
   // Cycles are of pooled layers: 1, 3, 5, 7 of 8.
-  EXPECT_THAT(Layers(Book("by_layer", 4, 8, 4), 1, FetchOrder::kPeakShifted), ElementsAre(5, 7, 1));
+  EXPECT_THAT(Layers(ScheduledBook("by_layer", 4, 8, 4), 1, FetchOrder::kPeakShifted),
+              ElementsAre(5, 7, 1));
 }
 
 // At each moment of a full cycle, the members that keep pace fetch from different owners.
 TEST(PoolSchedule, PeakShiftingSpreadsTheOwners) {
-  const PoolBook book = Book("by_layer", 8, 32, 32);
+  const PoolBook book = ScheduledBook("by_layer", 8, 32, 32);
   for (int64_t fetch = 0; fetch < 28; ++fetch) {
     std::vector<int> load(8, 0);
     for (int member = 0; member < 8; ++member) {
@@ -59,7 +62,8 @@ TEST(PoolSchedule, PeakShiftingSpreadsTheOwners) {
 }
 
 TEST(PoolSchedule, SlotsAreAFunctionOfThePhase) {
-  const auto schedule = PoolSchedule::Create(Book("striped", 4, 6, 6), 2, FetchOrder::kAsUsed, 4);
+  const auto schedule =
+      PoolSchedule::Create(ScheduledBook("striped", 4, 6, 6), 2, FetchOrder::kAsUsed, 4);
   EXPECT_EQ(schedule->num_fetches(), 6);
   EXPECT_EQ(schedule->FetchOf(3, 0), 3);
   EXPECT_EQ(schedule->SlotOf(3, 0), 3);
@@ -67,19 +71,20 @@ TEST(PoolSchedule, SlotsAreAFunctionOfThePhase) {
   EXPECT_EQ(schedule->SlotOf(3, 2), 1);
   EXPECT_EQ(schedule->NextPhase(2), 0);
   EXPECT_EQ(schedule->num_phases(), 2);
-  EXPECT_EQ(
-      PoolSchedule::Create(Book("by_layer", 4, 6, 6), 1, FetchOrder::kAsUsed, 2)->FetchOf(1, 0),
-      -1);
+  EXPECT_EQ(PoolSchedule::Create(ScheduledBook("by_layer", 4, 6, 6), 1, FetchOrder::kAsUsed, 2)
+                ->FetchOf(1, 0),
+            -1);
 }
 
 TEST(PoolSchedule, TooFewSlotsAreRefused) {
-  const PoolBook book = Book("by_layer", 8, 32, 32);
+  const PoolBook book = ScheduledBook("by_layer", 8, 32, 32);
   EXPECT_EQ(PoolSchedule::MinSlots(book, 0, FetchOrder::kPeakShifted), 1);
   // layer 0 comes last of seven
   EXPECT_EQ(PoolSchedule::MinSlots(book, 1, FetchOrder::kPeakShifted), 7);
   EXPECT_EQ(PoolSchedule::MinSlots(book, 4, FetchOrder::kAsUsed), 1);
-  EXPECT_EQ(PoolSchedule::MinSlots(Book("by_layer", 8, 32, 32, 2), 1, FetchOrder::kPeakShifted),
-            14);
+  EXPECT_EQ(
+      PoolSchedule::MinSlots(ScheduledBook("by_layer", 8, 32, 32, 2), 1, FetchOrder::kPeakShifted),
+      14);
   const base::Status status = PoolSchedule::Create(book, 1, FetchOrder::kPeakShifted, 6).status();
   EXPECT_EQ(status.code(), kTooFewSlots);
   EXPECT_THAT(status.message(),
@@ -87,7 +92,7 @@ TEST(PoolSchedule, TooFewSlotsAreRefused) {
 }
 
 TEST(PoolSchedule, SlotsFollowTheSettings) {
-  const PoolBook book = Book("by_layer", 4, 12, 12, 2);
+  const PoolBook book = ScheduledBook("by_layer", 4, 12, 12, 2);
   const uint64_t slot = book.SlotBytes(0);
   EXPECT_EQ(*ChooseSlots(book, 0, FetchOrder::kAsUsed, {}), 18);
   EXPECT_EQ(*ChooseSlots(book, 0, FetchOrder::kAsUsed, {.budget_bytes = 5 * slot + 1}), 5);
@@ -99,7 +104,7 @@ TEST(PoolSchedule, SlotsFollowTheSettings) {
   EXPECT_EQ(*ChooseSlots(book, 1, FetchOrder::kPeakShifted, {.look_ahead_layers = 1}), 6);
   EXPECT_EQ(*ChooseSlots(book, 3, FetchOrder::kPeakShifted, {.least = 6, .look_ahead_layers = 1}),
             6);
-  EXPECT_EQ(*ChooseSlots(Book("by_layer", 1, 4, 4), 0, FetchOrder::kAsUsed, {}), 1);
+  EXPECT_EQ(*ChooseSlots(ScheduledBook("by_layer", 1, 4, 4), 0, FetchOrder::kAsUsed, {}), 1);
   const base::Status status =
       ChooseSlots(book, 1, FetchOrder::kPeakShifted, {.budget_bytes = 4 * slot}).status();
   EXPECT_EQ(status.code(), kTooFewSlots);
@@ -229,8 +234,8 @@ RandomCase Draw(base::Rng& rng) {
   const auto members = static_cast<int>(2 + rng.Below(7));
   const auto layers = static_cast<int64_t>(1 + rng.Below(20)),
              pooled = static_cast<int64_t>(1 + rng.Below(layers));
-  PoolBook book =
-      Book(placements[rng.Below(3)], members, layers, pooled, static_cast<int>(1 + rng.Below(2)));
+  PoolBook book = ScheduledBook(placements[rng.Below(3)], members, layers, pooled,
+                                static_cast<int>(1 + rng.Below(2)));
   const auto member = static_cast<int>(rng.Below(members));
   const FetchOrder order = rng.Below(2) == 0 ? FetchOrder::kAsUsed : FetchOrder::kPeakShifted;
   const int64_t slots =

@@ -86,7 +86,7 @@ std::string_view LoadString(const std::byte* p) {
   return {reinterpret_cast<const char*>(p + sizeof(uint64_t)), Load<uint64_t>(p)};
 }
 
-Status Invalid(std::string message) { return Status(kGgufInvalid, std::move(message)); }
+Status InvalidGguf(std::string message) { return Status(kGgufInvalid, std::move(message)); }
 
 }  // namespace
 
@@ -126,14 +126,15 @@ class GgufFile::Reader {
   Result<GgufType> Type(std::string_view key) {
     FB_ASSIGN_OR_RETURN(const uint32_t type, Number<uint32_t>(key));
     if (type > static_cast<uint32_t>(GgufType::kF64)) {
-      return Invalid(fmt::format("key {}: unknown value type {}", key, type));
+      return InvalidGguf(fmt::format("key {}: unknown value type {}", key, type));
     }
     return static_cast<GgufType>(type);
   }
 
   // Steps over `count` values of one type.
   Status Skip(GgufType type, uint64_t count, std::string_view key) {
-    if (type == GgufType::kArray) return Invalid(fmt::format("key {}: an array of arrays", key));
+    if (type == GgufType::kArray)
+      return InvalidGguf(fmt::format("key {}: an array of arrays", key));
     const uint64_t least = type == GgufType::kString ? sizeof(uint64_t) : SizeOf(type);
     if (count > left() / least) {
       return Status(kGgufTruncated,
@@ -145,7 +146,7 @@ class GgufFile::Reader {
       if (type != GgufType::kBool) return Status::Ok();
       const bool valid = std::all_of(p, p + count, [](std::byte b) { return b <= std::byte{1}; });
       return valid ? Status::Ok()
-                   : Invalid(fmt::format("key {}: a bool that is neither 0 nor 1", key));
+                   : InvalidGguf(fmt::format("key {}: a bool that is neither 0 nor 1", key));
     }
     for (uint64_t i = 0; i < count; ++i) FB_RETURN_IF_ERROR(String(key).status());
     return Status::Ok();
@@ -174,13 +175,13 @@ class GgufFile::Reader {
     const std::string name = ShownName(tensor.name);
     FB_ASSIGN_OR_RETURN(const uint32_t rank, Number<uint32_t>(name));
     if (rank == 0 || rank > tensor::Shape::kMaxRank) {
-      return Invalid(fmt::format("tensor {}: {} extents; expected 1 to {}", name, rank,
-                                 tensor::Shape::kMaxRank));
+      return InvalidGguf(fmt::format("tensor {}: {} extents; expected 1 to {}", name, rank,
+                                     tensor::Shape::kMaxRank));
     }
     uint64_t extents[tensor::Shape::kMaxRank];
     for (uint32_t i = rank; i-- > 0;) {
       FB_ASSIGN_OR_RETURN(extents[i], Number<uint64_t>(name));
-      if (extents[i] == 0) return Invalid(fmt::format("tensor {}: an extent of 0", name));
+      if (extents[i] == 0) return InvalidGguf(fmt::format("tensor {}: an extent of 0", name));
     }
     tensor.shape = MakeShape({extents, rank});
     FB_ASSIGN_OR_RETURN(const uint32_t type, Number<uint32_t>(name));
@@ -192,7 +193,7 @@ class GgufFile::Reader {
     }
     const std::optional<uint64_t> bytes = StoredBytes(*tensor.type, {extents, rank});
     if (!bytes) {
-      return Invalid(fmt::format(
+      return InvalidGguf(fmt::format(
           "tensor {}: shape {} overflows, or its rows are no whole blocks of {} {}", name,
           tensor.shape.ToString(), tensor.type->format.elements, tensor.type->name));
     }
@@ -208,7 +209,7 @@ class GgufFile::Reader {
 Result<GgufFile> GgufFile::Parse(std::span<const std::byte> bytes) {
   Reader reader(bytes);
   FB_ASSIGN_OR_RETURN(const std::byte* magic, reader.Take(4, "the magic word"));
-  if (std::memcmp(magic, "GGUF", 4) != 0) return Invalid("does not begin with \"GGUF\"");
+  if (std::memcmp(magic, "GGUF", 4) != 0) return InvalidGguf("does not begin with \"GGUF\"");
   FB_ASSIGN_OR_RETURN(const uint32_t version, reader.Number<uint32_t>("the version"));
   if (version != 2 && version != 3) {
     return Status(
@@ -244,7 +245,7 @@ Status GgufFile::ReadEntries(Reader* reader, uint64_t count) {
                          [](const Entry& a, const Entry& b) { return a.key == b.key; });
   return twin == entries_.end()
              ? Status::Ok()
-             : Invalid(fmt::format("key {} is given twice", ShownName(twin->key)));
+             : InvalidGguf(fmt::format("key {} is given twice", ShownName(twin->key)));
 }
 
 Status GgufFile::ReadTensors(Reader* reader, uint64_t count, std::span<const std::byte> bytes) {
@@ -252,7 +253,7 @@ Status GgufFile::ReadTensors(Reader* reader, uint64_t count, std::span<const std
   if (Has("general.alignment")) {
     FB_ASSIGN_OR_RETURN(alignment, GetUint("general.alignment"));
     if (!std::has_single_bit(alignment) || alignment > (1u << 30)) {
-      return Invalid(
+      return InvalidGguf(
           fmt::format("general.alignment is {}; expected a power of two up to 2^30", alignment));
     }
   }
@@ -278,7 +279,7 @@ Status GgufFile::ReadTensors(Reader* reader, uint64_t count, std::span<const std
   for (const Place& place : places) {
     TensorInfo& tensor = tensors_[place.index];
     if (place.offset % alignment != 0 || place.offset < end) {
-      return Invalid(
+      return InvalidGguf(
           fmt::format("tensor {}: offset {} overlaps the tensor before it or is no multiple of {}",
                       ShownName(tensor.name), place.offset, alignment));
     }

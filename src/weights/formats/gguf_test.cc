@@ -88,7 +88,7 @@ TEST(Gguf, EveryTruncationIsAnError) {
   }
 }
 
-struct Malformed {
+struct MalformedFile {
   const char* name;
   base::ErrorCode code;
   std::function<std::string()> make;
@@ -106,7 +106,7 @@ GgufBytes TwoTensors(uint64_t first, uint64_t second) {
   return b;
 }
 
-const Malformed kMalformed[] = {
+const MalformedFile kMalformedFiles[] = {
     {"WrongMagic", kGgufInvalid, [] { return "GGML" + Sample().substr(4); }},
     {"VersionOne", kGgufVersionUnsupported, [] { return Sample(1); }},
     {"VersionFour", kGgufVersionUnsupported, [] { return Sample(4); }},
@@ -188,7 +188,7 @@ const Malformed kMalformed[] = {
      [] { return TwoTensors(0, 0).Data(std::string(128, '\0')).bytes(); }},
 };
 
-class MalformedGguf : public testing::TestWithParam<Malformed> {};
+class MalformedGguf : public testing::TestWithParam<MalformedFile> {};
 
 TEST_P(MalformedGguf, IsRefused) {
   const std::string bytes = GetParam().make();
@@ -197,7 +197,7 @@ TEST_P(MalformedGguf, IsRefused) {
   EXPECT_EQ(file.status().code(), GetParam().code) << file.status().ToString();
 }
 
-INSTANTIATE_TEST_SUITE_P(Table, MalformedGguf, testing::ValuesIn(kMalformed),
+INSTANTIATE_TEST_SUITE_P(Table, MalformedGguf, testing::ValuesIn(kMalformedFiles),
                          [](const auto& info) { return info.param.name; });
 
 TEST(Gguf, HonoursAlignment) {

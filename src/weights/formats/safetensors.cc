@@ -18,11 +18,13 @@ namespace ondemand = simdjson::ondemand;
 
 constexpr uint64_t kLengthBytes = 8;
 // "":{"dtype":"U8","shape":[],"data_offsets":[0,0]} and a comma.
-constexpr uint64_t kLeastEntryBytes = 50;
+constexpr uint64_t kLeastTensorEntryBytes = 50;
 static_assert(std::endian::native == std::endian::little,
               "files are little-endian and read as they are");
 
-Status Invalid(std::string message) { return Status(kSafetensorsInvalid, std::move(message)); }
+Status InvalidSafetensors(std::string message) {
+  return Status(kSafetensorsInvalid, std::move(message));
+}
 
 // A whole array of at most `most` numbers into `out`; its length, or nothing.
 std::optional<size_t> ReadNumbers(ondemand::value value, uint64_t* out, size_t most) {
@@ -39,8 +41,8 @@ std::optional<size_t> ReadNumbers(ondemand::value value, uint64_t* out, size_t m
 Status CheckSize(const TensorInfo& tensor, std::span<const uint64_t> extents,
                  const uint64_t (&range)[2], uint64_t data_bytes) {
   if (range[0] > range[1]) {
-    return Invalid(fmt::format("tensor {}: data_offsets [{}, {}] run backwards",
-                               ShownName(tensor.name), range[0], range[1]));
+    return InvalidSafetensors(fmt::format("tensor {}: data_offsets [{}, {}] run backwards",
+                                          ShownName(tensor.name), range[0], range[1]));
   }
   if (range[1] > data_bytes) {
     return Status(
@@ -50,12 +52,12 @@ Status CheckSize(const TensorInfo& tensor, std::span<const uint64_t> extents,
   }
   const std::optional<uint64_t> expected = StoredBytes(*tensor.type, extents);
   if (!expected)
-    return Invalid(
+    return InvalidSafetensors(
         fmt::format("tensor {}: the size of its shape overflows", ShownName(tensor.name)));
   if (*expected != range[1] - range[0]) {
-    return Invalid(fmt::format("tensor {}: {} bytes of data; {} {} needs {}",
-                               ShownName(tensor.name), range[1] - range[0], tensor.type->name,
-                               tensor.shape.ToString(), *expected));
+    return InvalidSafetensors(fmt::format("tensor {}: {} bytes of data; {} {} needs {}",
+                                          ShownName(tensor.name), range[1] - range[0],
+                                          tensor.type->name, tensor.shape.ToString(), *expected));
   }
   return Status::Ok();
 }
@@ -66,7 +68,7 @@ Result<TensorInfo> ReadTensor(std::string name, ondemand::value value,
   tensor.name = std::move(name);
   ondemand::object object;
   if (value.get_object().get(object))
-    return Invalid(fmt::format("tensor {}: expected an object", ShownName(tensor.name)));
+    return InvalidSafetensors(fmt::format("tensor {}: expected an object", ShownName(tensor.name)));
   uint64_t extents[tensor::Shape::kMaxRank];
   uint64_t range[2];
   std::optional<size_t> rank, ends;
@@ -74,12 +76,14 @@ Result<TensorInfo> ReadTensor(std::string name, ondemand::value value,
     std::string_view key;
     ondemand::value entry;
     if (field.unescaped_key().get(key) || field.value().get(entry)) {
-      return Invalid(fmt::format("tensor {}: its entry is no valid JSON", ShownName(tensor.name)));
+      return InvalidSafetensors(
+          fmt::format("tensor {}: its entry is no valid JSON", ShownName(tensor.name)));
     }
     if (key == "dtype" && tensor.type == nullptr) {
       std::string_view type;
       if (entry.get_string().get(type))
-        return Invalid(fmt::format("tensor {}: dtype is no string", ShownName(tensor.name)));
+        return InvalidSafetensors(
+            fmt::format("tensor {}: dtype is no string", ShownName(tensor.name)));
       tensor.type = FindSafetensorsType(type);
       if (tensor.type == nullptr) {
         return Status(kTensorTypeUnsupported, fmt::format("tensor {}: unknown dtype {}",
@@ -88,23 +92,23 @@ Result<TensorInfo> ReadTensor(std::string name, ondemand::value value,
     } else if (key == "shape" && !rank) {
       rank = ReadNumbers(entry, extents, std::size(extents));
       if (!rank) {
-        return Invalid(
+        return InvalidSafetensors(
             fmt::format("tensor {}: shape is no array of at most {} non-negative integers",
                         ShownName(tensor.name), std::size(extents)));
       }
     } else if (key == "data_offsets" && !ends) {
       ends = ReadNumbers(entry, range, 2);
       if (ends != 2)
-        return Invalid(
+        return InvalidSafetensors(
             fmt::format("tensor {}: data_offsets is no pair of integers", ShownName(tensor.name)));
     } else {
-      return Invalid(fmt::format(
+      return InvalidSafetensors(fmt::format(
           "tensor {}: key {} is unknown or given twice; expected dtype, shape, data_offsets",
           ShownName(tensor.name), ShownName(key)));
     }
   }
   if (tensor.type == nullptr || !rank || !ends) {
-    return Invalid(
+    return InvalidSafetensors(
         fmt::format("tensor {}: dtype, shape or data_offsets is missing", ShownName(tensor.name)));
   }
   tensor.shape = MakeShape({extents, *rank});
@@ -116,11 +120,11 @@ Result<TensorInfo> ReadTensor(std::string name, ondemand::value value,
 // `__metadata__` is free text that nothing here depends on; it must still be what the format says.
 Status CheckMetadata(ondemand::value value) {
   ondemand::object object;
-  if (value.get_object().get(object)) return Invalid("__metadata__ is no object");
+  if (value.get_object().get(object)) return InvalidSafetensors("__metadata__ is no object");
   for (auto field : object) {
     std::string_view key, text;
     if (field.unescaped_key().get(key) || field.value().get_string().get(text)) {
-      return Invalid("__metadata__ holds something that is no string");
+      return InvalidSafetensors("__metadata__ holds something that is no string");
     }
   }
   return Status::Ok();
@@ -135,14 +139,14 @@ Status CheckLayout(std::vector<TensorInfo>* tensors, std::span<const std::byte> 
   const std::byte* end = data.data();
   for (const TensorInfo& tensor : *tensors) {
     if (tensor.data.data() != end) {
-      return Invalid(fmt::format("tensor {}: its data begin at {}, but those before end at {}",
-                                 ShownName(tensor.name), tensor.data.data() - data.data(),
-                                 end - data.data()));
+      return InvalidSafetensors(
+          fmt::format("tensor {}: its data begin at {}, but those before end at {}",
+                      ShownName(tensor.name), tensor.data.data() - data.data(), end - data.data()));
     }
     end = tensor.data.data() + tensor.data.size();
   }
   if (end != data.data() + data.size()) {
-    return Invalid(
+    return InvalidSafetensors(
         fmt::format("{} bytes of data, but the tensors end at {}", data.size(), end - data.data()));
   }
   return Status::Ok();
@@ -174,14 +178,14 @@ Result<SafetensorsFile> ParseSafetensors(std::span<const std::byte> bytes) {
   ondemand::document document;
   ondemand::object object;
   if (parser.iterate(json).get(document) || document.get_object().get(object)) {
-    return Invalid("the header is no JSON object");
+    return InvalidSafetensors("the header is no JSON object");
   }
-  file.tensors.reserve(header_bytes / kLeastEntryBytes + 1);
+  file.tensors.reserve(header_bytes / kLeastTensorEntryBytes + 1);
   for (auto field : object) {
     std::string_view key;
     ondemand::value value;
     if (field.unescaped_key().get(key) || field.value().get(value))
-      return Invalid("the header is no valid JSON");
+      return InvalidSafetensors("the header is no valid JSON");
     if (key == "__metadata__") {
       FB_RETURN_IF_ERROR(CheckMetadata(value));
     } else {
@@ -190,7 +194,7 @@ Result<SafetensorsFile> ParseSafetensors(std::span<const std::byte> bytes) {
     }
   }
   if (document.current_location().error() != simdjson::OUT_OF_BOUNDS) {
-    return Invalid("something follows the header's JSON object");
+    return InvalidSafetensors("something follows the header's JSON object");
   }
   FB_RETURN_IF_ERROR(CheckLayout(&file.tensors, data));
   return file;

@@ -46,14 +46,14 @@ TEST(Safetensors, EveryTruncationIsAnError) {
   }
 }
 
-struct Malformed {
+struct MalformedHeader {
   const char* name;
   const char* header;
   size_t data_bytes;
   base::ErrorCode code;
 };
 
-class MalformedSafetensors : public testing::TestWithParam<Malformed> {};
+class MalformedSafetensors : public testing::TestWithParam<MalformedHeader> {};
 
 TEST_P(MalformedSafetensors, IsRefused) {
   const std::string bytes =
@@ -63,7 +63,7 @@ TEST_P(MalformedSafetensors, IsRefused) {
   EXPECT_EQ(file.status().code(), GetParam().code) << file.status().ToString();
 }
 
-const Malformed kMalformed[] = {
+const MalformedHeader kMalformedHeaders[] = {
     {"NoJson", "hello", 0, kSafetensorsInvalid},
     {"EmptyHeader", "", 0, kSafetensorsInvalid},
     {"NoObject", "[1]", 0, kSafetensorsInvalid},
@@ -127,7 +127,7 @@ const Malformed kMalformed[] = {
      kSafetensorsInvalid},
 };
 
-INSTANTIATE_TEST_SUITE_P(Table, MalformedSafetensors, testing::ValuesIn(kMalformed),
+INSTANTIATE_TEST_SUITE_P(Table, MalformedSafetensors, testing::ValuesIn(kMalformedHeaders),
                          [](const auto& info) { return info.param.name; });
 
 TEST(Safetensors, AHeaderLongerThanTheFileIsAnError) {
