@@ -50,6 +50,9 @@ step "tests with address and undefined-behaviour sanitizers"
 ctest --test-dir build/asan -j "$jobs" -L unit -LE slow \
   -E '(AttentionTest|Exactness).*(<float>|_float32)|SimEngine.TheTailShips|ShiftPlan.APoolAlongSpIsHidden'
 
+step "Python package's tests with address and undefined-behaviour sanitizers"
+optional tools/test_python_asan.sh
+
 step "build with the thread sanitizer"
 cmake --preset tsan "${launcher[@]}" >/dev/null
 ninja -C build/tsan -j "$jobs" concurrency_tests

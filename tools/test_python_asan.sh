@@ -19,7 +19,7 @@ rm -rf "$site"
 mkdir -p "$site"
 cp -r bindings/python/forebay "$site"
 cp build/asan/bindings/python/_forebay*.so "$site/forebay"
-nm -D "$site"/forebay/_forebay*.so | grep -q __asan_report || { echo "$0: the module has no sanitizers" >&2; exit 1; }
+nm -D "$site"/forebay/_forebay*.so | grep __asan_report >/dev/null || { echo "$0: the module has no sanitizers" >&2; exit 1; }
 # `forebay run` with other objects gives the answers to compare with: one program has one sanitizer's runtime.
 export PYTHONPATH=$site FOREBAY=${FOREBAY:-$PWD/build/release/forebay}
 # Python and its extensions are without: the runtime comes before them, the system's allocator serves all. What they never free is
