@@ -579,11 +579,13 @@ def test_the_driver_and_its_workers_may_die_at_any_moment(run, tmp_path):
         assert process.returncode in (0, -signal.SIGKILL)
         kills += process.returncode != 0
         found = answers(output, torn=True)
-        assert all(found[line] == whole[line] for line in found)
+        # Lines that three held when they died are blamed for it.
+        differing = [text for line, text in found.items() if text != whole[line]]
+        assert all(b'"code":"worker_died"' in text for text in differing), differing
         if len(found) == 1000:  # and from the beginning
             os.remove(output)
     assert deaths > 0, "no worker died before its driver did"
-    shared(job, tmp_path, "mine.jsonl")
+    shared(job, tmp_path, "mine.jsonl", retry_failed=True)
     assert answers(output) == whole
     print(f"{kills} kills of drivers, before which {deaths} of their workers were killed")
 
