@@ -15,7 +15,7 @@ import forebay
 from conftest import FLAGS, LLAMA, RANKS, interrupted, killed, prompts
 from forebay import SamplingParams
 from forebay.table_files import open_table
-from scale_test import answers, lines
+from scale_jobs import answers, lines
 
 pa = pytest.importorskip("pyarrow")
 

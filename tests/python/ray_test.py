@@ -16,7 +16,7 @@ import pytest
 import forebay
 from conftest import FLAGS, HANGS, LLAMA, TESTS, killed, prompts, wait_until
 from forebay import SamplingParams
-from scale_test import ARGUMENTS, SHARED, answers, lines
+from scale_jobs import ARGUMENTS, SHARED, answers, lines
 
 pytest.importorskip("ray", reason="Ray is not installed (the extra [ray])")
 
