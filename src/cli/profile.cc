@@ -37,7 +37,7 @@ int Profile(const ProfileFlags& flags) {
   const std::unique_ptr<runtime::Runtime> runtime = runtime::CreateRealRuntime();
   const runtime::TimeNs begin = runtime->Now();
   const auto progress = [&](std::string_view line) {
-    std::fprintf(stderr, "%6.1f s  %.*s\n", static_cast<double>(runtime->Now() - begin) * 1e-9,
+    std::fprintf(stderr, "%6.1f s  %.*s\n", runtime::SecondsOf(runtime->Now() - begin),
                  static_cast<int>(line.size()), line.data());
   };
   const auto profile = profile::ProfileDevice(*runtime, flags.bench, name, progress);

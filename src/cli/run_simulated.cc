@@ -117,7 +117,7 @@ base::Result<trace::CountedRun> RunReal(const RunFlags& flags, runtime::Runtime&
   const runtime::TimeNs run_began = runtime.Now();
   FB_ASSIGN_OR_RETURN(trace::CountedRun run, trace::RunCounted(runtime, *engine, *source, control,
                                                                arrivals, flags.measures_tokens()));
-  run.summary.startup_seconds = static_cast<double>(run_began - began) * 1e-9;
+  run.summary.startup_seconds = runtime::SecondsOf(run_began - began);
   return run;
 }
 

@@ -59,7 +59,7 @@ bool EngineRun::Cancel(Replica& replica) {
 
 bool EngineRun::Deliver(Replica& replica, std::vector<RequestResult>* finished) {
   if (!finished->empty() && parts_.first_result_seconds < 0)
-    parts_.first_result_seconds = static_cast<double>(runtime_.Now() - start_) * 1e-9;
+    parts_.first_result_seconds = runtime::SecondsOf(runtime_.Now() - start_);
   for (ChoicePiece& piece : replica.choices().TakePieces()) queue_.Progress(std::move(piece));
   for (RequestResult& result : *finished) {
     const int64_t id = result.id;
@@ -71,7 +71,7 @@ bool EngineRun::Deliver(Replica& replica, std::vector<RequestResult>* finished) 
 }
 
 void EngineRun::Observe(StepRecord record) {
-  const double start = static_cast<double>(start_) * 1e-9;
+  const double start = runtime::SecondsOf(start_);
   record.begin_seconds -= start;
   record.end_seconds -= start;
   const std::lock_guard lock(observer_mutex_);

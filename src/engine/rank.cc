@@ -105,7 +105,7 @@ base::Result<std::unique_ptr<Rank>> Rank::Create(std::unique_ptr<device::Device>
   rank->modes_.SetOwn(membership.cut.degrees());
   if (pool) {
     rank->pool_ = std::make_unique<share::WeightPool>(
-        *pool, decoder.weights, *rank->device_, arena.region("weight slots"),
+        *pool, decoder.weights, *rank->device_, arena.region(layout::kWeightSlots),
         arena.region("pool tables"), *membership.fabric, membership.peers);
     decoder.shared = rank->pool_.get();
     (void)rank->copy_time();  // the stream is there before any thread asks for its time
@@ -164,7 +164,7 @@ base::Status Rank::Connect() {
 
 void Rank::TouchPages(uint64_t kv_bytes, int threads) {
   if (pool_ != nullptr) {
-    const device::Region& slots = device_->arena().region("weight slots");
+    const device::Region& slots = device_->arena().region(layout::kWeightSlots);
     device::TouchPages(slots, slots.bytes, threads);
   }
   device::TouchPages(kv_->region(), kv_bytes, threads);
@@ -247,7 +247,7 @@ base::Status Rank::WaitStep(runtime::TimeNs timeout, int flight) {
     return base::Status(
         kStepTimeout,
         fmt::format("a step of {} rows did not finish in {}", buffers(flight).batch().num_rows,
-                    base::FormatDuration(static_cast<double>(timeout) * 1e-9)));
+                    base::FormatDuration(runtime::SecondsOf(timeout))));
   }
   return device_->FaultOf(*decoder().stream);
 }

@@ -105,7 +105,7 @@ base::Result<uint64_t> RankSet::PullBelow(const kv::KvLoan& loan, const RankSet&
 base::Status RankSet::WaitUp(kv::Tier& tier) const {
   if (tier.WaitUp(timeout_)) return {};
   return {kStepTimeout, fmt::format("KV cache did not come up from below the device in {}",
-                                    base::FormatDuration(static_cast<double>(timeout_) * 1e-9))};
+                                    base::FormatDuration(runtime::SecondsOf(timeout_)))};
 }
 
 void RankSet::MoveKv(const kv::TierMoves& moves) {

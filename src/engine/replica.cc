@@ -240,14 +240,14 @@ StepEnd Replica::End(std::vector<RequestResult>* finished, StepRecord* record) {
   // Where steps overlap, each has the time since the one before.
   const runtime::TimeNs begin = std::max(flight.begin, last_end_);
   last_end_ = runtime_.Now();
-  stats_.step_seconds += static_cast<double>(last_end_ - begin) * 1e-9;
+  stats_.step_seconds += runtime::SecondsOf(last_end_ - begin);
   if (choices_.streaming().measures())
     choices_.streaming().Observe(stats_.step_seconds, ranks_.waits().total());
   if (record) {
     *record = flight.record;
     record->step = ended_;
-    record->begin_seconds = static_cast<double>(begin) * 1e-9;
-    record->end_seconds = static_cast<double>(last_end_) * 1e-9;
+    record->begin_seconds = runtime::SecondsOf(begin);
+    record->end_seconds = runtime::SecondsOf(last_end_);
     record->waiting = static_cast<int32_t>(choices_.num_waiting());
     record->finished = static_cast<int32_t>(running - choices_.num_running());
     record->kv_blocks_used = choices_.book().held_blocks();
@@ -278,7 +278,7 @@ void Replica::CommitLogits(Flight& flight, size_t index) {
       sequence->result.logprobs.push_back(std::move(task.sampled.logprobs));
     const runtime::TimeNs now = runtime_.Now();
     if (sequence->last_token_ns >= 0)
-      meters_.token_gap.Add(static_cast<double>(now - sequence->last_token_ns) * 1e-9);
+      meters_.token_gap.Add(runtime::SecondsOf(now - sequence->last_token_ns));
     choices_.Append(sequence, task.sampled.token, now);
   }
 }

@@ -4,6 +4,7 @@
 #include <vector>
 
 namespace forebay::job {
+
 SessionEngine::SessionEngine(runtime::Runtime& runtime, Session& session, Engine& engine,
                              size_t most_under_way)
     : runtime_(runtime), session_(session), engine_(engine), most_under_way_(most_under_way) {}

@@ -6,6 +6,7 @@
 #include "base/check.h"
 
 namespace forebay::job {
+
 TimedSource::TimedSource(runtime::Runtime& runtime, RequestSource& source, ResultSink& sink,
                          Arrivals arrivals, const RunControl& control, bool each_token)
     : runtime_(runtime),

@@ -39,7 +39,7 @@ class TimedSource final : public RequestSource, public ResultSink {
   bool Ending() const { return control_.drain || control_.abort; }
   // When the next request arrives, kForever where that hangs on a result.
   runtime::TimeNs Due() const;
-  double Seconds(runtime::TimeNs time) const { return static_cast<double>(time - start_) * 1e-9; }
+  double Seconds(runtime::TimeNs time) const { return runtime::SecondsOf(time - start_); }
 
   runtime::Runtime& runtime_;
   RequestSource& source_;

@@ -115,7 +115,7 @@ base::Status Cache::WaitPull(runtime::TimeNs timeout) {
     return base::Status(
         kPullTimeout,
         fmt::format("{} of KV cache did not arrive in {}", base::FormatBytes(pull_bytes_),
-                    base::FormatDuration(static_cast<double>(timeout) * 1e-9)));
+                    base::FormatDuration(runtime::SecondsOf(timeout))));
   }
   FB_RETURN_IF_ERROR(device_.Synchronize(stream()));
   // On the host, once the copies are there.

@@ -54,6 +54,8 @@ inline constexpr char kKvRegion[] = "kv", kPoolRegion[] = "weight pool",
                       kHeadStaging[] = "head staging", kStageStaging[] = "stage staging",
                       kModeTables[] = "mode tables", kModeWeights[] = "mode weights",
                       kKvWindow[] = "kv window";
+// What is pulled goes there.
+inline constexpr char kWeightSlots[] = "weight slots";
 // Which experts the rows of steps chose, where that is recorded.
 inline constexpr char kChosenRegion[] = "chosen experts";
 

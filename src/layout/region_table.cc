@@ -88,7 +88,7 @@ constexpr Row kRows[] = {
     {kKvRegion, kData, kKv, true, [](const Sizes& s) { return std::optional(s.Kv()); }},
     {kKvWindow, kData, kKv, false, [](const Sizes& s) { return IfAny(s.KvWindow()); }},
     {kPoolRegion, kData, kPool, true, [](const Sizes& s) { return s.MostOfPools(&share::PoolPlan::pool_bytes); }},
-    {"weight slots", kData, kSlots, false, [](const Sizes& s) { return s.MostOfPools(&share::PoolPlan::slots_bytes); }},
+    {kWeightSlots, kData, kSlots, false, [](const Sizes& s) { return s.MostOfPools(&share::PoolPlan::slots_bytes); }},
     {"pool tables", kControl, kTables, false, [](const Sizes& s) { return s.MostOfPools(&share::PoolPlan::table_bytes); }},
     {kTensorStaging, kData, kStaging, true, [](const Sizes& s) { return IfAny(model::TensorStagingBytes(s.config(), s.plan.dtype, s.plan.capacity, s.request.cut)); }},
     {kSequenceStaging, kData, kStaging, true, [](const Sizes& s) { return IfAny(model::SequenceStagingBytes(s.config(), s.plan.dtype, s.plan.capacity, s.request.cut)); }},

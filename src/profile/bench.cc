@@ -132,7 +132,7 @@ double Bench::Run(const EnqueueFn& enqueue, int64_t count) {
   stamp(&end);
   go_->Set();
   (void)device_->Synchronize(stream);
-  return static_cast<double>(end - begin) * 1e-9;
+  return runtime::SecondsOf(end - begin);
 }
 
 double Bench::SecondsOf(const EnqueueFn& enqueue, double sample_seconds) {
@@ -180,7 +180,7 @@ double Bench::CopySeconds(int64_t bytes, int streams) {
     }
     for (int s = 0; s < streams; ++s)
       (void)device_->Synchronize(device_->copy(static_cast<device::CopyKind>(s)));
-    sample = static_cast<double>(runtime_.Now() - begin) * 1e-9 / static_cast<double>(count);
+    sample = runtime::SecondsOf(runtime_.Now() - begin) / static_cast<double>(count);
   }
   return LowerQuartile(&seconds);
 }

@@ -33,7 +33,7 @@ base::Status MeasureDisk(Bench& bench, const std::string& path, cost::DeviceProf
                      : file->Read(at, {static_cast<std::byte*>(read.get()), data.size()});
       }
     });
-    const double seconds = static_cast<double>(bench.runtime().Now() - begin) * 1e-9;
+    const double seconds = runtime::SecondsOf(bench.runtime().Now() - begin);
     for (const base::Status& each : status) FB_RETURN_IF_ERROR(each);
     SetNumber(profile, write ? "disk_write_bytes_per_s" : "disk_read_bytes_per_s",
               static_cast<double>(bytes) / std::max(seconds, 1e-9), cost::Mark::kMeasured,

@@ -27,7 +27,7 @@ double MedianSeconds(runtime::Runtime& runtime, device::Device& device,
     const runtime::TimeNs start = runtime.Now();
     device.compute().Enqueue(operation);
     (void)device.Synchronize(device.compute());
-    samples.push_back(static_cast<double>(runtime.Now() - start) * 1e-9);
+    samples.push_back(runtime::SecondsOf(runtime.Now() - start));
   }
   std::ranges::nth_element(samples, samples.begin() + kSamples / 2);
   return samples[kSamples / 2];

@@ -57,7 +57,7 @@ base::Result<double> OverheadOf(const BenchOptions& options, const engine::Model
   RunControl control;
   const runtime::TimeNs begin = runtime.Now();
   engine->Run(requests, nowhere, control);
-  double seconds = static_cast<double>(runtime.Now() - begin) * 1e-9;
+  double seconds = runtime::SecondsOf(runtime.Now() - begin);
   for (const device::OpProfile& op : engine->Profile()) seconds -= op.seconds;
   return std::max(seconds, 0.0) / static_cast<double>(std::max<int64_t>(engine->stats().steps, 1));
 }

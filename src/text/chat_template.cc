@@ -7,6 +7,7 @@
 #include "text/chat_messages.h"
 #include "text/jinja/json_reader.h"
 #include "text/jinja/template.h"
+#include "text/unicode.h"
 
 namespace forebay::text {
 namespace {
@@ -170,7 +171,7 @@ Result<std::tm> ParseClock(std::string_view text) {
   static constexpr std::string_view kForm = "dddd-dd-ddTdd:dd:dd";
   bool ok = text.size() == kForm.size();
   for (size_t i = 0; ok && i < kForm.size(); ++i) {
-    ok = kForm[i] == 'd' ? text[i] >= '0' && text[i] <= '9' : text[i] == kForm[i];
+    ok = kForm[i] == 'd' ? IsAsciiDigit(text[i]) : text[i] == kForm[i];
   }
   const auto number = [&](size_t at, size_t count) {
     int value = 0;

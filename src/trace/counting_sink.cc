@@ -3,7 +3,7 @@
 namespace forebay::trace {
 
 bool CountingSink::Finish(RequestResult result) {
-  const double end = static_cast<double>(runtime_.Now() - start_) * 1e-9;
+  const double end = runtime::SecondsOf(runtime_.Now() - start_);
   const std::lock_guard lock(mutex_);
   if (!result.error_message.empty()) {
     ++failed_;

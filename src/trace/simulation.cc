@@ -49,7 +49,7 @@ job::JobSummary Summarize(const engine::LocalEngine& engine, const CountedSource
   summary.failures = failures.ByCount();
   summary.prompt_tokens = sink.prompt_tokens();
   summary.output_tokens = sink.output_tokens();
-  summary.elapsed_seconds = static_cast<double>(elapsed) * 1e-9;
+  summary.elapsed_seconds = runtime::SecondsOf(elapsed);
   summary.first_result_seconds = summary.stats.first_result_seconds;
   summary.tail_seconds = sink.TailSeconds();
   summary.peak_rss_bytes = job::PeakRssBytes();
@@ -81,7 +81,7 @@ base::Result<SimulationResult> SimulateInside(runtime::Runtime& runtime,
   FB_ASSIGN_OR_RETURN(result.run, RunCounted(runtime, *engine, *source, control, options.arrivals,
                                              options.each_token));
   if (options.control == nullptr) FB_RETURN_IF_ERROR(result.run.did);
-  result.host_seconds = static_cast<double>(host->Now() - began) * 1e-9;
+  result.host_seconds = runtime::SecondsOf(host->Now() - began);
   if (result.host_seconds > 0)
     result.steps_per_host_second = static_cast<double>(keeper.count()) / result.host_seconds;
   return result;

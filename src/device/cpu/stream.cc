@@ -198,7 +198,7 @@ void CpuStream::CountCall(const cost::OpDesc& desc, runtime::TimeNs duration) {
   AddCalls({.label = desc.label,
             .kind = desc.kind,
             .calls = 1,
-            .seconds = static_cast<double>(duration) * 1e-9,
+            .seconds = runtime::SecondsOf(duration),
             .flops = desc.flops,
             .read_bytes = desc.read_bytes},
            &profile_);
@@ -206,7 +206,7 @@ void CpuStream::CountCall(const cost::OpDesc& desc, runtime::TimeNs duration) {
 
 StreamTime CpuStream::time() const {
   const auto seconds = [](const std::atomic<runtime::TimeNs>& time) {
-    return static_cast<double>(time.load(std::memory_order_relaxed)) * 1e-9;
+    return runtime::SecondsOf(time.load(std::memory_order_relaxed));
   };
   StreamTime time{.busy = seconds(busy_), .core = seconds(core_)};
   std::ranges::transform(waited_, time.waits.by_cause.begin(), seconds);

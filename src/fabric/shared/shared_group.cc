@@ -104,7 +104,7 @@ class SharedDirectory final : public Directory {
         if (runtime_.Now() - start > timeout) {
           return {kFabricFailed,
                   fmt::format("rank {} of {} did not join the group within {}", rank, num_ranks(),
-                              base::FormatDuration(static_cast<double>(timeout) * 1e-9))};
+                              base::FormatDuration(runtime::SecondsOf(timeout)))};
         }
         runtime_.Sleep(kLookEvery);
       }

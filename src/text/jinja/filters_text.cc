@@ -198,7 +198,7 @@ Value UrlEncodeFilter(Runtime& rt, const Value& self, const Arguments& args) {
   rt.ChargeBytes(8 * string.text().size());
   std::string out;
   for (const char c : string.text()) {
-    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || IsAsciiDigit(c) ||
                        std::string_view("_.-~/").find(c) != std::string_view::npos;
     if (plain)
       out.push_back(c);
@@ -213,7 +213,7 @@ std::string PlainNumber(Runtime& rt, const Value& text) {
   std::string out;
   const std::string_view s = Strip(rt, text, nullptr, StripSide::kBoth).text();
   for (size_t i = 0; i < s.size(); ++i) {
-    const auto digit = [&](size_t k) { return k < s.size() && s[k] >= '0' && s[k] <= '9'; };
+    const auto digit = [&](size_t k) { return k < s.size() && IsAsciiDigit(s[k]); };
     if (s[i] == '_' && i > 0 && digit(i - 1) && digit(i + 1)) continue;
     out.push_back(s[i]);
   }

@@ -6,6 +6,7 @@
 #include "text/jinja/builtins.h"
 #include "text/jinja/operators.h"
 #include "text/jinja/print.h"
+#include "text/unicode.h"
 
 namespace forebay::text::jinja {
 namespace {
@@ -94,8 +95,7 @@ Value StrftimeFunction(Runtime& rt, const Value&, const Arguments& args) {
       continue;
     }
     ++i;
-    if (text[i] >= '0' && text[i] <= '9')
-      Fail(kTemplateRuntime, "strftime_now: widths are not supported");
+    if (IsAsciiDigit(text[i])) Fail(kTemplateRuntime, "strftime_now: widths are not supported");
     if (text[i] == 'f')
       pattern += "000000";
     else if (text[i] != 'z' && text[i] != 'Z')
