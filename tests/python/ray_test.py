@@ -1,5 +1,7 @@
 """forebay.ray on a cluster of this machine: the answers of one process, every line once, whoever is killed."""
 import asyncio
+import gc
+import inspect
 import json
 import os
 import re
@@ -122,8 +124,9 @@ def test_a_node_may_die_and_another_may_come(run, tmp_path):
         forebay_ray.RayWorkers = Workers
         # Waiting is for half a minute.
         cluster = Cluster(initialize_head=True, head_node_args={{"wait": False, "num_cpus": 1, "node_ip_address": "127.0.0.2", "include_dashboard": False}})
-        second = cluster.add_node(wait=False, num_cpus=1, node_ip_address="127.0.0.3")
+        # The driver is the first node's, which stays: Ray 2.51 takes any that is there.
         ray.init(address=cluster.address, log_to_driver=False)
+        second = cluster.add_node(wait=False, num_cpus=1, node_ip_address="127.0.0.3")
         while sum(node["Alive"] for node in ray.nodes()) < 2:
             time.sleep(0.1)
         def run():
@@ -174,9 +177,12 @@ def predicted(rows, predictor=None, calls=1, **kwargs):
 
     from forebay.ray import Predictor
 
+    pool, at_once = {"size": 1, "max_concurrent_calls_per_actor": calls}, {}
+    if "max_concurrent_calls_per_actor" not in inspect.signature(ray.data.ActorPoolStrategy).parameters:  # Ray 2.51
+        at_once["max_concurrency"] = pool.pop("max_concurrent_calls_per_actor")
     done = ray.data.from_items(rows).map_batches(
         predictor or Predictor, fn_constructor_kwargs={"model": LLAMA, **{k: v for k, v in FLAGS.items() if k != "digest"}, **kwargs},
-        compute=ray.data.ActorPoolStrategy(size=1, max_concurrent_calls_per_actor=calls), num_cpus=1, batch_size=16,
+        compute=ray.data.ActorPoolStrategy(**pool), num_cpus=1, batch_size=16, **at_once,
     )
     return {row["id"]: row for row in done.take_all()}
 
@@ -337,7 +343,8 @@ def test_where_nothing_can_be_read_it_is_said(cluster, caplog):
         def here(self):
             return True
 
-    wait_until(lambda: max(free_cpus()) >= 3, HANGS)
+    # Ray 2.51 lets a job's actors go when the job is collected.
+    wait_until(lambda: gc.collect() >= 0 and max(free_cpus()) >= 3, HANGS)
     say_if_nothing_can_be_read()
     assert "whole CPU" not in caplog.text
     holders = [Holder.remote() for _ in range(5)]
@@ -427,6 +434,7 @@ def test_a_dead_engine_ends_its_process_and_another_goes_on(cluster, tmp_path):
 
 def test_rows_under_a_checkpoint(cluster, tmp_path):
     """The driver is killed in the middle; the same program goes on with the rows that Ray had not noted."""
+    pytest.importorskip("ray.data.checkpoint", reason="this Ray has no checkpoints")
     names, params = [f"row {i}" for i in range(240)], {"max_tokens": 12, "temperature": 1}
     source, out, noted, computed = (tmp_path / name for name in ("in", "out", "checkpoint", "computed"))
     source.mkdir()
