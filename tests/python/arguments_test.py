@@ -252,6 +252,7 @@ def test_arguments():
         for _ in range(2):
             LLM(LLAMA, swap_space=4, **FLAGS).close()
     assert [str(each.message) for each in warned] == ["LLM(swap_space=...) means nothing to Forebay and is not looked at"], "once"
+    assert warned[0].filename == __file__, "where it was said"
     with LLM(LLAMA, enable_prefix_caching=False, data_parallel_size=2, memory="96MiB", threads=2) as two:
         assert len(two.generate(prompts(6), SamplingParams(max_tokens=3), use_tqdm=False)) == 6
 

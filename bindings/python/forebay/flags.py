@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from typing import Any
 
@@ -20,10 +21,14 @@ _WITHOUT_MEANING = {
 _warned: set[str] = set()
 
 
-def _warn_once(name: str) -> None:
+def _warn_once(caller: str, name: str) -> None:
     if name not in _warned:
         _warned.add(name)
-        warnings.warn(f"LLM({name}=...) means nothing to Forebay and is not looked at", stacklevel=5)
+        # The line of the user's that called, whatever of ours is between.
+        level, frame = 1, sys._getframe().f_back
+        while frame is not None and frame.f_globals.get("__package__") == __package__:
+            level, frame = level + 1, frame.f_back
+        warnings.warn(f"{caller}({name}=...) means nothing to Forebay and is not looked at", stacklevel=level + 1)
 
 
 def flags_of(arguments: dict[str, Any], caller: str = "LLM", model: str = "") -> list[str]:
@@ -38,7 +43,7 @@ def flags_of(arguments: dict[str, Any], caller: str = "LLM", model: str = "") ->
         if name in _WITHOUT_MEANING:
             if value not in as_the_model_is.get(name, (value,)):
                 raise InvalidValueError("invalid_argument", f"{name} is {value!r}, which would change answers; expected the model's own: leave it out")
-            _warn_once(name)
+            _warn_once(caller, name)
             continue
         if name == "devices" and "sim:" in str(value):
             raise InvalidValueError("invalid_argument", f"devices is {value!r}; simulated devices compute no answers: `forebay run --devices {value}`")
@@ -54,7 +59,7 @@ def flags_of(arguments: dict[str, Any], caller: str = "LLM", model: str = "") ->
             values = value if isinstance(value, (list, tuple)) else [value]
             flags += [f"--{flag}={each}" for each in values]
         elif not isinstance(value, bool):
-            raise TypeError(f"LLM({name}={value!r}): expected True or False")
+            raise TypeError(f"{caller}({name}={value!r}): expected True or False")
         elif value:
             flags.append(f"--{flag}")
         elif f"no-{flag}" in known:
