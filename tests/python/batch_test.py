@@ -281,7 +281,7 @@ def test_messages_nulls_and_no_rows(expected):
     assert none.num_rows == 0 and "generated_text" in none.column_names
 
 
-@pytest.mark.parametrize("kind", [pa.list_(pa.int32()), pa.large_list(pa.int64()), pa.list_(pa.uint8()), pa.list_(pa.float64())])
+@pytest.mark.parametrize("kind", [pa.list_(pa.int32()), pa.large_list(pa.int64()), pa.list_(pa.uint8()), pa.list_(pa.float64()), pa.list_view(pa.int64())])
 def test_columns_of_token_ids(kind):
     ids = [[5, 6, 7], [], None, [8, 9], [250] * 3, [1]]
     # A part of a longer column; the float 5.0 is the token 5.
@@ -304,7 +304,7 @@ def test_token_ids_with_a_hole():
     assert out[0] is not None and out[1] is None
 
 
-@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())])
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())])
 @pytest.mark.parametrize("has_null", [False, True])
 def test_columns_of_text(kind, has_null):
     texts = ['"quoted" \\ and\tcut\r\n', "\0\x7f", "été 漢字 \U0001f980", "", "the river", *([None] if has_null else [])]
@@ -316,6 +316,27 @@ def test_columns_of_text(kind, has_null):
         assert (row["__inference_error__"] is None) == (text is not None)
         if text is not None:
             assert (row["prompt_token_ids"], row["generated_tokens"]) == (output.prompt_token_ids, output.outputs[0].token_ids)
+
+
+def test_token_ids_in_lists_of_one_length():
+    column = pa.array([[9, 9], [5, 6], None, [7, 8]], pa.list_(pa.int64(), 2)).slice(1)
+    assert table(pa.table({"question": column}))["prompt_token_ids"].to_pylist() == [[5, 6], None, [7, 8]]
+
+
+@pytest.mark.parametrize("column", [pa.nulls(2), pa.array([None, None], pa.string()), pa.nulls(2).dictionary_encode()])
+@pytest.mark.parametrize("asks", ["prompt", "messages"])
+def test_columns_of_nulls(column, asks):
+    out = table(pa.table({"question": column}), **{"prompt": None, asks: "question"})
+    assert [error is None for error in out["__inference_error__"].to_pylist()] == [False, False]
+
+
+def test_which_file_is_no_table_is_said(tmp_path):
+    for name, content in (("empty.csv", b""), ("bytes.csv", b"question\n\xff\xfe\n"), ("no.parquet", b"PAR1"), ("no.jsonl", b"{\n")):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(forebay.Error, match=name):
+            table(tmp_path / name)
+    with pytest.raises(forebay.Error, match="2 columns 'question'"):
+        table(pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["question", "question"]))
 
 
 def test_buffers_that_are_no_column():

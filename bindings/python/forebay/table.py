@@ -15,7 +15,7 @@ from .batch import run_batch
 from .errors import InvalidValueError
 from .inputs import Lines, check_params
 from .params import SamplingParams
-from .table_columns import NAMES, added_arrays, added_fields
+from .table_columns import NAMES, added_arrays, added_fields, as_read, chats, prompts
 from .table_files import Kept, Writer, beside_pandas, check_columns, check_sink, is_pandas, kind_of, open_table, writer_of
 
 
@@ -44,21 +44,27 @@ def run_table(
     asks = _Asks(prompt if prompt is not None else str(messages), messages is not None, params, id)
     if sink is not None:
         check_sink(source, os.fspath(sink))
-        _run(_Job(source, os.fspath(sink), os.fspath(sink), asks), model, arguments)
+        _run(source, os.fspath(sink), os.fspath(sink), asks, model, arguments)
         return None
     import tempfile
 
     with tempfile.TemporaryDirectory(prefix="forebay-table-") as folder:
-        table = _run(_Job(source, None, os.path.join(folder, "table"), asks), model, arguments)
+        table = _run(source, None, os.path.join(folder, "table"), asks, model, arguments)
     return beside_pandas(source, table.select(NAMES)) if is_pandas(source) else table
 
 
-def _run(job: _Job, model: Any, arguments: dict[str, Any]) -> Any:
+def _run(source: Any, sink: str | None, beside: str, asks: _Asks, model: Any, arguments: dict[str, Any]) -> Any:
+    import pyarrow as pa
+
     try:
-        run_batch(job.requests, job.results, model, _beside=job, **arguments)
-    except _NoRows:
-        open(job.results, "wb").close()
-    made = job.end()
+        job = _Job(source, sink, beside, asks)
+        try:
+            run_batch(job.requests, job.results, model, _beside=job, **arguments)
+        except _NoRows:
+            open(job.results, "wb").close()
+        made = job.end()
+    except pa.ArrowInvalid as error:  # which says what is wrong, but not in which file
+        raise InvalidValueError("invalid_value", f"{source if isinstance(source, (str, os.PathLike)) else 'source'}: {error}") from error
     os.remove(job.requests)
     os.remove(job.results)
     return made
@@ -142,10 +148,11 @@ class _Asks:
 
         column = self.column
         for name in (column, self._key):
-            if name is not None and name not in schema.names:
-                raise InvalidValueError("invalid_value", f"the table has no column {name!r}; it has {', '.join(schema.names) or 'none'}")
+            if name is not None and schema.names.count(name) != 1:
+                has = f"{schema.names.count(name)} columns" if name in schema.names else "no column"
+                raise InvalidValueError("invalid_value", f"the table has {has} {name!r}; it has {', '.join(schema.names) or 'none'}")
         found = schema.field(column).type
-        value = found.value_type if types.is_dictionary(found) else found
+        value = as_read(found.value_type if types.is_dictionary(found) else found)
         is_text = types.is_string(value) or types.is_large_string(value)
         is_list = types.is_list(value) or types.is_large_list(value)
         if not (is_text or is_list or types.is_null(value)):
@@ -165,7 +172,7 @@ class _Asks:
         with open(path + ".writing", "wb") as file:
             for batch in batches:
                 column = batch.column(batch.schema.names.index(self.column))
-                values = _chats(column) if self._chat else _prompts(column)
+                values = chats(column) if self._chat else prompts(column)
                 if self._key is not None:
                     names = self._names(batch)
                     if None in names:
@@ -196,37 +203,3 @@ class _Asks:
                 if text in seen:
                     raise InvalidValueError("invalid_value", f"row {row}: {self._key} is {name!r}, twice")
                 seen.add(text)
-
-
-def _prompts(column: Any) -> list[bytes]:
-    """A column's prompts as JSON; text and token ids by the buffers that hold them, so that no value becomes an object."""
-    import pyarrow.types as types
-
-    kind, rows = column.type, len(column)
-    if rows == 0:
-        return []
-    bits, begins = column.buffers()[:2]
-    if types.is_string(kind) or types.is_large_string(kind):
-        width = 8 if types.is_large_string(kind) else 4
-        return _forebay.column_json(rows, column.offset, bits or b"", begins, width, 0, column.buffers()[2] or b"", 0)
-    if (types.is_list(kind) or types.is_large_list(kind)) and types.is_signed_integer(kind.value_type) and column.values.null_count == 0:
-        ids, width = column.values, 8 if types.is_large_list(kind) else 4
-        held = ids.buffers()[1] or b""
-        return _forebay.column_json(rows, column.offset, bits or b"", begins, width, ids.offset, held, kind.value_type.bit_width // 8)
-    return [json.dumps(value).encode() for value in column.to_pylist()]
-
-
-def _chats(column: Any) -> list[bytes]:
-    return [json.dumps(_messages(value)).encode() for value in column.to_pylist()]
-
-
-def _messages(value: Any) -> Any:
-    """A conversation; members that are null in a struct, since another message has them, are left out."""
-    if isinstance(value, str):
-        try:
-            return json.loads(value)
-        except ValueError:
-            return value
-    if isinstance(value, list):
-        return [{k: v for k, v in each.items() if v is not None} if isinstance(each, dict) else each for each in value]
-    return value

@@ -1,8 +1,11 @@
-"""The columns that a table's answers are, with Arrow's layout, as C++ (answers.cc) makes them."""
+"""A table's columns: those that ask, as JSON, and those that its answers are, with Arrow's layout, as C++ (answers.cc) makes them."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
+
+from . import _forebay
 
 # Columns that a result adds, as `ray.data.llm` names them, in the order in which C++ (answers.cc) gives them.
 NAMES = ("prompt_token_ids", "num_input_tokens", "generated_tokens", "generated_text", "num_generated_tokens", "finish_reason", "__inference_error__")
@@ -36,3 +39,53 @@ def _array(pa: Any, kind: Any, rows: int, column: tuple[bytes, bytes, bytes]) ->
         ids = pa.Array.from_buffers(kind.value_type, len(values) // 4, [None, values])
         return pa.Array.from_buffers(kind, rows, [valid, offsets], children=[ids])
     return pa.Array.from_buffers(kind, rows, [valid, offsets, values] if pa.types.is_string(kind) else [valid, values])
+
+
+def as_read(kind: Any) -> Any:
+    """A type that differs from another in its layout alone is read as that one."""
+    import pyarrow as pa
+
+    name = str(kind)  # not every pyarrow has all of them
+    if name == "string_view":
+        return pa.large_string()
+    return pa.large_list(kind.value_type) if name.startswith(("fixed_size_list", "list_view", "large_list_view")) else kind
+
+
+def prompts(column: Any) -> list[bytes]:
+    """A column's prompts as JSON; text and token ids by the buffers that hold them, so that no value becomes an object."""
+    import pyarrow.types as types
+
+    kind, rows = as_read(column.type), len(column)
+    if rows == 0:
+        return []
+    if types.is_null(kind):
+        return [b"null"] * rows
+    if "list_view" in str(column.type):  # whose cast pyarrow 26 gets wrong
+        return [json.dumps(value).encode() for value in column.to_pylist()]
+    if kind != column.type:
+        column = column.cast(kind)
+    bits, begins = column.buffers()[:2]
+    if types.is_string(kind) or types.is_large_string(kind):
+        width = 8 if types.is_large_string(kind) else 4
+        return _forebay.column_json(rows, column.offset, bits or b"", begins, width, 0, column.buffers()[2] or b"", 0)
+    if (types.is_list(kind) or types.is_large_list(kind)) and types.is_signed_integer(kind.value_type) and column.values.null_count == 0:
+        ids, width = column.values, 8 if types.is_large_list(kind) else 4
+        held = ids.buffers()[1] or b""
+        return _forebay.column_json(rows, column.offset, bits or b"", begins, width, ids.offset, held, kind.value_type.bit_width // 8)
+    return [json.dumps(value).encode() for value in column.to_pylist()]
+
+
+def chats(column: Any) -> list[bytes]:
+    return [json.dumps(_messages(value)).encode() for value in column.to_pylist()]
+
+
+def _messages(value: Any) -> Any:
+    """A conversation; members that are null in a struct, since another message has them, are left out."""
+    if isinstance(value, str):
+        try:
+            return json.loads(value)
+        except ValueError:
+            return value
+    if isinstance(value, list):
+        return [{k: v for k, v in each.items() if v is not None} if isinstance(each, dict) else each for each in value]
+    return value
