@@ -128,6 +128,32 @@ TEST_F(StreamTest, PiecesPutTogetherAreTheUnstreamedAnswer) {
   EXPECT_GT(sink.pieces, 200);
 }
 
+// A SentencePiece tokenizer holds bytes back until their run ends. Those of the prompt are no part
+// of the answer, in pieces or in whole, nor does a stop string match them.
+TEST_F(StreamTest, AnAnswerBeginsAfterItsPrompt) {
+  tokenizer_ =
+      std::move(*engine::LoadTokenizer(golden::Path("tokenizers/llama2-prepend"), nullptr));
+  const int32_t newline = *tokenizer_->TokenToId("<0x0A>"), letter = *tokenizer_->TokenToId("T");
+  std::vector<Request> requests = MakeRequests(4, true);
+  for (Request& request : requests) {
+    request.prompts[0].push_back(newline);
+    request.sampling.max_tokens = 3;
+    request.sampling.logit_bias = {{request.line < 2 ? letter : newline, 1e4f}};
+    if (request.line == 0) request.sampling.stop = {"\n"};
+  }
+  testing_support::ListSource source(requests);
+  PieceSink sink;
+  RunControl control;
+  ASSERT_EQ(Create()->Run(source, sink, control), RunEnd::kComplete);
+  const auto choices = ByChoice(sink.results);
+  ASSERT_EQ(choices.size(), 6u);
+  const std::string expected[] = {"TTT", "TTT", "\n\n\n", "\n\n\n"};
+  for (const auto& [key, choice] : choices) {
+    EXPECT_EQ(choice.text, expected[key.first - 1000]) << key.first;
+    EXPECT_EQ(sink.choices.at(key).text, choice.text) << key.first;
+  }
+}
+
 TEST_F(StreamTest, NobodyStreamsNobodyIsTold) {
   testing_support::ListSource source(MakeRequests(4, false));
   PieceSink sink;

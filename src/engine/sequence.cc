@@ -31,8 +31,8 @@ std::unique_ptr<Sequence> MakeSequence(RequestState* state, int32_t index,
   if (context.tokenizer) {
     sequence->detokenizer =
         std::make_unique<text::Detokenizer>(*context.tokenizer, params.skip_special_tokens);
-    // The answer goes on from the prompt: a leading space of its first word is its own.
-    sequence->detokenizer->Append(sequence->tokens.back());
+    // A leading space of the answer's first word is its own.
+    sequence->detokenizer->Follow(sequence->tokens);
   }
   sequence->result.index = index;
   return sequence;
