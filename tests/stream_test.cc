@@ -220,6 +220,38 @@ TEST_F(StreamTest, ACancelledRequestEndsAndOthersAnswersStay) {
   }
 }
 
+// What waits for a place ends at the next border, too, however long those run that have the places.
+TEST_F(StreamTest, ACancelledRequestThatWasReadAheadEndsAtOnce) {
+  options_.limits.max_num_seqs = 4;
+  // With many requests the next ones are read ahead; with few all are, and they are dealt.
+  for (const int64_t count : {20, 8}) {
+    SCOPED_TRACE(count);
+    std::vector<Request> requests = MakeRequests(count, true);
+    for (Request& request : requests) {
+      MakeLong(&request);
+      request.n = 1;
+    }
+    const auto engine = Create();
+    testing_support::ListSource source(requests);
+    PieceSink sink;
+    int pieces = 0;
+    sink.act = [&](const ChoicePiece& piece) {
+      // Four have places, and one waits for the next.
+      if (piece.id == 1000 && ++pieces == 5) {
+        for (const int64_t id : {1005, 1006, 1007}) engine->Cancel(id);
+      }
+    };
+    RunControl control;
+    ASSERT_EQ(engine->Run(source, sink, control), RunEnd::kComplete);
+    ASSERT_EQ(sink.results.size(), requests.size());
+    std::set<int64_t> first;
+    for (int i = 0; i < 3; ++i) first.insert(sink.results[i].id);
+    EXPECT_EQ(first, (std::set<int64_t>{1005, 1006, 1007}));
+    for (const RequestResult& result : sink.results)
+      EXPECT_EQ(result.error_code == "request_cancelled", first.contains(result.id)) << result.id;
+  }
+}
+
 // Gives what it is handed, whenever that is; ends when told.
 class OpenSource : public RequestSource {
  public:
