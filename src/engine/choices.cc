@@ -263,7 +263,7 @@ void Choices::CloseIfEnded(const ChoiceRows& rows, std::vector<RequestResult>* f
   // Lengths are learned from choices that came to their end, which a preempted one has not.
   foresight_.Ended(*sequence);
   --state->unfinished;
-  if (state->failed) DropFailed(state);
+  if (state->failed) DropLanded(state);
   if (state->unfinished > 0) return;
   Deliver(state, finished);
   std::erase_if(states_, [&](const auto& held) { return held.get() == state; });
@@ -271,6 +271,7 @@ void Choices::CloseIfEnded(const ChoiceRows& rows, std::vector<RequestResult>* f
 
 void Choices::Deliver(RequestState* state, std::vector<RequestResult>* finished) {
   finished->push_back(TakeResult(state));
+  if (state->cancelled) return;
   ++stats_.requests_finished;
   stats_.prompt_tokens += finished->back().prompt_tokens;
 }

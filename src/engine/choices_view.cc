@@ -14,6 +14,11 @@ bool WaitsForSibling(const Sequence& sequence) {
          !sequence.request->prompt_committed[sequence.prompt_index];
 }
 
+// Whether no step may have more rows of the choice for now.
+bool IsHeld(const Sequence* sequence) {
+  return sequence->in_flight || sequence->request->going_over;
+}
+
 }  // namespace
 
 int64_t ChoicesView::MaxCached(const Sequence& sequence) const {
@@ -45,13 +50,12 @@ const schedule::StepView& ChoicesView::Update(bool share, int64_t now_us) {
   view_.mean_tokens = from_.foresight.mean_tokens();
   const int64_t running = std::ssize(from_.lists.running());
   const schedule::StepShare part = schedule::ShareOf(
-      options_.limits,
-      {.running = running,
-       .waiting = std::ssize(from_.lists.waiting()),
-       .in_flight = std::ranges::count_if(from_.lists.running(), &Sequence::in_flight),
-       .loans = from_.loans.count(),
-       .lent_blocks = from_.loans.blocks(),
-       .steps = share ? options_.steps_in_flight : 1});
+      options_.limits, {.running = running,
+                        .waiting = std::ssize(from_.lists.waiting()),
+                        .in_flight = std::ranges::count_if(from_.lists.running(), IsHeld),
+                        .loans = from_.loans.count(),
+                        .lent_blocks = from_.loans.blocks(),
+                        .steps = share ? options_.steps_in_flight : 1});
   view_.limits = part.limits;
   view_.limits.total_blocks += from_.streaming.limit();
   view_.limits.streamed_blocks = from_.streaming.limit();
@@ -60,7 +64,7 @@ const schedule::StepView& ChoicesView::Update(bool share, int64_t now_us) {
   for (Sequence* sequence : from_.lists.running()) {
     // Who is in a step under way, or is left to the share of a later one, is seen and cannot be
     // planned.
-    if (sequence->in_flight || static_cast<int64_t>(view_.running.size()) == part.running) {
+    if (IsHeld(sequence) || static_cast<int64_t>(view_.running.size()) == part.running) {
       view_.elsewhere.push_back(ViewOf(*sequence, false));
       continue;
     }

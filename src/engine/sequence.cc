@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/cancellations.h"
+
 namespace forebay::engine {
 namespace {
 
@@ -110,6 +112,7 @@ std::unique_ptr<RequestState> MakeRequestState(Request request, const SequenceCo
 RequestResult TakeResult(RequestState* state) {
   FB_CHECK(state->unfinished == 0, "request {} has {} unfinished choices", state->request.id,
            state->unfinished);
+  if (state->cancelled) return CancelledResult(state->request.id);
   if (state->failed) {
     return {
         .id = state->request.id,

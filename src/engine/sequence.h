@@ -122,7 +122,10 @@ struct RequestState {
   int64_t cached_tokens = 0;
   int64_t admitted_ns = -1, first_token_ns = -1;  // RequestResult's
   int32_t unfinished = 0;
-  bool failed = false;  // it has rows whose logits are NaN, and no answer
+  bool failed = false;     // it has rows whose logits are NaN, and no answer
+  bool cancelled = false;  // nor has one that was given up
+  // It is handed over once the steps in flight with rows of it have ended; no more begin.
+  bool going_over = false;
 };
 
 // What sequences of all requests have in common.
@@ -138,12 +141,8 @@ struct SequenceContext {
 std::unique_ptr<RequestState> MakeRequestState(Request request, const SequenceContext& context,
                                                int64_t expected_output = 0);
 
-inline constexpr base::ErrorCode kRequestCancelled{"request_cancelled"};
-// The result of a request that was given up.
-RequestResult CancelledResult(int64_t id);
-
 inline constexpr base::ErrorCode kLogitsNan{"logits_nan"};
-// The finished request's result, or kLogitsNan. REQUIRES: unfinished == 0.
+// The finished request's result, or kRequestCancelled or kLogitsNan. REQUIRES: unfinished == 0.
 RequestResult TakeResult(RequestState* state);
 
 }  // namespace forebay::engine
