@@ -202,8 +202,8 @@ void Choices::Commit(const ChoiceRows& rows) {
   sequence->computed = rows.end;
   LetGoUnseen(sequence);
   CountRows(rows);
-  if (rows.end >= sequence->prompt_tokens)
-    sequence->request->prompt_committed[sequence->prompt_index] = true;
+  const Sequence*& computes = sequence->request->computes_prompt[sequence->prompt_index];
+  if (computes == sequence && rows.end >= sequence->prompt_tokens) computes = nullptr;
 }
 
 void Choices::LetGoUnseen(Sequence* sequence) {

@@ -55,6 +55,17 @@ class Books {
     }
     steps.pop_front();
   }
+  // Steps as the default policy plans them, until all have ended.
+  void RunToTheEnd() {
+    schedule::StepPlan plan;
+    for (int guard = 0; guard < 1000 && !choices.idle(); ++guard) {
+      Plan(true, &plan);
+      ASSERT_FALSE(plan.run.empty() && plan.admit.empty());
+      choices.Apply(plan, now_ns++, &steps.emplace_back());
+      End();
+    }
+    EXPECT_TRUE(choices.idle());
+  }
   void Plan(bool share, schedule::StepPlan* plan) {
     const schedule::StepView& view = choices.View(share, 0);
     policy->Plan(view, plan);
@@ -217,6 +228,47 @@ TEST(ChoicesTest, SiblingsWaitForTheirPromptAndShareIt) {
   Books others(alone);
   others.Take(MakeRequest(0, 80, 4, 3));
   EXPECT_EQ(others.choices.View(true, 0).waiting.size(), 2u);  // rows of one step end there
+}
+
+// A prompt that was committed is one no more where it is not in the cache: one choice computes it
+// again, and its siblings wait as they did.
+TEST(ChoicesTest, APromptThatIsGoneIsComputedOnce) {
+  const auto finish = [](Books& books, const char* rule) {
+    SCOPED_TRACE(rule);
+    books.RunToTheEnd();
+    ASSERT_EQ(books.finished.size(), 5u);
+    // Four others; the prompt, and what siblings do not share of it; three tokens of each choice.
+    EXPECT_EQ(books.choices.stats().computed_tokens, 4 * 13 + 200 + 3 * 8 + 4 * 3);
+  };
+  ChoicesOptions options = Options(4);
+  options.limits.max_num_batched_tokens = 1024;
+  options.role = GroupRole::kContext;
+  Books context(options);
+  options.role = GroupRole::kAll;
+  options.steal = {.row_seconds = 1};
+  Books giver(options), generation(options), thief(options);
+  for (Books* const books : {&generation, &thief}) {
+    // All places are taken.
+    for (int i = 1; i < 5; ++i) books->Take(MakeRequest(i, 10, 4));
+    books->Step({.admit = {{0, 10}, {1, 10}, {2, 10}, {3, 10}}});
+  }
+  context.Take(MakeRequest(0, 200, 4, 4));
+  context.Step({.admit = {{0, 200}}});
+  std::vector<Gift> gifts = context.choices.HandOver();
+  ASSERT_EQ(gifts.size(), 1u);
+  EXPECT_TRUE(generation.choices.Adopt(gifts[0]).empty());
+  finish(generation, "handed over without its loan");
+
+  giver.Take(MakeRequest(0, 200, 4, 4));
+  giver.Step({.admit = {{0, 200}}});
+  for (int i = 5; i < 7; ++i) giver.Take(MakeRequest(i, 10, 490));  // what it keeps is as long
+  giver.Step({.preempt = {0}});
+  gifts = giver.choices.GiveAway(1);
+  const auto gift =
+      std::ranges::find_if(gifts, [](const Gift& each) { return each.state->request.id == 0; });
+  ASSERT_NE(gift, gifts.end());
+  EXPECT_TRUE(thief.choices.Adopt(*gift).empty());
+  finish(thief, "stolen");
 }
 
 // Two choices in two steps in flight: one of them is in flight at every border.

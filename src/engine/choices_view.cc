@@ -7,11 +7,17 @@
 namespace forebay::engine {
 namespace {
 
+// What choices of one prompt share: its full blocks, but for its last token, which is always
+// computed.
+int64_t SharedTokens(const Sequence& sequence) {
+  return (sequence.prompt_tokens - 1) / kv::kBlockTokens * kv::kBlockTokens;
+}
+
 // Until its sibling's prompt is committed, which it then shares.
 bool WaitsForSibling(const Sequence& sequence) {
-  // A prompt of a block or less has nothing to share: its last token is always computed.
-  return !sequence.first_of_prompt() && sequence.prompt_tokens > kv::kBlockTokens &&
-         !sequence.request->prompt_committed[sequence.prompt_index];
+  const Sequence* const computes = sequence.request->computes_prompt[sequence.prompt_index];
+  return computes != nullptr && computes != &sequence && !sequence.parked &&
+         SharedTokens(sequence) > 0;
 }
 
 // Whether no step may have more rows of the choice for now.
@@ -119,6 +125,9 @@ void ChoicesView::ViewWaiting() {
           from_.parking.shared_keys() ? std::min(cached.held_tokens, cached.tokens) : 0;
     } else {
       cached.tokens += from_.parking.FindPrefix(sequence, cached.tokens, MaxCached(*sequence));
+      // Who computed the prompt may be gone, and its blocks with it: one computes it again.
+      if (cached.tokens < std::min(SharedTokens(*sequence), MaxCached(*sequence)))
+        sequence->request->computes_prompt[sequence->prompt_index] = sequence;
     }
     view_.waiting.push_back({.order = sequence->job_order(),
                              .known_tokens = sequence->known(),

@@ -96,7 +96,6 @@ std::unique_ptr<RequestState> MakeRequestState(Request request, const SequenceCo
   auto state = std::make_unique<RequestState>();
   state->request = std::move(request);
   const auto prompts = static_cast<int32_t>(state->request.prompts.size());
-  state->prompt_committed.resize(prompts);
   for (const auto& prompt : state->request.prompts) {
     state->prompt_tokens += static_cast<int64_t>(prompt.size());
     if (state->request.sampling.prompt_logprobs >= 0)
@@ -104,6 +103,8 @@ std::unique_ptr<RequestState> MakeRequestState(Request request, const SequenceCo
   }
   for (int32_t index = 0; index < prompts * state->request.n; ++index) {
     state->sequences.push_back(MakeSequence(state.get(), index, context, expected_output));
+    if (index % state->request.n == 0)
+      state->computes_prompt.push_back(state->sequences.back().get());
   }
   state->unfinished = static_cast<int32_t>(state->sequences.size());
   return state;

@@ -116,7 +116,9 @@ struct Sequence {
 struct RequestState {
   Request request;  // its prompts went to the sequences
   std::vector<std::unique_ptr<Sequence>> sequences;
-  std::vector<bool> prompt_committed;  // by prompt: its KV is in the cache and siblings share it
+  // By prompt: the choice that computes it, for which its siblings wait, as long as it has not
+  // finished; null: it was committed, and they share it while the cache has it.
+  std::vector<const Sequence*> computes_prompt;
   std::vector<std::vector<PositionLogprobs>> prompt_logprobs;
   int64_t prompt_tokens = 0;  // all prompts, each counted once
   int64_t cached_tokens = 0;
