@@ -128,6 +128,32 @@ TEST_F(StreamTest, PiecesPutTogetherAreTheUnstreamedAnswer) {
   EXPECT_GT(sink.pieces, 200);
 }
 
+// A SentencePiece tokenizer holds bytes back until their run ends. Those of the prompt are no part
+// of the answer, in pieces or in whole, nor does a stop string match them.
+TEST_F(StreamTest, AnAnswerBeginsAfterItsPrompt) {
+  tokenizer_ =
+      std::move(*engine::LoadTokenizer(golden::Path("tokenizers/llama2-prepend"), nullptr));
+  const int32_t newline = *tokenizer_->TokenToId("<0x0A>"), letter = *tokenizer_->TokenToId("T");
+  std::vector<Request> requests = MakeRequests(4, true);
+  for (Request& request : requests) {
+    request.prompts[0].push_back(newline);
+    request.sampling.max_tokens = 3;
+    request.sampling.logit_bias = {{request.line < 2 ? letter : newline, 1e4f}};
+    if (request.line == 0) request.sampling.stop = {"\n"};
+  }
+  testing_support::ListSource source(requests);
+  PieceSink sink;
+  RunControl control;
+  ASSERT_EQ(Create()->Run(source, sink, control), RunEnd::kComplete);
+  const auto choices = ByChoice(sink.results);
+  ASSERT_EQ(choices.size(), 6u);
+  const std::string expected[] = {"TTT", "TTT", "\n\n\n", "\n\n\n"};
+  for (const auto& [key, choice] : choices) {
+    EXPECT_EQ(choice.text, expected[key.first - 1000]) << key.first;
+    EXPECT_EQ(sink.choices.at(key).text, choice.text) << key.first;
+  }
+}
+
 TEST_F(StreamTest, NobodyStreamsNobodyIsTold) {
   testing_support::ListSource source(MakeRequests(4, false));
   PieceSink sink;
@@ -191,6 +217,38 @@ TEST_F(StreamTest, ACancelledRequestEndsAndOthersAnswersStay) {
     EXPECT_EQ(engine->stats().choices_running + engine->stats().choices_waiting, 0);
     EXPECT_EQ(engine->stats().output_room, 0);
     EXPECT_EQ(testing_support::RunAll(*engine, requests).size(), requests.size());
+  }
+}
+
+// What waits for a place ends at the next border, too, however long those run that have the places.
+TEST_F(StreamTest, ACancelledRequestThatWasReadAheadEndsAtOnce) {
+  options_.limits.max_num_seqs = 4;
+  // With many requests the next ones are read ahead; with few all are, and they are dealt.
+  for (const int64_t count : {20, 8}) {
+    SCOPED_TRACE(count);
+    std::vector<Request> requests = MakeRequests(count, true);
+    for (Request& request : requests) {
+      MakeLong(&request);
+      request.n = 1;
+    }
+    const auto engine = Create();
+    testing_support::ListSource source(requests);
+    PieceSink sink;
+    int pieces = 0;
+    sink.act = [&](const ChoicePiece& piece) {
+      // Four have places, and one waits for the next.
+      if (piece.id == 1000 && ++pieces == 5) {
+        for (const int64_t id : {1005, 1006, 1007}) engine->Cancel(id);
+      }
+    };
+    RunControl control;
+    ASSERT_EQ(engine->Run(source, sink, control), RunEnd::kComplete);
+    ASSERT_EQ(sink.results.size(), requests.size());
+    std::set<int64_t> first;
+    for (int i = 0; i < 3; ++i) first.insert(sink.results[i].id);
+    EXPECT_EQ(first, (std::set<int64_t>{1005, 1006, 1007}));
+    for (const RequestResult& result : sink.results)
+      EXPECT_EQ(result.error_code == "request_cancelled", first.contains(result.id)) << result.id;
   }
 }
 

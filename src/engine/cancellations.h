@@ -6,7 +6,20 @@
 #include <mutex>
 #include <unordered_set>
 
+#include "base/status.h"
+#include "forebay/request.h"
+
 namespace forebay::engine {
+
+inline constexpr base::ErrorCode kRequestCancelled{"request_cancelled"};
+// The result of a request that was given up.
+inline RequestResult CancelledResult(int64_t id) {
+  return {.id = id,
+          .http_status = 499,
+          .error_type = kRequestCancelled.name,
+          .error_message = "the request was cancelled",
+          .error_code = kRequestCancelled.name};
+}
 
 class Cancellations {
  public:

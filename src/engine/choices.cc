@@ -202,8 +202,8 @@ void Choices::Commit(const ChoiceRows& rows) {
   sequence->computed = rows.end;
   LetGoUnseen(sequence);
   CountRows(rows);
-  if (rows.end >= sequence->prompt_tokens)
-    sequence->request->prompt_committed[sequence->prompt_index] = true;
+  const Sequence*& computes = sequence->request->computes_prompt[sequence->prompt_index];
+  if (computes == sequence && rows.end >= sequence->prompt_tokens) computes = nullptr;
 }
 
 void Choices::LetGoUnseen(Sequence* sequence) {
@@ -263,7 +263,7 @@ void Choices::CloseIfEnded(const ChoiceRows& rows, std::vector<RequestResult>* f
   // Lengths are learned from choices that came to their end, which a preempted one has not.
   foresight_.Ended(*sequence);
   --state->unfinished;
-  if (state->failed) DropFailed(state);
+  if (state->failed) DropLanded(state);
   if (state->unfinished > 0) return;
   Deliver(state, finished);
   std::erase_if(states_, [&](const auto& held) { return held.get() == state; });
@@ -271,6 +271,7 @@ void Choices::CloseIfEnded(const ChoiceRows& rows, std::vector<RequestResult>* f
 
 void Choices::Deliver(RequestState* state, std::vector<RequestResult>* finished) {
   finished->push_back(TakeResult(state));
+  if (state->cancelled) return;
   ++stats_.requests_finished;
   stats_.prompt_tokens += finished->back().prompt_tokens;
 }

@@ -64,7 +64,8 @@ class Choices {
   void DeliverEnded(std::vector<RequestResult>* finished);
   // Ids of the requests that came since the last call.
   std::vector<int64_t> TakeIds() { return std::exchange(ids_, {}); }
-  // Gives up requests, but for those of which a step is in flight; each is appended to `finished`.
+  // Gives up requests; each is appended to `finished` when no step of it is in flight any more,
+  // here or at a later call, or where the last of those ends.
   void Cancel(const std::function<bool(int64_t id)>& cancelled,
               std::vector<RequestResult>* finished);
   // What the choices of requests that stream have got since the last call.
@@ -142,8 +143,8 @@ class Choices {
   void Close(Sequence* sequence);
   // Gives up a choice and what it holds.
   void Drop(Sequence* sequence);
-  // Drops those choices of a request that failed of which no step is in flight.
-  void DropFailed(RequestState* state);
+  // Drops those choices of a request without an answer of which no step is in flight.
+  void DropLanded(RequestState* state);
   Gift Detach(RequestState* state);
 
   const ChoicesOptions options_;

@@ -38,11 +38,11 @@ schedule::HeldView ViewHeld(const RequestState& state, const kv::GroupBooks& boo
 }
 
 // Whether the request's prompts are computed: each of its choices has drawn its first token, or
-// waits, and another that goes along has computed the same prompt. `shares`: choices share what
-// they compute.
+// waits, and another that goes along has computed the same prompt. Those of which a step is in
+// flight go along when it has ended. `shares`: choices share what they compute.
 bool CanGoOver(const RequestState& state, bool shares, std::span<Sequence* const> returning) {
   const auto goes_along = [&](const Sequence& sequence) {
-    return sequence.phase == Phase::kRunning && !sequence.in_flight && sequence.generated() > 0 &&
+    return sequence.phase == Phase::kRunning && sequence.generated() > 0 &&
            sequence.known() - sequence.computed == 1 &&
            std::ranges::count(returning, &sequence) == 0;
   };
@@ -60,12 +60,18 @@ bool CanGoOver(const RequestState& state, bool shares, std::span<Sequence* const
 std::vector<Gift> Choices::HandOver() {
   std::vector<RequestState*> ready;
   for (const auto& state : states_) {
-    if (CanGoOver(*state, parking_.shared_keys(), returning())) ready.push_back(state.get());
+    // No other step has its choices from here on: with several in flight there may else be none in
+    // which it has no rows.
+    state->going_over = CanGoOver(*state, parking_.shared_keys(), returning());
+    const bool in_flight = std::ranges::any_of(
+        state->sequences, [](const auto& sequence) { return sequence->in_flight; });
+    if (state->going_over && !in_flight) ready.push_back(state.get());
   }
   std::vector<Gift> gifts;
   for (RequestState* const state : ready) {
     Gift& gift = gifts.emplace_back(Detach(state));
     gift.handed_over = true;
+    gift.state->going_over = false;
     for (const auto& loan : gift.loans) loan->offered = true;
   }
   return gifts;

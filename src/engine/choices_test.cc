@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <memory>
 
 #include "base/rng.h"
 #include "engine/testing/make_request.h"
@@ -54,6 +55,22 @@ class Books {
     }
     steps.pop_front();
   }
+  // Steps as the default policy plans them, until all have ended.
+  void RunToTheEnd() {
+    schedule::StepPlan plan;
+    for (int guard = 0; guard < 1000 && !choices.idle(); ++guard) {
+      Plan(true, &plan);
+      ASSERT_FALSE(plan.run.empty() && plan.admit.empty());
+      choices.Apply(plan, now_ns++, &steps.emplace_back());
+      End();
+    }
+    EXPECT_TRUE(choices.idle());
+  }
+  void Plan(bool share, schedule::StepPlan* plan) {
+    const schedule::StepView& view = choices.View(share, 0);
+    policy->Plan(view, plan);
+    schedule::CheckPlan(view, *plan);
+  }
   void CheckTotals() const {
     int64_t room = 0, running = 0;
     for (const Sequence* sequence : sequences) {
@@ -65,6 +82,7 @@ class Books {
     EXPECT_EQ(choices.stats().choices_running, running);
   }
 
+  const std::unique_ptr<schedule::Policy> policy = *schedule::CreatePolicy("continuous");
   Choices choices;
   std::vector<Sequence*> sequences;  // sequences of requests that have not finished
   std::deque<std::vector<ChoiceRows>> steps;
@@ -210,6 +228,76 @@ TEST(ChoicesTest, SiblingsWaitForTheirPromptAndShareIt) {
   Books others(alone);
   others.Take(MakeRequest(0, 80, 4, 3));
   EXPECT_EQ(others.choices.View(true, 0).waiting.size(), 2u);  // rows of one step end there
+}
+
+// A prompt that was committed is one no more where it is not in the cache: one choice computes it
+// again, and its siblings wait as they did.
+TEST(ChoicesTest, APromptThatIsGoneIsComputedOnce) {
+  const auto finish = [](Books& books, const char* rule) {
+    SCOPED_TRACE(rule);
+    books.RunToTheEnd();
+    ASSERT_EQ(books.finished.size(), 5u);
+    // Four others; the prompt, and what siblings do not share of it; three tokens of each choice.
+    EXPECT_EQ(books.choices.stats().computed_tokens, 4 * 13 + 200 + 3 * 8 + 4 * 3);
+  };
+  ChoicesOptions options = Options(4);
+  options.limits.max_num_batched_tokens = 1024;
+  options.role = GroupRole::kContext;
+  Books context(options);
+  options.role = GroupRole::kAll;
+  options.steal = {.row_seconds = 1};
+  Books giver(options), generation(options), thief(options);
+  for (Books* const books : {&generation, &thief}) {
+    // All places are taken.
+    for (int i = 1; i < 5; ++i) books->Take(MakeRequest(i, 10, 4));
+    books->Step({.admit = {{0, 10}, {1, 10}, {2, 10}, {3, 10}}});
+  }
+  context.Take(MakeRequest(0, 200, 4, 4));
+  context.Step({.admit = {{0, 200}}});
+  std::vector<Gift> gifts = context.choices.HandOver();
+  ASSERT_EQ(gifts.size(), 1u);
+  EXPECT_TRUE(generation.choices.Adopt(gifts[0]).empty());
+  finish(generation, "handed over without its loan");
+
+  giver.Take(MakeRequest(0, 200, 4, 4));
+  giver.Step({.admit = {{0, 200}}});
+  for (int i = 5; i < 7; ++i) giver.Take(MakeRequest(i, 10, 490));  // what it keeps is as long
+  giver.Step({.preempt = {0}});
+  gifts = giver.choices.GiveAway(1);
+  const auto gift =
+      std::ranges::find_if(gifts, [](const Gift& each) { return each.state->request.id == 0; });
+  ASSERT_NE(gift, gifts.end());
+  EXPECT_TRUE(thief.choices.Adopt(*gift).empty());
+  finish(thief, "stolen");
+}
+
+// Two choices in two steps in flight: one of them is in flight at every border.
+TEST(ChoicesTest, ARequestOfOverlappingStepsIsCancelled) {
+  const auto all = [](int64_t) { return true; };
+  for (const int32_t output : {100, 1}) {
+    SCOPED_TRACE(output);
+    ChoicesOptions options = Options();
+    options.steps_in_flight = 2;
+    Books books(options);
+    books.Take(MakeRequest(0, 20, output, 2));
+    books.Begin({.admit = {{0, 10}}});
+    books.Begin({.admit = {{0, 20}}});
+    books.End();
+    books.choices.Cancel(all, &books.finished);
+    EXPECT_TRUE(books.finished.empty());
+    EXPECT_EQ(books.choices.num_running(), 1u);
+    EXPECT_EQ(books.choices.View(true, 0).running.size(), 0u);
+    books.End();  // with an output of 1 the other one ends here
+    books.choices.Cancel(all, &books.finished);
+    ASSERT_EQ(books.finished.size(), 1u);
+    EXPECT_EQ(books.finished[0].error_code, "request_cancelled");
+    EXPECT_TRUE(books.finished[0].choices.empty());
+    EXPECT_TRUE(books.choices.idle());
+    EXPECT_EQ(books.choices.stats().requests_finished, 0);
+    EXPECT_EQ(books.choices.stats().output_room, 0);
+    EXPECT_EQ(books.choices.load().tokens, 0);
+    EXPECT_EQ(books.choices.book().held_blocks(), 0);
+  }
 }
 
 TEST(ChoicesTest, RequestsWithNothingToComputeEndAtOnce) {
@@ -380,6 +468,35 @@ TEST(ChoicesTest, APromptThatIsComputedIsHandedOver) {
   ASSERT_EQ(view.waiting.size(), 2u);
   EXPECT_EQ(view.waiting[0].cached_tokens, 64);
   EXPECT_EQ(view.running[0].remaining_output, 39);
+}
+
+// Nor does it wait for its choices to be in no step at once, which they never are where several are
+// in flight.
+TEST(ChoicesTest, ChoicesOfOverlappingStepsAreHandedOver) {
+  for (const int32_t steps : {2, 3}) {
+    SCOPED_TRACE(steps);
+    ChoicesOptions options = Options();
+    options.role = GroupRole::kContext;
+    options.steps_in_flight = steps;
+    Books context(options);
+    context.Take(MakeRequest(0, 20, 100, 4));  // nothing to share
+    context.Take(MakeRequest(1, 300, 1));      // others' rows go on
+    std::vector<Gift> gifts;
+    schedule::StepPlan plan;
+    for (int border = 0; border < 40 && gifts.empty(); ++border) {
+      gifts = context.choices.HandOver();
+      if (std::ssize(context.steps) < steps) context.Plan(true, &plan);
+      if (std::ssize(context.steps) < steps && !(plan.run.empty() && plan.admit.empty())) {
+        context.choices.Apply(plan, 50, &context.steps.emplace_back());
+        if (std::ssize(context.steps) < steps) continue;
+      }
+      if (!context.steps.empty()) context.End();
+    }
+    ASSERT_EQ(gifts.size(), 1u);
+    EXPECT_EQ(gifts[0].loans.size(), 4u);
+    for (const auto& sequence : gifts[0].state->sequences)
+      EXPECT_LE(sequence->generated(), 1 + steps);
+  }
 }
 
 // The default policy over few blocks, with several steps in flight: all requests come to their end

@@ -7,11 +7,22 @@
 namespace forebay::engine {
 namespace {
 
+// What choices of one prompt share: its full blocks, but for its last token, which is always
+// computed.
+int64_t SharedTokens(const Sequence& sequence) {
+  return (sequence.prompt_tokens - 1) / kv::kBlockTokens * kv::kBlockTokens;
+}
+
 // Until its sibling's prompt is committed, which it then shares.
 bool WaitsForSibling(const Sequence& sequence) {
-  // A prompt of a block or less has nothing to share: its last token is always computed.
-  return !sequence.first_of_prompt() && sequence.prompt_tokens > kv::kBlockTokens &&
-         !sequence.request->prompt_committed[sequence.prompt_index];
+  const Sequence* const computes = sequence.request->computes_prompt[sequence.prompt_index];
+  return computes != nullptr && computes != &sequence && !sequence.parked &&
+         SharedTokens(sequence) > 0;
+}
+
+// Whether no step may have more rows of the choice for now.
+bool IsHeld(const Sequence* sequence) {
+  return sequence->in_flight || sequence->request->going_over;
 }
 
 }  // namespace
@@ -45,13 +56,12 @@ const schedule::StepView& ChoicesView::Update(bool share, int64_t now_us) {
   view_.mean_tokens = from_.foresight.mean_tokens();
   const int64_t running = std::ssize(from_.lists.running());
   const schedule::StepShare part = schedule::ShareOf(
-      options_.limits,
-      {.running = running,
-       .waiting = std::ssize(from_.lists.waiting()),
-       .in_flight = std::ranges::count_if(from_.lists.running(), &Sequence::in_flight),
-       .loans = from_.loans.count(),
-       .lent_blocks = from_.loans.blocks(),
-       .steps = share ? options_.steps_in_flight : 1});
+      options_.limits, {.running = running,
+                        .waiting = std::ssize(from_.lists.waiting()),
+                        .in_flight = std::ranges::count_if(from_.lists.running(), IsHeld),
+                        .loans = from_.loans.count(),
+                        .lent_blocks = from_.loans.blocks(),
+                        .steps = share ? options_.steps_in_flight : 1});
   view_.limits = part.limits;
   view_.limits.total_blocks += from_.streaming.limit();
   view_.limits.streamed_blocks = from_.streaming.limit();
@@ -60,7 +70,7 @@ const schedule::StepView& ChoicesView::Update(bool share, int64_t now_us) {
   for (Sequence* sequence : from_.lists.running()) {
     // Who is in a step under way, or is left to the share of a later one, is seen and cannot be
     // planned.
-    if (sequence->in_flight || static_cast<int64_t>(view_.running.size()) == part.running) {
+    if (IsHeld(sequence) || static_cast<int64_t>(view_.running.size()) == part.running) {
       view_.elsewhere.push_back(ViewOf(*sequence, false));
       continue;
     }
@@ -115,6 +125,9 @@ void ChoicesView::ViewWaiting() {
           from_.parking.shared_keys() ? std::min(cached.held_tokens, cached.tokens) : 0;
     } else {
       cached.tokens += from_.parking.FindPrefix(sequence, cached.tokens, MaxCached(*sequence));
+      // Who computed the prompt may be gone, and its blocks with it: one computes it again.
+      if (cached.tokens < std::min(SharedTokens(*sequence), MaxCached(*sequence)))
+        sequence->request->computes_prompt[sequence->prompt_index] = sequence;
     }
     view_.waiting.push_back({.order = sequence->job_order(),
                              .known_tokens = sequence->known(),

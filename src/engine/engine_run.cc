@@ -21,7 +21,7 @@ void EngineRun::TakeRequests(Replica& replica, bool wait) {
     if (!taken) return;
     const int64_t id = taken->request.id;
     std::optional<RequestResult> refusal = RefusalOf(taken->request, parts_.facts);
-    // It may have been given up while it stood in the queue.
+    // It may have been given up since it was read.
     if (parts_.cancellations.Contains(id)) refusal = CancelledResult(id);
     if (refusal) {
       queue_.Finish(replica.index(), std::move(*refusal));
@@ -46,6 +46,8 @@ bool EngineRun::Cancel(Replica& replica) {
   const auto cancelled = [this](int64_t id) { return parts_.cancellations.Contains(id); };
   std::vector<RequestResult> finished;
   replica.choices().Cancel(cancelled, &finished);
+  for (const int64_t id : queue_.Withdraw(replica.index(), cancelled))
+    finished.push_back(CancelledResult(id));
   if (parts_.hand_over) {
     for (const Gift& gift : parts_.hand_over->Withdraw(cancelled)) {
       queue_.Move(gift.from, replica.index());

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/check.h"
 #include "base/log.h"
 
 namespace forebay::engine {
@@ -58,7 +59,10 @@ RunEnd Group::Run(int replica, EngineRun& run) {
   // Nobody may wait for it from here on: not in a round, for a gift, for what was handed over, nor
   // for its share of the requests.
   if (control_) control_->Leave(replica);
-  board_->Leave(replica);
+  const size_t lost = board_->Leave(replica).size();
+  FB_CHECK(lost == 0 || (end != RunEnd::kComplete && end != RunEnd::kDrained),
+           "replica {} came to its end without {} requests that were given to it",
+           At(replica).index(), lost);
   if (parts_.role != GroupRole::kAll) run.hand_over().Leave(At(replica).index());
   run.queue().Leave(At(replica).index());
   return end;

@@ -188,6 +188,25 @@ std::optional<TakenRequest> RequestQueue::Next(int replica, int64_t step,
   return taken;
 }
 
+std::vector<int64_t> RequestQueue::Withdraw(int replica,
+                                            const std::function<bool(int64_t id)>& cancelled) {
+  std::vector<int64_t> withdrawn;
+  // Who waits for a request has none ahead. What it gets is looked at after its turn.
+  if (replay_ || !TakeTurn(false)) return withdrawn;
+  for (size_t index = ahead_.size(); index-- > 0;) {
+    const auto dealt = static_cast<int32_t>(index);
+    const int64_t id = ahead_[index].request.id;
+    if ((last_ && !last_->has(dealt)) || !cancelled(id)) continue;
+    if (last_) last_->Remove(dealt);
+    TakeAt(index);
+    ++held_[replica];
+    withdrawn.push_back(id);
+  }
+  if (num_ahead() == 0 && source_.ended()) ended_ = true;
+  EndTurn();
+  return withdrawn;
+}
+
 void RequestQueue::Leave(int replica) {
   // Leaving twice counts once.
   if (held_tokens_[replica].exchange(-1) >= 0) --replicas_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -61,6 +62,9 @@ class RequestQueue {
   bool ended(int replica) const {
     return replay_ ? replayed_[replica] == replay_->replicas[replica].size() : ended_.load();
   }
+  // Takes out what was read ahead and is given up, and counts it as taken by the replica. Blocks
+  // for nobody who waits for a request. A replay hands out all that its log has.
+  std::vector<int64_t> Withdraw(int replica, const std::function<bool(int64_t id)>& cancelled);
   // False: a result could not be kept; the job is to stop.
   bool Finish(int replica, RequestResult result);
   void Progress(ChoicePiece piece);

@@ -97,6 +97,40 @@ TEST(RequestQueue, HandsOutInOrderOfArrivalToTheEnd) {
   }
 }
 
+// Before the source has ended and after, when what remains is dealt.
+TEST(RequestQueue, WhatIsGivenUpGoesToNobody) {
+  const auto runtime = runtime::CreateRealRuntime();
+  const auto policy = schedule::CreatePolicy("continuous");
+  ASSERT_TRUE(policy.ok());
+  for (const int64_t requests : {4, 40}) {
+    SCOPED_TRACE(requests);
+    LateSource source(requests, 0);
+    NoSink sink;
+    RequestQueue queue(*runtime, 2, 4, source, sink);
+    const auto take = [&](int replica) { return queue.Next(replica, 0, **policy, false); };
+    const int64_t last = requests - 1;  // comes first
+    const auto first = take(0);
+    ASSERT_TRUE(first);
+    ASSERT_EQ(first->request.id, last);
+    // One that was taken is its replica's to end.
+    const auto cancelled = [&](int64_t id) { return id == last || id == last - 2 || id == 1; };
+    const std::vector<int64_t> withdrawn = queue.Withdraw(1, cancelled);
+    EXPECT_EQ(withdrawn, std::vector<int64_t>{last - 2});
+    EXPECT_TRUE(queue.Withdraw(0, cancelled).empty());
+    EXPECT_TRUE(queue.Finish(1, {.id = last - 2}));
+    for (int64_t left = requests - 2; left > 1; --left) {
+      const auto next = take(0);
+      ASSERT_TRUE(next);
+      EXPECT_NE(next->request.id, last - 2);
+      EXPECT_FALSE(queue.ended(0));
+    }
+    // Without the last one nothing can come.
+    EXPECT_EQ(queue.Withdraw(0, [](int64_t) { return true; }).size(), 1u);
+    EXPECT_TRUE(queue.ended(0));
+    EXPECT_FALSE(take(1));
+  }
+}
+
 // Steps of all replicas end at one time: who asks first knows of the others what they told before
 // these.
 TEST(RequestQueue, WhoAsksFirstTakesNoMoreThanItsShare) {

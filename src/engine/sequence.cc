@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/cancellations.h"
+
 namespace forebay::engine {
 namespace {
 
@@ -31,8 +33,8 @@ std::unique_ptr<Sequence> MakeSequence(RequestState* state, int32_t index,
   if (context.tokenizer) {
     sequence->detokenizer =
         std::make_unique<text::Detokenizer>(*context.tokenizer, params.skip_special_tokens);
-    // The answer goes on from the prompt: a leading space of its first word is its own.
-    sequence->detokenizer->Append(sequence->tokens.back());
+    // A leading space of the answer's first word is its own.
+    sequence->detokenizer->Follow(sequence->tokens);
   }
   sequence->result.index = index;
   return sequence;
@@ -94,7 +96,6 @@ std::unique_ptr<RequestState> MakeRequestState(Request request, const SequenceCo
   auto state = std::make_unique<RequestState>();
   state->request = std::move(request);
   const auto prompts = static_cast<int32_t>(state->request.prompts.size());
-  state->prompt_committed.resize(prompts);
   for (const auto& prompt : state->request.prompts) {
     state->prompt_tokens += static_cast<int64_t>(prompt.size());
     if (state->request.sampling.prompt_logprobs >= 0)
@@ -102,6 +103,8 @@ std::unique_ptr<RequestState> MakeRequestState(Request request, const SequenceCo
   }
   for (int32_t index = 0; index < prompts * state->request.n; ++index) {
     state->sequences.push_back(MakeSequence(state.get(), index, context, expected_output));
+    if (index % state->request.n == 0)
+      state->computes_prompt.push_back(state->sequences.back().get());
   }
   state->unfinished = static_cast<int32_t>(state->sequences.size());
   return state;
@@ -110,6 +113,7 @@ std::unique_ptr<RequestState> MakeRequestState(Request request, const SequenceCo
 RequestResult TakeResult(RequestState* state) {
   FB_CHECK(state->unfinished == 0, "request {} has {} unfinished choices", state->request.id,
            state->unfinished);
+  if (state->cancelled) return CancelledResult(state->request.id);
   if (state->failed) {
     return {
         .id = state->request.id,

@@ -116,13 +116,18 @@ struct Sequence {
 struct RequestState {
   Request request;  // its prompts went to the sequences
   std::vector<std::unique_ptr<Sequence>> sequences;
-  std::vector<bool> prompt_committed;  // by prompt: its KV is in the cache and siblings share it
+  // By prompt: the choice that computes it, for which its siblings wait, as long as it has not
+  // finished; null: it was committed, and they share it while the cache has it.
+  std::vector<const Sequence*> computes_prompt;
   std::vector<std::vector<PositionLogprobs>> prompt_logprobs;
   int64_t prompt_tokens = 0;  // all prompts, each counted once
   int64_t cached_tokens = 0;
   int64_t admitted_ns = -1, first_token_ns = -1;  // RequestResult's
   int32_t unfinished = 0;
-  bool failed = false;  // it has rows whose logits are NaN, and no answer
+  bool failed = false;     // it has rows whose logits are NaN, and no answer
+  bool cancelled = false;  // nor has one that was given up
+  // It is handed over once the steps in flight with rows of it have ended; no more begin.
+  bool going_over = false;
 };
 
 // What sequences of all requests have in common.
@@ -138,12 +143,8 @@ struct SequenceContext {
 std::unique_ptr<RequestState> MakeRequestState(Request request, const SequenceContext& context,
                                                int64_t expected_output = 0);
 
-inline constexpr base::ErrorCode kRequestCancelled{"request_cancelled"};
-// The result of a request that was given up.
-RequestResult CancelledResult(int64_t id);
-
 inline constexpr base::ErrorCode kLogitsNan{"logits_nan"};
-// The finished request's result, or kLogitsNan. REQUIRES: unfinished == 0.
+// The finished request's result, or kRequestCancelled or kLogitsNan. REQUIRES: unfinished == 0.
 RequestResult TakeResult(RequestState* state);
 
 }  // namespace forebay::engine

@@ -54,7 +54,8 @@ class StealBoard {
   // None: the other one goes on asking. If it has left they are lost with it: the run ends.
   void Give(int to, std::vector<Gift> gifts);
 
-  // The replica takes no part any more. Returns what it has not collected.
+  // The replica takes no part any more. Returns what it has not collected: nothing where the group
+  // is done, since who has a gift has not ended (invariant 3).
   std::vector<Gift> Leave(int replica);
 
  private:

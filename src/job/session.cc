@@ -6,15 +6,17 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/cancellations.h"
+
 namespace forebay::job {
 namespace {
 
-RequestResult Ended(int64_t id, const char* code, const char* message) {
+RequestResult ClosedResult(int64_t id) {
   return {.id = id,
           .http_status = 499,
-          .error_type = code,
-          .error_message = message,
-          .error_code = code};
+          .error_type = kSessionClosed.name,
+          .error_message = "the engine was closed, or failed, before the request's end",
+          .error_code = kSessionClosed.name};
 }
 
 }  // namespace
@@ -81,10 +83,7 @@ void Session::EndAll() {
     waiting_.clear();
   }
   for (auto& [id, entry] : entries) {
-    entry.inbox->Put(
-        {.tag = entry.tag,
-         .result = Ended(id, kSessionClosed.name,
-                         "the engine was closed, or failed, before the request's end")});
+    entry.inbox->Put({.tag = entry.tag, .result = ClosedResult(id)});
   }
 }
 
@@ -129,7 +128,7 @@ void Session::Cancel(int64_t id) {
     waiting_.erase(std::next(waits).base());
     dropped = std::move(found->second);
     entries_.erase(found);
-    result = Ended(id, "request_cancelled", "the request was cancelled");
+    result = engine::CancelledResult(id);
     metrics_.Add(dropped->asked, result, runtime_.Now());
   }
   dropped->inbox->Put({.tag = dropped->tag, .result = std::move(result)});

@@ -7,7 +7,7 @@
 namespace forebay::kv {
 namespace {
 
-uint64_t StripBytes(const KvGroup& group) {
+uint64_t BlockStride(const KvGroup& group) {
   return static_cast<uint64_t>(group.layout.block_stride);
 }
 
@@ -15,7 +15,7 @@ uint64_t StripBytes(const KvGroup& group) {
 uint64_t BytesBefore(const KvShare& share, size_t group, bool digests) {
   uint64_t bytes = 0;
   for (size_t i = 0; i < (digests ? share.groups.size() : group); ++i)
-    bytes += StripBytes(share.groups[i]);
+    bytes += BlockStride(share.groups[i]);
   if (!digests) return bytes;
   const auto groups = share.groups.first(group);
   return bytes +
@@ -87,7 +87,7 @@ std::vector<PullPart> PullParts(std::span<const KvShare> takers, size_t taker,
         Append({.peer = giver.peer,
                 .group = static_cast<int32_t>(group),
                 .before = BytesBefore(giver, group, false),
-                .stride = StripBytes(giver.groups[group]),
+                .stride = BlockStride(giver.groups[group]),
                 .from = static_cast<uint64_t>(OffsetOf(giver, group, layer, head)),
                 .to = static_cast<uint64_t>(OffsetOf(own, group, layer, head)),
                 .bytes = static_cast<uint64_t>(mine.layout.HeadBytes())},

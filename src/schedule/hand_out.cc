@@ -104,11 +104,15 @@ int32_t LastRequests::Take(int replica, bool longest) {
   List& list = ListOf(replica);
   const int32_t index = longest ? Next(list.longest_first, &list.next_longest)
                                 : Next(list.in_order, &list.next_in_order);
+  Remove(index);
+  return index;
+}
+
+void LastRequests::Remove(int32_t index) {
   for (List* const each : {&lists_[std::exchange(replicas_[index], -1)], &lists_.back()}) {
     --each->left;
     each->outputs -= Outputs(lengths_[index], mean_output_);
   }
-  return index;
 }
 
 Taking Policy::HandOut(const QueueView& view) const {

@@ -41,6 +41,10 @@ class LastRequests {
   double longest_output(int replica);
   // The next in the job's order, or the one that may take longest. REQUIRES: left() > 0.
   int32_t Take(int replica, bool longest);
+  // Nobody has taken it yet.
+  bool has(int32_t index) const { return replicas_[index] >= 0; }
+  // REQUIRES: has(index).
+  void Remove(int32_t index);
 
  private:
   struct List {

@@ -7,16 +7,34 @@
 
 namespace forebay::text {
 
-std::string Detokenizer::Append(int32_t id) {
+bool Detokenizer::Shows(int32_t id) const {
   const Tokenizer& t = *tokenizer_;
-  if (!t.Has(id) || t.tokens_[id].empty() || (skip_special_ && t.special_[id])) return "";
+  return t.Has(id) && !t.tokens_[id].empty() && !(skip_special_ && t.special_[id]);
+}
+
+void Detokenizer::Follow(std::span<const int32_t> prompt) {
+  // What is incomplete at its end has three bytes at most, and so as many tokens.
+  size_t begin = prompt.size();
+  for (int shown = 0; begin > 0 && shown < 3;) shown += Shows(prompt[--begin]);
+  first_ = begin == 0;
+  for (const int32_t id : prompt.subspan(begin)) Append(id);
+  std::string whole = pending_.substr(0, CompleteUtf8Prefix(pending_));
+  pending_.erase(0, whole.size());
+  begun_ = !pending_.empty();
+  StripStart(&whole);
+  strip_done_ |= begin > 0 || begun_;
+}
+
+std::string Detokenizer::Append(int32_t id) {
+  if (!Shows(id)) return "";
+  const Tokenizer& t = *tokenizer_;
   DecodedToken token = DecodeToken(t.decoder_, t.tokens_[id], std::exchange(first_, false));
   if (t.decoder_.kind == DecoderSpec::Kind::kByteLevel) {
     pending_ += token.bytes;
-    const size_t complete = CompleteUtf8Prefix(pending_);
-    std::string out = ToValidUtf8(std::string_view(pending_).substr(0, complete));
-    pending_.erase(0, complete);
-    return out;
+    std::string out = pending_.substr(0, CompleteUtf8Prefix(pending_));
+    pending_.erase(0, out.size());
+    DropBegun(&out);
+    return ToValidUtf8(out);
   }
   if (token.is_byte) {
     pending_ += token.bytes;
@@ -37,6 +55,7 @@ std::string Detokenizer::Flush() {
 
 std::string Detokenizer::TakeBytes() {
   std::string bytes = std::exchange(pending_, "");
+  DropBegun(&bytes);
   if (tokenizer_->decoder_.kind == DecoderSpec::Kind::kByteLevel) return ToValidUtf8(bytes);
   if (!IsValidUtf8(bytes)) {
     std::string replaced;
@@ -45,6 +64,13 @@ std::string Detokenizer::TakeBytes() {
   }
   StripStart(&bytes);
   return bytes;
+}
+
+void Detokenizer::DropBegun(std::string* bytes) {
+  if (bytes->empty() || !std::exchange(begun_, false)) return;
+  size_t end = 0;
+  DecodeUtf8(*bytes, &end);
+  bytes->erase(0, end);
 }
 
 void Detokenizer::StripStart(std::string* text) {

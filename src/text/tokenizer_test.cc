@@ -192,6 +192,84 @@ TEST(Detokenizer, AByteRunIsValidOrNotAsAWhole) {
   EXPECT_EQ(t->Decode(Ids{byte(0x20), t->TokenToId("▁t").value()}, false), " t");
 }
 
+// An answer's text begins after its prompt's, wherever that ends.
+TEST(Detokenizer, WhatFollowsAPromptHasNothingOfIt) {
+  struct Case {
+    std::string rule;
+    Ids prompt, answer;
+    std::string text;
+  };
+  const auto check = [](const Tokenizer& t, const std::vector<Case>& cases) {
+    for (const auto& [rule, prompt, answer, text] : cases) {
+      Detokenizer detokenizer(t, true);
+      detokenizer.Follow(prompt);
+      std::string found;
+      for (const int32_t id : answer) found += detokenizer.Append(id);
+      EXPECT_EQ(found + detokenizer.Flush(), text) << rule;
+    }
+  };
+  const auto llama2 = Golden("llama2-prepend");
+  const auto byte = [&](int b) { return llama2->TokenToId(fmt::format("<0x{:02X}>", b)).value(); };
+  const int32_t bos = llama2->TokenToId("<s>").value(), t = llama2->TokenToId("▁t").value(),
+                x = llama2->TokenToId("x").value();
+  check(*llama2,
+        {{"a byte token at the prompt's end", {bos, x, byte('\n')}, {t, x}, " tx"},
+         {"bytes on both sides", {bos, x, byte('\n')}, {byte('\n'), t}, "\n t"},
+         {"a prompt's space is its own", {byte(' ')}, {t}, " t"},
+         {"a special token after text", {bos, x, llama2->TokenToId("[/INST]").value()}, {t}, " t"},
+         {"no text before", {bos}, {t}, "t"},
+         {"nothing before", {}, {t}, "t"},
+         {"a character begun in the prompt is the prompt's",
+          {x, byte(0xE4)},
+          {byte(0xBD), byte(0xA0), byte('\n'), t},
+          "\n t"},
+         {"so it is over several tokens", {x, byte(0xE4), byte(0xBD)}, {byte(0xA0), t}, " t"},
+         {"and if nothing completes it", {x, byte(0xE4)}, {byte(0xBD), byte('\n'), x}, "\nx"},
+         {"nor ever does", {byte(0xE4)}, {t}, " t"},
+         {"bytes of a prompt spoil none of its answer",
+          {byte(0xFF)},
+          {byte(0xE4), byte(0xBD), byte(0xA0)},
+          "\u4F60"}});
+  const auto llama3 = Golden("llama3");
+  const auto id = [&](const char* token) { return llama3->TokenToId(token).value(); };
+  const int32_t e4 = id("ä"), bd = id("½"), a0 = id("ł"), a = id("a"), special = 2077;
+  check(*llama3, {{"a whole character before", {e4, bd, a0}, {e4, bd, a0, a}, "\u4F60a"},
+                  {"begun in the prompt", {a, e4}, {bd, a0, a}, "a"},
+                  {"over several tokens", {a, e4, bd}, {a0, a}, "a"},
+                  {"specials between", {e4, special, bd, special, special}, {a0, a}, "a"},
+                  {"nothing completes it", {a, e4}, {a}, "a"},
+                  {"the answer ends first", {a, e4}, {bd}, ""},
+                  {"the next character is held back", {a, e4}, {bd, a0, e4}, "\uFFFD"}});
+}
+
+// Where the prompt does not end within a character: the text of both without the prompt's.
+TEST(Detokenizer, PromptAndAnswerAreTheirText) {
+  base::Rng rng(7);
+  for (const char* name :
+       {"deepseek-v3", "llama2-prepend", "llama3", "mistral-metaspace", "qwen", "smollm"}) {
+    const auto t = Golden(name);
+    int checked = 0;
+    for (int i = 0; i < 2000; ++i) {
+      Ids ids(rng.Below(14));
+      const uint64_t range = rng.Below(2) == 0 ? 300 : t->vocab_size() + 1;  // bytes come first
+      for (int32_t& id : ids) id = static_cast<int32_t>(rng.Below(range));
+      const bool skip = rng.Below(2) == 0;
+      const std::span<const int32_t> all = ids;
+      const size_t end = rng.Below(ids.size() + 1);
+      const std::string whole = t->Decode(all, skip), prompt = t->Decode(all.first(end), skip);
+      // Bytes of the answer may spoil a run that the prompt began, or complete its last character.
+      if (prompt.empty() || prompt.ends_with("\uFFFD") || !whole.starts_with(prompt)) continue;
+      Detokenizer detokenizer(*t, skip);
+      detokenizer.Follow(all.first(end));
+      std::string text;
+      for (const int32_t id : all.subspan(end)) text += detokenizer.Append(id);
+      ASSERT_EQ(prompt + text + detokenizer.Flush(), whole) << name << ", case " << i;
+      ++checked;
+    }
+    EXPECT_GT(checked, 200) << name;
+  }
+}
+
 TEST(Detokenizer, EqualsDecodeOnRandomIds) {
   base::Rng rng(5);
   for (const char* name :
