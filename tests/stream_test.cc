@@ -139,7 +139,7 @@ TEST_F(StreamTest, AnAnswerBeginsAfterItsPrompt) {
     request.prompts[0].push_back(newline);
     request.sampling.max_tokens = 3;
     request.sampling.logit_bias = {{request.line < 2 ? letter : newline, 1e4f}};
-    if (request.line == 0) request.sampling.stop = {"\n"};
+    if (request.line % 2 == 0) request.sampling.stop = {request.line == 0 ? "\n" : "\n\n"};
   }
   testing_support::ListSource source(requests);
   PieceSink sink;
@@ -147,10 +147,13 @@ TEST_F(StreamTest, AnAnswerBeginsAfterItsPrompt) {
   ASSERT_EQ(Create()->Run(source, sink, control), RunEnd::kComplete);
   const auto choices = ByChoice(sink.results);
   ASSERT_EQ(choices.size(), 6u);
-  const std::string expected[] = {"TTT", "TTT", "\n\n\n", "\n\n\n"};
+  const std::string expected[] = {"TTT", "TTT", "", "\n\n\n"};
   for (const auto& [key, choice] : choices) {
     EXPECT_EQ(choice.text, expected[key.first - 1000]) << key.first;
     EXPECT_EQ(sink.choices.at(key).text, choice.text) << key.first;
+    // As soon as it is there, whether or not the run goes on.
+    EXPECT_EQ(choice.tokens.size(), key.first == 1002 ? 2u : 3u);
+    EXPECT_EQ(choice.stop_string.has_value(), key.first == 1002);
   }
 }
 

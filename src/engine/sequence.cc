@@ -60,7 +60,10 @@ bool Sequence::uses_counts() const {
 
 bool Sequence::AfterToken(int32_t token) {
   stop->AddToken(token);
-  if (detokenizer && stop->wants_text()) stop->AddText(detokenizer->Append(token));
+  if (detokenizer && stop->wants_text()) {
+    const std::string piece = detokenizer->Append(token);
+    stop->AddText(piece, detokenizer->Held());
+  }
   const std::optional<sample::Finish>& finish = stop->finish();
   const bool forced = generated() == request->request.ends_after;
   if (!finish && !forced) return false;

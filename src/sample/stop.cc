@@ -33,14 +33,15 @@ void StopConditions::AddToken(int32_t token) {
   text_wanted_ = params_->include_stop_str_in_output;
 }
 
-void StopConditions::AddText(std::string_view piece) {
+void StopConditions::AddText(std::string_view piece, std::string_view held) {
   text_ += piece;
+  const size_t known = text_.size();
+  text_ += held;
   const size_t searched = std::exchange(searched_, text_.size());
-  if (generated_ <= params_->min_tokens) return;
   const std::string* match = nullptr;
   size_t begin = std::string::npos;
   for (const std::string& stop : params_->stop) {
-    if (stop.empty()) continue;
+    if (stop.empty() || generated_ <= params_->min_tokens) continue;
     const size_t found =
         text_.find(stop, searched + 1 > stop.size() ? searched + 1 - stop.size() : 0);
     if (found < begin) {
@@ -48,7 +49,10 @@ void StopConditions::AddText(std::string_view piece) {
       match = &stop;
     }
   }
-  if (match == nullptr) return;
+  if (match == nullptr) {
+    text_.resize(known);
+    return;
+  }
   text_.resize(params_->include_stop_str_in_output ? begin + match->size() : begin);
   finish_ = Finish{FinishReason::kStop, std::nullopt, *match};
 }

@@ -39,7 +39,9 @@ class StopConditions {
   void AddToken(int32_t token);
   // False if the last token's text does not belong to the output.
   bool wants_text() const { return text_wanted_; }
-  void AddText(std::string_view piece);
+  // `held`: what the text goes on with if no token changes it any more. It ends the choice as other
+  // text does, and else is no part of the text yet.
+  void AddText(std::string_view piece, std::string_view held = {});
 
   const std::optional<Finish>& finish() const { return finish_; }
   int64_t generated() const { return generated_; }
@@ -56,7 +58,8 @@ class StopConditions {
   int64_t generated_ = 0;
   bool text_wanted_ = true;
   std::string text_;
-  // a stop string that ends before it was ruled out, or came before min_tokens
+  // a stop string that ends before it was ruled out, or came before min_tokens; of the text and
+  // what was held
   size_t searched_ = 0;
   std::optional<Finish> finish_;
 };

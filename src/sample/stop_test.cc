@@ -152,6 +152,31 @@ TEST(StopConditionsTest, StopStrings) {
   }
 }
 
+TEST(StopConditionsTest, WhatIsHeldEndsTheChoiceAndElseIsNoTextYet) {
+  const SamplingParams params{.min_tokens = 1, .stop = {"\n\n", "\nQ"}};
+  StopConditions stop(params, kEnd, 100);
+  const auto add = [&](std::string_view piece, std::string_view held) {
+    stop.AddToken(100);
+    stop.AddText(piece, held);
+    return stop.text();
+  };
+  EXPECT_EQ(add("", "\n\n"), "");  // before min_tokens
+  EXPECT_EQ(add("\n\na", ""), "\n\na");
+  EXPECT_EQ(add("", "\n"), "\n\na");
+  EXPECT_EQ(add("\nR", ""), "\n\na\nR");
+  EXPECT_EQ(add("", "\n"), "\n\na\nR");
+  EXPECT_FALSE(stop.finish());
+  EXPECT_EQ(add("", "\n\n"), "\n\na\nR");
+  EXPECT_EQ(stop.finish()->stop_string, "\n\n");
+  // A string may begin in the text and end in what is held.
+  const SamplingParams across{.stop = {"a\n"}};
+  StopConditions other(across, kEnd, 100);
+  other.AddToken(100);
+  other.AddText("ba", "\n");
+  EXPECT_EQ(other.finish()->stop_string, "a\n");
+  EXPECT_EQ(other.text(), "b");
+}
+
 TEST(StopConditionsTest, AStringInTheLastTokenCountsAsStop) {
   const SamplingParams params{.max_tokens = 1, .stop = {"b"}};
   StopConditions stop(params, kEnd, 100);

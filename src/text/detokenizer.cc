@@ -45,6 +45,12 @@ std::string Detokenizer::Append(int32_t id) {
   return out += token.bytes;
 }
 
+std::string Detokenizer::Held() const {
+  // An incomplete character of bytes that come one by one is never valid.
+  if (pending_.empty() || !IsValidUtf8(pending_)) return "";
+  return Detokenizer(*this).TakeBytes();
+}
+
 std::string Detokenizer::Flush() {
   std::string out = TakeBytes();
   first_ = true;

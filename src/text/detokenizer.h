@@ -23,6 +23,8 @@ class Detokenizer {
   // The text that `id` completes: whole characters, perhaps none. A run of byte tokens ("<0x0A>")
   // is held until it ends, since one bad byte spoils all of it, as in the reference.
   std::string Append(int32_t id);
+  // What a run of byte tokens is as text if nothing more of it comes; empty while that is none.
+  std::string Held() const;
   // The rest, with U+FFFD for what is incomplete. The next Append begins a new text.
   std::string Flush();
 

@@ -188,6 +188,16 @@ TEST(Detokenizer, AByteRunIsValidOrNotAsAWhole) {
   EXPECT_EQ(t->Decode(Ids{x, byte(0xE4), bos, byte(0xBD), byte(0xA0)}, true), "x\u4F60");
   EXPECT_EQ(t->Decode(Ids{x, byte(0xE4), bos, byte(0xBD), byte(0xA0)}, false),
             "x\uFFFD<s>\uFFFD\uFFFD");
+  // What is held of a run shows as long as it is text.
+  Detokenizer detokenizer(*t, true);
+  const std::pair<int, std::string> held[] = {
+      {0x0A, "\n"}, {0xE4, ""}, {0xBD, ""}, {0xA0, "\n\u4F60"}, {0xFF, ""}};
+  for (const auto& [value, text] : held) {
+    EXPECT_EQ(detokenizer.Append(byte(value)), "");
+    EXPECT_EQ(detokenizer.Held(), text) << value;
+  }
+  EXPECT_EQ(detokenizer.Append(x), "\uFFFD\uFFFD\uFFFD\uFFFD\uFFFDx");
+  EXPECT_EQ(detokenizer.Held(), "");
   // The space of the first token goes, of a later one it stays.
   EXPECT_EQ(t->Decode(Ids{byte(0x20), t->TokenToId("▁t").value()}, false), " t");
 }
