@@ -408,7 +408,9 @@ TEST(ChoicesPark, RandomJobsThatAreStreamed) {
     const auto policy = *schedule::CreatePolicy(names[seed % std::size(names)]);
     ChoicesOptions options = TierOptions(static_cast<int32_t>(4 + rng.Below(16)), 0);
     options.streaming.places = static_cast<int32_t>(12 + rng.Below(10));
-    options.tier.in_memory = options.streaming.places + static_cast<int32_t>(rng.Below(30));
+    // Often with hardly a block more than what is streamed needs.
+    const uint64_t more = rng.Below(2) == 0 ? 30 : 4;
+    options.tier.in_memory = options.streaming.places + static_cast<int32_t>(rng.Below(more));
     if (seed % 2 == 1) options.tier.in_file = static_cast<int32_t>(1 + rng.Below(30));
     // Steps that wait for copies at random.
     if (rng.Below(3) == 0) {
@@ -422,16 +424,17 @@ TEST(ChoicesPark, RandomJobsThatAreStreamed) {
     TieredBooks books(options);
     books.losses = &rng;
     const auto requests = static_cast<int64_t>(1 + rng.Below(12));
+    const size_t shared = rng.Below(2) == 0 ? 170 : 320;
     int64_t taken = 0;
     std::vector<RequestResult> cancelled;
     for (int guard = 0; guard < 8000; ++guard) {
       while (taken < requests && books.choices.WantsRequests()) {
         const auto choices = static_cast<int32_t>(1 + rng.Below(3));
-        const auto bound = static_cast<int32_t>(1 + rng.Below(90));
+        const auto bound = static_cast<int32_t>(1 + rng.Below(rng.Below(2) == 0 ? 90 : 160));
         const auto prompt = static_cast<int32_t>(1 + rng.Below(350));
         Request request = MakeRequest(taken++, prompt, bound, choices);
         if (rng.Below(2) == 0) {
-          for (size_t i = 0; i < std::min<size_t>(170, request.prompts[0].size()); ++i)
+          for (size_t i = 0; i < std::min(shared, request.prompts[0].size()); ++i)
             request.prompts[0][i] = static_cast<int32_t>(i);
         }
         longer += std::ssize(request.prompts[0]) / kv::kBlockTokens > options.limits.total_blocks;
@@ -466,6 +469,28 @@ TEST(ChoicesPark, RandomJobsThatAreStreamed) {
   EXPECT_GT(preemptions, 100);
   EXPECT_GT(parks, 20);
   EXPECT_GT(longer, 20);
+}
+
+// A parked choice needs blocks below that another streams as well. When that one ends its places in
+// the window are free, but nothing below is.
+TEST(ChoicesPark, BlocksThatAParkedChoiceNeedsTooAreNotPromisedTwice) {
+  const auto policy = *schedule::CreatePolicy("continuous");
+  ChoicesOptions options = TierOptions(9, 13);
+  options.streaming.places = 10;
+  TieredBooks books(options);
+  books.Take(MakeRequest(0, 180, 240));
+  Request shorter = MakeRequest(1, 183, 78), longer = MakeRequest(2, 168, 236);
+  std::copy_n(shorter.prompts[0].begin(), 160, longer.prompts[0].begin());
+  books.Take(shorter);
+  books.Take(longer);
+  while (!books.choices.idle()) {
+    ASSERT_TRUE(books.Begin(*policy));
+    ASSERT_FALSE(HasFatalFailure());
+    books.End();
+  }
+  EXPECT_EQ(books.finished.size(), 3u);
+  // There was room for it only as long as both ran.
+  EXPECT_GT(books.choices.park_counters().refused, 0);
 }
 
 // Where blocks below are lost, or nothing goes there any more, choices are computed again and get

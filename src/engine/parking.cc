@@ -98,6 +98,7 @@ void Parking::BringBack(Sequence* sequence, kv::BlockId below, kv::GroupBooks& b
   // Nobody else writes below as long as it is read.
   const bool fresh = book.TakeBack(sequence->id, Keys(sequence, index, 1).front());
   const kv::BlockId device = book.table(0, sequence->id)[static_cast<size_t>(index)];
+  tier_.NeedOnly(below);
   moving_.push_back({.stay = {.blocks = {below}}, .sequence = sequence, .brought_back = device});
   if (!fresh) return;
   moves_.up.push_back({.group = 0, .device = device, .below = below});

@@ -63,7 +63,7 @@ class Parking {
   // Puts a full block of a running choice below, which lies in `device`, if it is not there: it
   // stays there until Unstream. REQUIRES: one that is spared.
   kv::BlockId Stream(Sequence* sequence, int64_t block, kv::BlockId device);
-  void Unstream(kv::BlockId below) { tier_.Release({.blocks = {below}}); }
+  void Unstream(kv::BlockId below) { tier_.ReleaseNear(below); }
   // The choice takes its last streamed block, which lies `below`, back to the device: the next step
   // finds it there.
   void BringBack(Sequence* sequence, kv::BlockId below, kv::GroupBooks& book);

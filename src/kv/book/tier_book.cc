@@ -11,8 +11,9 @@ namespace {
 
 struct TierBlock {
   PrefixKey key;
-  int32_t stays = 0;  // that need it
-  bool full = false;  // has a key, and is in the index
+  int32_t stays = 0;    // that need it
+  int32_t streams = 0;  // of them, by HoldNear
+  bool full = false;    // has a key, and is in the index
 };
 
 struct Level {
@@ -36,6 +37,7 @@ struct TierBook::State {
   PrefixIndex index;
   TierBookStats stats;
   std::vector<DemotedBlock> demoted;
+  int64_t shared = 0;  // blocks that HoldNear's need and others as well
 
   State(int32_t num_near, int32_t num_far)
       : blocks(num_near + num_far),
@@ -50,8 +52,20 @@ struct TierBook::State {
     return static_cast<int32_t>(static_cast<int64_t>(blocks.size()) - near.room() - far.room());
   }
 
+  bool Shares(BlockId id) const {
+    return blocks[id].streams > 0 && blocks[id].stays > blocks[id].streams;
+  }
+  void Count(BlockId id, int stays, int streams) {
+    shared -= Shares(id);
+    blocks[id].stays += stays;
+    blocks[id].streams += streams;
+    shared += Shares(id);
+  }
+  int64_t near_room() const { return near.room() - shared; }
+
   void Need(BlockId id) {
-    if (blocks[id].stays++ == 0) LevelOf(id).kept.Remove(id);
+    if (blocks[id].stays == 0) LevelOf(id).kept.Remove(id);
+    Count(id, 1, 0);
   }
 
   // REQUIRES: one is free or kept.
@@ -97,12 +111,15 @@ struct TierBook::State {
   std::optional<TierStay> Hold(std::span<const PrefixKey> keys, bool open,
                                std::vector<int32_t>* fresh, int64_t spared, bool prefer_far) {
     TierStay stay{.open = open};
-    int64_t wanted = open ? 1 : 0, near_places = near.room() - spared, far_places = far_room();
+    int64_t wanted = open ? 1 : 0, near_places = near_room() - spared, far_places = far_room();
     for (const PrefixKey& key : keys) {
       const BlockId id = index.Find(key);
       stay.blocks.push_back(id);
       wanted += id < 0;
-      if (id >= 0 && blocks[id].stays == 0) --(id < first_far ? near_places : far_places);
+      if (id < 0) continue;
+      // One that is streamed, and will be needed when that is over.
+      const bool will_be = blocks[id].streams > 0 && !Shares(id);
+      if (blocks[id].stays == 0 || will_be) --(id < first_far ? near_places : far_places);
     }
     // What goes far on purpose takes no near place, unless the far level is full.
     if (prefer_far && far_places >= wanted) near_places = std::min<int64_t>(near_places, 0);
@@ -159,6 +176,7 @@ BlockId TierBook::HoldNear(const PrefixKey& key, bool* is_fresh) {
     s.SetKey(id, key);
     ++s.stats.stored;
   }
+  s.Count(id, 0, 1);
   s.stats.needed_peak = std::max(s.stats.needed_peak, s.needed());
   return id;
 }
@@ -178,7 +196,17 @@ int64_t TierBook::CountFar(std::span<const PrefixKey> keys) const {
       keys, [&](const PrefixKey& key) { return state_->index.Find(key) >= state_->first_far; });
 }
 
-int64_t TierBook::near_room() const { return state_->near.room(); }
+int64_t TierBook::near_room() const { return state_->near_room(); }
+
+void TierBook::ReleaseNear(BlockId block) {
+  NeedOnly(block);
+  Release({.blocks = {block}});
+}
+
+void TierBook::NeedOnly(BlockId block) {
+  FB_CHECK(state_->blocks[block].streams > 0, "block {} of the tier is streamed by nobody", block);
+  state_->Count(block, 0, -1);
+}
 
 void TierBook::Release(const TierStay& stay) {
   State& s = *state_;
@@ -186,7 +214,8 @@ void TierBook::Release(const TierStay& stay) {
   for (size_t i = stay.blocks.size(); i-- > 0;) {
     const BlockId id = stay.blocks[i];
     FB_CHECK(s.blocks[id].stays > 0, "block {} of the tier is released but needed by nobody", id);
-    if (--s.blocks[id].stays > 0) continue;
+    s.Count(id, -1, 0);
+    if (s.blocks[id].stays > 0) continue;
     // Without a key nobody can find it again.
     if (s.blocks[id].full) {
       s.LevelOf(id).kept.AddNewest(id);
@@ -239,8 +268,12 @@ void TierBook::CheckInvariants() const {
     });
   }
   int32_t indexed = 0;
+  int64_t shared = 0;
   for (BlockId id = 0; id < num_blocks(); ++id) {
     const TierBlock& block = s.blocks[id];
+    FB_CHECK(block.streams <= block.stays, "block {} of the tier: needed by {}, {} stream it", id,
+             block.stays, block.streams);
+    shared += s.Shares(id);
     FB_CHECK((block.stays > 0) == (where[id] == Where::kNeeded),
              "block {} of the tier: needed by {}, free or kept: {}", id, block.stays,
              where[id] != Where::kNeeded);
@@ -250,6 +283,8 @@ void TierBook::CheckInvariants() const {
     FB_CHECK(!has_key || s.index.Find(block.key) == id, "block {} of the tier is not indexed", id);
     indexed += has_key;
   }
+  FB_CHECK(shared == s.shared, "{} blocks are streamed and needed besides, not {}", shared,
+           s.shared);
   FB_CHECK(indexed == s.index.size(), "{} full blocks in the tier, {} index entries", indexed,
            s.index.size());
 }

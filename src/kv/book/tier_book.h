@@ -58,9 +58,14 @@ class TierBook {
   // The same of one key, where a new block is a far one if there is such a level.
   std::optional<TierStay> HoldFar(const PrefixKey& key, std::vector<int32_t>* fresh,
                                   int64_t spared = 0);
-  // The same of one key, in a near block: what is far is written anew. REQUIRES: a near block is
-  // free or kept.
+  // The same of one key, in a near block, until ReleaseNear: what is far is written anew. REQUIRES:
+  // a near block is free or kept, which `spared` of the others' calls sees to: as many as may be
+  // held so besides those that are. Of a block that others need as well none comes free when this
+  // ends, so that those leave one more.
   BlockId HoldNear(const PrefixKey& key, bool* is_fresh);
+  void ReleaseNear(BlockId block);
+  // What HoldNear holds is needed on, by a stay of this one block.
+  void NeedOnly(BlockId block);
   // Those whose content moves since the last call: before anything is written into the near blocks.
   // Each far one is needed until it is released.
   std::vector<DemotedBlock> TakeDemoted();
@@ -70,7 +75,7 @@ class TierBook {
   int64_t Find(std::span<const PrefixKey> keys) const;
   // How many of the keys lie far.
   int64_t CountFar(std::span<const PrefixKey> keys) const;
-  // Near blocks that are free or kept.
+  // Near blocks that are free or kept, but for what HoldNear is left of shared blocks.
   int64_t near_room() const;
   // Ends a stay: its full blocks are kept, the first the longest; the open one is free.
   void Release(const TierStay& stay);

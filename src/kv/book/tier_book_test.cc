@@ -161,8 +161,8 @@ TEST(TierBookTest, WhatIsStreamedComesNearAndWhatIsKeptGoesFar) {
   EXPECT_EQ(book.HoldNear(Key(1), &is_fresh), near);
   EXPECT_FALSE(is_fresh);
   book.Release(*far);
-  book.Release({.blocks = {near}});
-  book.Release({.blocks = {near}});
+  book.ReleaseNear(near);
+  book.ReleaseNear(near);
   EXPECT_EQ(book.needed_blocks(), 0);
   // A file that is closed takes nothing more.
   book.Release(*book.Hold(Keys({2}), false, &fresh));
@@ -173,6 +173,33 @@ TEST(TierBookTest, WhatIsStreamedComesNearAndWhatIsKeptGoesFar) {
   EXPECT_EQ(book.stats().evicted, 1);
   EXPECT_FALSE(book.Hold(Keys({4, 5, 6}), false, &fresh));
   EXPECT_FALSE(book.Hold(Keys({3, 4}), false, &fresh, /*spared=*/1));
+  book.CheckInvariants();
+}
+
+TEST(TierBookTest, AStreamedBlockThatAStayNeedsTooLeavesNoRoomWhenItsStreamEnds) {
+  TierBook book(3);
+  Fresh fresh;
+  bool is_fresh = false;
+  const BlockId near = book.HoldNear(Key(1), &is_fresh);
+  EXPECT_EQ(book.near_room(), 2);
+  EXPECT_FALSE(book.Hold(Keys({1}), false, &fresh, /*spared=*/2));
+  const auto stay = book.Hold(Keys({1}), false, &fresh, /*spared=*/1);
+  ASSERT_TRUE(stay);
+  EXPECT_EQ(book.near_room(), 1);
+  book.CheckInvariants();
+  book.ReleaseNear(near);
+  EXPECT_EQ(book.near_room(), 2);
+  // The other way round, and with two that stream it.
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(book.HoldNear(Key(1), &is_fresh), near);
+  EXPECT_EQ(book.near_room(), 1);
+  book.Release(*stay);
+  EXPECT_EQ(book.near_room(), 2);
+  book.NeedOnly(near);
+  EXPECT_EQ(book.near_room(), 1);
+  book.CheckInvariants();
+  book.Release({.blocks = {near}});
+  book.ReleaseNear(near);
+  EXPECT_EQ(book.near_room(), 3);
   book.CheckInvariants();
 }
 
