@@ -23,8 +23,6 @@ class DirectFile final : public BlockFile {
   DirectFile(const DirectFile&) = delete;
   DirectFile& operator=(const DirectFile&) = delete;
 
-  int descriptor() const { return descriptor_; }
-
   base::Status Write(uint64_t offset, std::span<const std::byte> data) override {
     return Move("written", offset, data.size(), [&](uint64_t at) {
       return pwrite(descriptor_, data.data() + at, data.size() - at,
@@ -37,6 +35,11 @@ class DirectFile final : public BlockFile {
                    static_cast<off_t>(offset + at));
     });
   }
+  void NoteWhetherNew() {
+    struct stat info {};
+    is_new_ = fstat(descriptor_, &info) == 0 && info.st_size == 0;
+  }
+  bool is_new() const override { return is_new_; }
 
  private:
   template <typename Call>
@@ -59,6 +62,7 @@ class DirectFile final : public BlockFile {
 
   const std::string path_;
   const int descriptor_;
+  bool is_new_ = false;
 };
 
 std::string FolderOf(const std::string& path) {
@@ -128,6 +132,7 @@ base::Result<std::unique_ptr<BlockFile>> OpenBlockFile(const std::string& path, 
   if (flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
     return base::Status(kKvFileLocked, fmt::format("--kv-file {}: another process uses it", path));
   }
+  file->NoteWhetherNew();
   // Set afterwards, so that a file system without it is told from other errors.
   if (fcntl(descriptor, F_SETFL, O_DIRECT) != 0) {
     return Invalid(path, fmt::format("its file system has no O_DIRECT ({}); expected one that "

@@ -26,6 +26,8 @@ class BlockFile {
   // Errors: kKvFileIo, with path, offset and reason. A read that ends early is one.
   virtual base::Status Write(uint64_t offset, std::span<const std::byte> data) = 0;
   virtual base::Status Read(uint64_t offset, std::span<std::byte> data) = 0;
+  // Nothing was in it when it was opened.
+  virtual bool is_new() const { return false; }
 };
 
 enum class FileLife : uint8_t { kJob, kKept };

@@ -52,11 +52,16 @@ base::Result<std::unique_ptr<KeptFile>> KeptFile::Open(const std::string& path,
                                     "expected a kept file, or a new name",
                                     path, kept->path_));
   }
-  // A new file's index is written first: should the job die in between, the next finds an index
-  // without a file and begins anew, where a file without an index would be refused.
+  // A new file's index comes first: should the job die in between, the next finds an index without
+  // a file and begins anew, where a file without an index would be refused. Another job may do the
+  // same at this moment, so that what is in it counts only when nobody else has the file.
   const bool made = !IsThere(path);
-  // A file of others is refused before it is touched, and looked at again when nobody else has it.
-  FB_RETURN_IF_ERROR(made ? kept->Rewrite(identity) : kept->Read(identity, num_blocks, num_groups));
+  if (made) {
+    FB_RETURN_IF_ERROR(kept->MakeIndex(identity));
+  } else {
+    // A file of others is refused before it is touched.
+    FB_RETURN_IF_ERROR(kept->Read(identity, num_blocks, num_groups));
+  }
   base::Result<std::unique_ptr<BlockFile>> file = open();
   // One that is locked was made by another job since.
   if (!file.ok() && made && file.status().code() != kKvFileLocked) {
@@ -65,10 +70,9 @@ base::Result<std::unique_ptr<KeptFile>> KeptFile::Open(const std::string& path,
   }
   if (!file.ok()) return file.status();
   kept->file_ = *std::move(file);
-  if (!made) {
-    FB_RETURN_IF_ERROR(kept->Read(identity, num_blocks, num_groups));
-    FB_RETURN_IF_ERROR(kept->Rewrite(identity));
-  }
+  kept->records_.clear();
+  if (!kept->file_->is_new()) FB_RETURN_IF_ERROR(kept->Read(identity, num_blocks, num_groups));
+  FB_RETURN_IF_ERROR(kept->Rewrite(identity));
   kept->descriptor_ = ::open(kept->path_.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
   if (kept->descriptor_ < 0) return kept->Failed("it cannot be opened");
   return kept;
@@ -108,6 +112,15 @@ base::Status KeptFile::Read(const KeptIdentity& identity, int32_t num_blocks, in
   return base::Status::Ok();
 }
 
+base::Status KeptFile::MakeIndex(const KeptIdentity& identity) const {
+  const int descriptor =
+      ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (descriptor < 0) return errno == EEXIST ? base::Status::Ok() : Failed("it cannot be written");
+  const base::Status written = WriteAll(descriptor, KeptHead(identity));
+  close(descriptor);
+  return written.WithContext(path_);
+}
+
 base::Status KeptFile::Rewrite(const KeptIdentity& identity) {
   std::string bytes = KeptHead(identity);
   for (const KeptRecord& record : records_) bytes += KeptLine(record);
@@ -116,7 +129,10 @@ base::Status KeptFile::Rewrite(const KeptIdentity& identity) {
   const int descriptor =
       ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (descriptor < 0) return Failed("it cannot be written");
-  const base::Status written = WriteAll(descriptor, bytes);
+  base::Status written = WriteAll(descriptor, bytes);
+  // Else a power cut could leave the name with nothing behind it.
+  if (written.ok() && fsync(descriptor) != 0)
+    written = base::Status(kKvFileIo, std::strerror(errno));
   close(descriptor);
   if (!written.ok()) return written.WithContext(fresh);
   if (std::rename(fresh.c_str(), path_.c_str()) != 0) return Failed("it cannot be renamed");

@@ -41,6 +41,9 @@ class KeptFile {
  private:
   KeptFile() = default;
   base::Status Read(const KeptIdentity& identity, int32_t num_blocks, int32_t num_groups);
+  // An index without records, if there is none.
+  base::Status MakeIndex(const KeptIdentity& identity) const;
+  // REQUIRES: nobody else has the file.
   base::Status Rewrite(const KeptIdentity& identity);
   base::Status Failed(const char* what) const;
 

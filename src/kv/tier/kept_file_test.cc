@@ -155,6 +155,25 @@ TEST_F(KeptFileTest, AFileThatAnotherJobHasMadeMeanwhileStays) {
   EXPECT_TRUE(std::filesystem::exists(path_ + kIndexSuffix));
 }
 
+// The same where the late one is of another model, or its index came first: who has the file writes
+// the index, and nobody else does.
+TEST_F(KeptFileTest, TheIndexIsOfTheJobThatHasTheFile) {
+  std::unique_ptr<KeptFile> winner;
+  const auto late = KeptFile::Open(path_, kOther, 8, 2, [&] {
+    winner = std::move(*Open());
+    return OpenBlockFile(path_, 8 * kFileAlignment, FileLife::kKept);
+  });
+  EXPECT_EQ(late.status().code(), kKvFileLocked);
+  ASSERT_TRUE(winner->Append(std::vector{Record(0, 0, 10), Record(0, 1, 10)}).ok());
+  winner.reset();
+  EXPECT_EQ((*Open())->records().size(), 2u);
+  EXPECT_EQ(Open(kOther).status().code(), kKvFileMismatch);
+  // An index without a file is what a job left that died at its begin.
+  unlink(path_.c_str());
+  EXPECT_TRUE((*Open(kOther))->records().empty());
+  EXPECT_TRUE(Open(kOther).ok());
+}
+
 TEST_F(KeptFileTest, WhatCouldNotBeMadeLeavesNothing) {
   const auto failed = KeptFile::Open(path_, kOurs, 8, 2, [] {
     return base::Result<std::unique_ptr<BlockFile>>(base::Status(kKvFileNoSpace, "no space"));
