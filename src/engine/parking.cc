@@ -278,7 +278,9 @@ void Parking::Forget(Sequence* sequence) {
 }
 
 void Parking::Keep(std::span<const kv::KeptBlock> blocks) {
-  for (const kv::KeptBlock& block : blocks) tier_.Keep(block.below, block.key);
+  std::vector<std::pair<kv::BlockId, kv::PrefixKey>> there;
+  for (const kv::KeptBlock& block : blocks) there.emplace_back(block.below, block.key);
+  tier_.Keep(there);
   counters_.kept += std::ssize(blocks);
 }
 

@@ -22,32 +22,42 @@ int64_t LeastRows(int64_t left, const Limits& limits) {
   return std::min<int64_t>({left, limits.least_chunk, limits.max_num_batched_tokens / 2});
 }
 
-bool Contains(std::span<const int32_t> indices, size_t index) {
-  return std::ranges::find(indices, static_cast<int32_t>(index)) != indices.end();
-}
+// Blocks of those that stay: all, the ones of these on the device, and the ones that cannot be
+// streamed, since they are not full; and what those that go hold alone.
+struct HeldBlocks {
+  int64_t kept = 0, on_device = 0, open = 0, given_back = 0;
+
+  explicit HeldBlocks(const StepView& view) {
+    for (const RunningView& choice : view.running) Add(choice, view.limits, 1);
+    for (const RunningView& choice : view.elsewhere) {
+      for (int64_t* sum : {&kept, &on_device, &open}) *sum += choice.reserved_blocks;
+    }
+  }
+  void GiveBack(const RunningView& choice, const Limits& limits) {
+    Add(choice, limits, -1);
+    given_back += choice.exclusive_blocks;
+  }
+  int64_t Available(const StepView& view) const {
+    const int64_t device = view.limits.total_blocks - view.limits.streamed_blocks;
+    return std::max({view.available_blocks + given_back, device - on_device,
+                     std::min(view.limits.total_blocks - kept, device - open)});
+  }
+
+ private:
+  void Add(const RunningView& choice, const Limits& limits, int64_t times) {
+    kept += times * choice.reserved_blocks;
+    on_device += times * (choice.reserved_blocks - choice.streamed_blocks);
+    open += times * (choice.reserved_blocks - choice.computed_tokens / limits.block_tokens);
+  }
+};
 
 }  // namespace
 
 int64_t AvailableAfter(const StepView& view, std::span<const int32_t> preempted) {
-  // What those that stay have: blocks, the ones of these on the device, and the ones that cannot
-  // be streamed, since they are not full.
-  int64_t given_back = 0, kept = 0, on_device = 0, open = 0;
-  for (size_t i = 0; i < view.running.size(); ++i) {
-    const RunningView& choice = view.running[i];
-    if (!Contains(preempted, i)) {
-      kept += choice.reserved_blocks;
-      on_device += choice.reserved_blocks - choice.streamed_blocks;
-      open += choice.reserved_blocks - choice.computed_tokens / view.limits.block_tokens;
-    } else {
-      given_back += choice.exclusive_blocks;
-    }
-  }
-  for (const RunningView& choice : view.elsewhere) {
-    for (int64_t* sum : {&kept, &on_device, &open}) *sum += choice.reserved_blocks;
-  }
-  const int64_t device = view.limits.total_blocks - view.limits.streamed_blocks;
-  return std::max({view.available_blocks + given_back, device - on_device,
-                   std::min(view.limits.total_blocks - kept, device - open)});
+  HeldBlocks held(view);
+  for (const int32_t index : preempted)
+    held.GiveBack(view.running[static_cast<size_t>(index)], view.limits);
+  return held.Available(view);
 }
 
 StepRoom PackRunning(const StepView& view, StepPlan* plan) {
@@ -56,27 +66,29 @@ StepRoom PackRunning(const StepView& view, StepPlan* plan) {
   for (const RunningView& choice : view.running) needed += NextRowBlocks(choice, limits);
   size_t survivors = view.running.size();
   // The first always stays: it can come to its end alone.
-  int64_t blocks = AvailableAfter(view, plan->preempt);
+  HeldBlocks held(view);
+  int64_t blocks = held.Available(view);
   while (survivors > 1 && needed > blocks) {
     --survivors;
     needed -= NextRowBlocks(view.running[survivors], limits);
+    held.GiveBack(view.running[survivors], limits);
     plan->preempt.push_back(static_cast<int32_t>(survivors));
-    blocks = AvailableAfter(view, plan->preempt);
+    blocks = held.Available(view);
   }
   if (needed > blocks) return {};
 
   int64_t rows = limits.max_num_batched_tokens;
   // Decoding rows before chunks of prompts: they are few, and each that waits delays a whole
   // choice.
-  for (size_t i = 0; i < view.running.size() && rows > 0; ++i) {
-    if (!view.running[i].decoding || Contains(plan->preempt, i)) continue;
+  for (size_t i = 0; i < survivors && rows > 0; ++i) {
+    if (!view.running[i].decoding) continue;
     plan->run.push_back({static_cast<int32_t>(i), 1});
     blocks -= NextRowBlocks(view.running[i], limits);
     --rows;
   }
-  for (size_t i = 0; i < view.running.size() && rows > 0; ++i) {
+  for (size_t i = 0; i < survivors && rows > 0; ++i) {
     const RunningView& choice = view.running[i];
-    if (choice.decoding || Contains(plan->preempt, i)) continue;
+    if (choice.decoding) continue;
     const int64_t room =
         (choice.reserved_blocks + blocks) * limits.block_tokens - choice.computed_tokens;
     const int64_t left = choice.known_tokens - choice.computed_tokens,

@@ -225,12 +225,15 @@ void TierBook::Release(const TierStay& stay) {
   }
 }
 
-void TierBook::Keep(BlockId block, const PrefixKey& key) {
+void TierBook::Keep(std::span<const std::pair<BlockId, PrefixKey>> blocks) {
   State& s = *state_;
-  FB_CHECK(std::erase(s.LevelOf(block).free, block) == 1,
-           "block {} of the tier is kept, and not free", block);
-  s.SetKey(block, key);
-  s.LevelOf(block).kept.AddNewest(block);
+  for (const auto& [block, key] : blocks) s.SetKey(block, key);
+  size_t taken = 0;
+  for (Level* level : {&s.near, &s.far})
+    taken += std::erase_if(level->free, [&](BlockId id) { return s.blocks[id].full; });
+  FB_CHECK(taken == blocks.size(), "{} blocks of the tier are kept, of which {} were free",
+           blocks.size(), taken);
+  for (const auto& [block, key] : blocks) s.LevelOf(block).kept.AddNewest(block);
 }
 
 void TierBook::Lose(BlockId block) {

@@ -18,6 +18,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "kv/book/prefix_index.h"
@@ -80,9 +81,9 @@ class TierBook {
   // Ends a stay: its full blocks are kept, the first the longest; the open one is free.
   void Release(const TierStay& stay);
 
-  // A full block that is there from before: kept. REQUIRES: nothing was held yet; the block is
-  // free, the key new.
-  void Keep(BlockId block, const PrefixKey& key);
+  // Full blocks that are there from before, each with its key: kept. REQUIRES: nothing was held
+  // yet; blocks and keys differ.
+  void Keep(std::span<const std::pair<BlockId, PrefixKey>> blocks);
   // The block's content is gone: nobody finds it any more; who needs it holds it on.
   void Lose(BlockId block);
 

@@ -81,7 +81,7 @@ TEST(TierBookTest, TheEndOfAPrefixIsEvictedBeforeItsBeginning) {
 TEST(TierBookTest, WhatIsLostIsFoundByNobodyAndWrittenAnew) {
   TierBook book(3);
   Fresh fresh;
-  book.Keep(2, Key(9));
+  book.Keep(std::vector{std::pair<BlockId, PrefixKey>{2, Key(9)}});
   EXPECT_EQ(book.Find(Keys({9})), 1);
   const auto needed = book.Hold(Keys({1}), true, &fresh);
   ASSERT_TRUE(needed);
