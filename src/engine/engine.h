@@ -3,10 +3,12 @@
 
 #include <atomic>
 #include <memory>
+#include <random>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/rng.h"
 #include "device/sim/event_engine.h"
 #include "engine/cancellations.h"
 #include "engine/group.h"
@@ -64,8 +66,8 @@ class LocalEngine : public Engine {
   RunEnd Run(RequestSource& source, ResultSink& sink, RunControl& control) override;
   void Cancel(int64_t id) override { cancellations_.Add(id); }
   // Requests that a replica takes from here on find no KV that was computed before. Any thread may
-  // call, also while Run runs.
-  void ForgetPrefixes() { ++prefix_salt_; }
+  // call, also while Run runs. By chance, since a kept file has what earlier processes computed.
+  void ForgetPrefixes() { prefix_salt_ = base::Combine64(prefix_salt_, std::random_device{}()); }
   EngineStats stats() const override;
   // Sums over replicas; from any thread, also while Run runs.
   Meters meters() const;

@@ -2,14 +2,16 @@
 import asyncio
 import itertools
 import json
+import os
 import re
+import tempfile
 import threading
 import time
 
 import pytest
 
 import forebay
-from conftest import FLAGS, HANGS, LLAMA, drawn, prompts, wait_until
+from conftest import FLAGS, FOREBAY, HANGS, LLAMA, drawn, prompts, wait_until
 from forebay import LLM, SamplingParams
 from forebay.metrics import Metric
 
@@ -331,6 +333,18 @@ def test_the_prefix_cache_may_be_reset(llm):
     assert [[output.num_cached_tokens > 0 for output in outputs] for outputs in found] == [[False] * 6, [True] * 6] * 2
     for outputs in found:
         assert [output.outputs for output in outputs] == [output.outputs for output in found[0]]
+
+
+def test_what_was_kept_before_a_reset_stays_unfound():
+    with tempfile.TemporaryDirectory(dir=os.path.dirname(FOREBAY)) as folder:  # on a disk, where pytest's may lie in memory
+        kept = {"kv_file": os.path.join(folder, "kv"), "kv_file_size": "64MiB", "kv_file_keep": True}
+
+        def found(reset):
+            with forebay.LLM(LLAMA, **FLAGS, **kept) as job:
+                assert not reset or job.reset_prefix_cache() is True
+                return job.generate([[5] * 200], SamplingParams(max_tokens=3), use_tqdm=False)[0].num_cached_tokens
+
+        assert [found(reset) > 0 for reset in (True, True, False, False)] == [False, False, False, True]
 
 
 def test_text_that_nobody_wants(llm):
