@@ -46,6 +46,7 @@ class RolesTest : public LayoutTest {
     options_.trial.checker = nullptr;
     EXPECT_TRUE(engine.ok()) << engine.status().ToString();
     if (!engine.ok()) return {};
+    if (!hand_out_.replicas.empty()) (*engine)->ReplayHandOut(&hand_out_);
     testing_support::ListSource source(requests_);
     testing_support::ListSink sink;
     RunControl control;
@@ -257,6 +258,9 @@ TEST_P(RolesFaultTest, WithoutContextGroupsTheOthersFinishWhatTheyHave) {
   const std::string pooled = fmt::format("dp=2,weights=by_layer,pool={}", files_.config.num_layers);
   spared_ = GroupRole::kGeneration;
   options_.limits.max_num_seqs = 4;
+  // Else the other replica may take all, and the first meets its fault with nothing left to do.
+  HandOutInTurn(2);
+  hand_out_.replicas.emplace_back();  // of the generation group
   for (const int64_t pull : {4, 7}) {
     options_.trial.fault = {.rank = 0, .at_pull = pull};
     const Answers spared = RunRoles(pooled, "dp=1");
