@@ -44,30 +44,30 @@ engine::ChoicesOptions OptionsOf(int32_t choices, Below below) {
   return options;
 }
 
-// Microseconds of the median plan of a job, and of the dearest of a hundred.
-std::pair<double, double> PlanTime(std::string_view name, int32_t choices, Below below) {
-  const auto policy = schedule::CreatePolicy(name).value();
-  engine::Choices books(OptionsOf(choices, below), {});
+// A job's choices, and what plans their steps.
+struct Job {
+  std::unique_ptr<schedule::Policy> policy;
+  engine::Choices books;
   schedule::StepPlan plan;
   std::vector<engine::ChoiceRows> rows;
   std::vector<RequestResult> finished;
-  std::vector<double> us;
-  base::Rng rng(1);
-  int64_t taken = 0;
-  constexpr int64_t kSteps = 600;
-  for (int64_t step = 0; step < kSteps; ++step) {
-    while (books.WantsRequests()) {
-      const auto output = static_cast<int32_t>(kOutput / 2 + rng.Below(kOutput / 2));
-      books.Take(engine::MakeRequestState(engine::MakeRequest(taken++, kPrompt, output),
-                                          {.max_model_len = kPrompt + kOutput}));
-    }
+
+  Job(std::string_view name, const engine::ChoicesOptions& options)
+      : policy(schedule::CreatePolicy(name).value()), books(options, {}) {}
+
+  void Take(int64_t id, int32_t output) {
+    books.Take(engine::MakeRequestState(engine::MakeRequest(id, kPrompt, output),
+                                        {.max_model_len = kPrompt + kOutput}));
+  }
+  // Microseconds of the plan.
+  double Step(int64_t step) {
     rows.clear();
     const double begin = ProcessorSeconds();
     const schedule::StepView& view = books.View(/*share=*/false, step);
     policy->Plan(view, &plan);
     schedule::CheckPlan(view, plan);
     books.Apply(plan, step, &rows);
-    us.push_back((ProcessorSeconds() - begin) * 1e6);
+    const double us = (ProcessorSeconds() - begin) * 1e6;
     books.tier_moves().Clear();
     books.streaming().changed().clear();
     for (const engine::ChoiceRows& each : rows) {
@@ -76,11 +76,44 @@ std::pair<double, double> PlanTime(std::string_view name, int32_t choices, Below
         books.Append(each.sequence, static_cast<int32_t>(step % 1000), step);
       books.CloseIfEnded(each, &finished);
     }
+    return us;
+  }
+};
+
+// Microseconds of the median plan of a job, and of the dearest of a hundred.
+std::pair<double, double> PlanTime(std::string_view name, int32_t choices, Below below) {
+  Job job(name, OptionsOf(choices, below));
+  std::vector<double> us;
+  base::Rng rng(1);
+  int64_t taken = 0;
+  constexpr int64_t kSteps = 600;
+  for (int64_t step = 0; step < kSteps; ++step) {
+    while (job.books.WantsRequests())
+      job.Take(taken++, static_cast<int32_t>(kOutput / 2 + rng.Below(kOutput / 2)));
+    us.push_back(job.Step(step));
   }
   // The cache fills in the first half.
   us.erase(us.begin(), us.begin() + kSteps / 2);
   std::ranges::sort(us);
   return {us[us.size() / 2], us[us.size() * 99 / 100]};
+}
+
+// Equal prompts that come in one step reach each border of blocks together: the plan of the one for
+// which the blocks do not suffice, as policy and check take it.
+void PrintBorder() {
+  constexpr int32_t kChoices = 4096;
+  engine::ChoicesOptions options = OptionsOf(kChoices, Below::kNothing);
+  options.limits.max_num_batched_tokens = kChoices * kPrompt;
+  options.limits.total_blocks = kChoices * (kPrompt / kv::kBlockTokens + 1);
+  Job job("continuous", options);
+  for (int64_t id = 0; id < kChoices; ++id) job.Take(id, kOutput);
+  for (int64_t step = 0;; ++step) {
+    const double us = job.Step(step);
+    if (job.plan.preempt.empty()) continue;
+    fmt::print("\n{} equal prompts at a border: {} are preempted, {:.0f} us, {:.2f} a choice\n",
+               kChoices, job.plan.preempt.size(), us, us / kChoices);
+    return;
+  }
 }
 
 void PrintPlans() {
@@ -135,6 +168,7 @@ void PrintOrder() {
 
 int main() {
   forebay::PrintPlans();
+  forebay::PrintBorder();
   forebay::PrintOrder();
   return 0;
 }

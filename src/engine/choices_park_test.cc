@@ -471,6 +471,47 @@ TEST(ChoicesPark, RandomJobsThatAreStreamed) {
   EXPECT_GT(longer, 20);
 }
 
+// Small jobs where choices of one long prefix are streamed and parked at once, under every policy,
+// with hardly a block below to spare: what is promised to streams is there when they want it.
+TEST(ChoicesPark, RandomJobsThatShareWhatIsStreamed) {
+  int64_t streamed = 0, parks = 0, refused = 0;
+  for (uint64_t seed = 0; seed < 1000; ++seed) {
+    SCOPED_TRACE(seed);
+    base::Rng rng(seed);
+    const char* const names[] = {"continuous",   "sarathi", "vllm",    "adaptive",
+                                 "static_batch", "whole",   "makespan"};
+    const auto policy = *schedule::CreatePolicy(names[seed % std::size(names)]);
+    ChoicesOptions options = TierOptions(static_cast<int32_t>(8 + rng.Below(5)), 0);
+    options.streaming.places = static_cast<int32_t>(8 + rng.Below(5));
+    options.tier.in_memory = options.streaming.places + static_cast<int32_t>(2 + rng.Below(5));
+    TieredBooks books(options);
+    const auto requests = static_cast<int64_t>(3 + rng.Below(3));
+    const size_t shared = 96 + rng.Below(96);
+    for (int64_t id = 0; id < requests; ++id) {
+      const auto prompt = static_cast<int32_t>(130 + rng.Below(100));
+      const auto bound = static_cast<int32_t>(60 + rng.Below(200));
+      Request request = MakeRequest(id, prompt, bound);
+      if (rng.Below(3) > 0) {
+        for (size_t i = 0; i < std::min(shared, request.prompts[0].size()); ++i)
+          request.prompts[0][i] = static_cast<int32_t>(i);
+      }
+      books.Take(request);
+    }
+    while (!books.choices.idle()) {
+      ASSERT_TRUE(books.Begin(*policy));
+      ASSERT_FALSE(HasFatalFailure());
+      books.End();
+    }
+    EXPECT_EQ(std::ssize(books.finished), requests);
+    streamed += books.block_steps;
+    parks += books.choices.park_counters().parks;
+    refused += books.choices.park_counters().refused;
+  }
+  EXPECT_GT(streamed, 100'000);
+  EXPECT_GT(parks, 5);
+  EXPECT_GT(refused, 100);
+}
+
 // A parked choice needs blocks below that another streams as well. When that one ends its places in
 // the window are free, but nothing below is.
 TEST(ChoicesPark, BlocksThatAParkedChoiceNeedsTooAreNotPromisedTwice) {

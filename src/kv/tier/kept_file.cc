@@ -30,6 +30,16 @@ base::Status WriteAll(int descriptor, std::string_view bytes) {
   return base::Status::Ok();
 }
 
+// All of a new file, which is closed. Were it not synced, a power cut could leave its name with
+// nothing behind it.
+base::Status WriteWhole(int descriptor, std::string_view bytes) {
+  base::Status written = WriteAll(descriptor, bytes);
+  if (written.ok() && fsync(descriptor) != 0)
+    written = base::Status(kKvFileIo, std::strerror(errno));
+  close(descriptor);
+  return written;
+}
+
 }  // namespace
 
 KeptFile::~KeptFile() {
@@ -116,9 +126,7 @@ base::Status KeptFile::MakeIndex(const KeptIdentity& identity) const {
   const int descriptor =
       ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (descriptor < 0) return errno == EEXIST ? base::Status::Ok() : Failed("it cannot be written");
-  const base::Status written = WriteAll(descriptor, KeptHead(identity));
-  close(descriptor);
-  return written.WithContext(path_);
+  return WriteWhole(descriptor, KeptHead(identity)).WithContext(path_);
 }
 
 base::Status KeptFile::Rewrite(const KeptIdentity& identity) {
@@ -129,11 +137,7 @@ base::Status KeptFile::Rewrite(const KeptIdentity& identity) {
   const int descriptor =
       ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (descriptor < 0) return Failed("it cannot be written");
-  base::Status written = WriteAll(descriptor, bytes);
-  // Else a power cut could leave the name with nothing behind it.
-  if (written.ok() && fsync(descriptor) != 0)
-    written = base::Status(kKvFileIo, std::strerror(errno));
-  close(descriptor);
+  const base::Status written = WriteWhole(descriptor, bytes);
   if (!written.ok()) return written.WithContext(fresh);
   if (std::rename(fresh.c_str(), path_.c_str()) != 0) return Failed("it cannot be renamed");
   return base::Status::Ok();

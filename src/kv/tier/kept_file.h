@@ -41,7 +41,7 @@ class KeptFile {
  private:
   KeptFile() = default;
   base::Status Read(const KeptIdentity& identity, int32_t num_blocks, int32_t num_groups);
-  // An index without records, if there is none.
+  // An index without records, if there is none: on the disk when this returns.
   base::Status MakeIndex(const KeptIdentity& identity) const;
   // REQUIRES: nobody else has the file.
   base::Status Rewrite(const KeptIdentity& identity);

@@ -4,14 +4,25 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <barrier>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <thread>
 
 #include "base/rng.h"
 #include "base/testing/temporary_folder.h"
+
+// Files that were synced, in place of the C library's: what a power cut leaves cannot be tried.
+static std::atomic<int> syncs = 0;
+extern "C" int fsync(int descriptor) {
+  ++syncs;
+  return static_cast<int>(syscall(SYS_fsync, descriptor));
+}
 
 namespace forebay::kv {
 namespace {
@@ -172,6 +183,47 @@ TEST_F(KeptFileTest, TheIndexIsOfTheJobThatHasTheFile) {
   unlink(path_.c_str());
   EXPECT_TRUE((*Open(kOther))->records().empty());
   EXPECT_TRUE(Open(kOther).ok());
+}
+
+// Whichever way their steps fall between each other's: the index is of the one that got the file,
+// and has what it appended.
+TEST_F(KeptFileTest, TwoThatBeginAtOnceLeaveTheIndexOfOne) {
+  for (int round = 0; round < 100; ++round) {
+    SCOPED_TRACE(round);
+    const KeptIdentity* const identities[] = {&kOurs, &kOther};
+    std::unique_ptr<KeptFile> files[2];
+    std::barrier begin(2);
+    const auto job = [&](int i) {
+      begin.arrive_and_wait();
+      base::Result<std::unique_ptr<KeptFile>> opened = Open(*identities[i]);
+      if (opened.ok()) files[i] = *std::move(opened);
+    };
+    std::thread other(job, 1);
+    job(0);
+    other.join();
+    const int winner = files[0] == nullptr ? 1 : 0;
+    ASSERT_NE(files[winner], nullptr);
+    ASSERT_EQ(files[1 - winner], nullptr);
+    ASSERT_TRUE(files[winner]->Append(std::vector{Record(0, 0, 10), Record(0, 1, 10)}).ok());
+    files[winner].reset();
+    const auto again = Open(*identities[winner]);
+    ASSERT_TRUE(again.ok()) << again.status().ToString();
+    ASSERT_EQ((*again)->records().size(), 2u);
+    unlink(path_.c_str());
+    unlink((path_ + kIndexSuffix).c_str());
+  }
+}
+
+// After a power cut a file has an index with content beside it: the first is on the disk before the
+// file is made, and each later one before it takes the name.
+TEST_F(KeptFileTest, AnIndexIsOnTheDiskBeforeItCounts) {
+  const int before = syncs;
+  const auto kept = KeptFile::Open(path_, kOurs, 8, 2, [&] {
+    EXPECT_EQ(syncs, before + 1);
+    return OpenBlockFile(path_, 8 * kFileAlignment, FileLife::kKept);
+  });
+  ASSERT_TRUE(kept.ok());
+  EXPECT_EQ(syncs, before + 2);
 }
 
 TEST_F(KeptFileTest, WhatCouldNotBeMadeLeavesNothing) {
