@@ -31,7 +31,6 @@ TEST(AllocationTest, NoneInSteadyState) {
   kv::BlockBook book({.num_blocks = 40, .max_sequences = kSequences, .max_blocks_per_sequence = 8});
   const auto policy = CreatePolicy("continuous");
   std::vector<int32_t> tokens(200);
-  std::vector<kv::BlockId> fresh;
   StepView view;
   StepPlan plan;
   int64_t before = 0;
@@ -40,10 +39,9 @@ TEST(AllocationTest, NoneInSteadyState) {
     for (int32_t& token : tokens) token = round % 4;
     view.running.clear();
     view.waiting.clear();
-    fresh.clear();
     for (kv::SequenceId i = 0; i < kSequences; ++i) {
       const kv::SequenceId sequence = book.Open(tokens, 0, 100);
-      book.Reserve(sequence, 120, &fresh);
+      book.Reserve(sequence, 120);
       view.running.push_back(
           {.known_tokens = 121, .computed_tokens = 120, .reserved_blocks = 4, .decoding = true});
       view.waiting.push_back({.known_tokens = 10, .remaining_output = 9});

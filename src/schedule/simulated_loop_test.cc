@@ -154,7 +154,7 @@ class Loop {
   void Compute(Choice* choice, int32_t rows) {
     const int64_t end = book_.computed(choice->id) + rows;
     ASSERT_LE(end, static_cast<int64_t>(choice->tokens.size()));
-    ASSERT_TRUE(book_.Reserve(choice->id, end, nullptr)) << "the plan promised room";
+    ASSERT_TRUE(book_.Reserve(choice->id, end)) << "the plan promised room";
     book_.SetComputed(choice->id, end);
     outcome_.rows += rows;
   }

@@ -241,7 +241,7 @@ void BlockBook::Skip(SequenceId sequence, std::span<const int32_t> tokens) {
   seq.first = seq.num_blocks;
 }
 
-bool BlockBook::Reserve(SequenceId sequence, int64_t length, std::vector<BlockId>* fresh) {
+bool BlockBook::Reserve(SequenceId sequence, int64_t length) {
   State& s = *state_;
   Sequence& seq = s.Live(sequence);
   const int64_t wanted = BlocksFor(length);
@@ -251,11 +251,7 @@ bool BlockBook::Reserve(SequenceId sequence, int64_t length, std::vector<BlockId
   // All or nothing.
   if (wanted - seq.num_blocks > s.available()) return false;
   BlockId* table = s.Table(sequence);
-  while (seq.num_blocks < wanted) {
-    const BlockId id = s.Take();
-    table[seq.num_blocks++] = id;
-    if (fresh != nullptr) fresh->push_back(id);
-  }
+  while (seq.num_blocks < wanted) table[seq.num_blocks++] = s.Take();
   seq.reserved = std::max(seq.reserved, length);
   s.NoteHeld();
   return true;

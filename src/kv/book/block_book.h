@@ -25,8 +25,8 @@
 // used come first. Spent is what a caller of Close expects nobody to ask for, such as an
 // answer's KV; as soon as somebody does, nothing is spent any more.
 //
-// After construction nothing allocates, but for a caller's `fresh` and what is noted for it. Each
-// block costs O(1), each token O(1).
+// After construction nothing allocates, but for what is noted for a caller. Each block costs O(1),
+// each token O(1).
 #pragma once
 
 #include <cstdint>
@@ -85,19 +85,14 @@ class BlockBook {
   // What Open would find now; changes nothing.
   CachedPrefix FindCached(std::span<const int32_t> tokens, const KeySalt& salt, int64_t max_cached,
                           std::vector<PrefixKey>* keys = nullptr) const;
-  int64_t CachedTokens(std::span<const int32_t> tokens, const KeySalt& salt,
-                       int64_t max_cached) const {
-    return FindCached(tokens, salt, max_cached).tokens;
-  }
 
   // The sequence's first `tokens`, whole blocks of them, were committed elsewhere, and no row of it
   // sees them again: they get no block here, and their entries of the table mean nothing. REQUIRES:
   // nothing is reserved.
   void Skip(SequenceId sequence, std::span<const int32_t> tokens);
   // Makes room for positions up to `length`: all or nothing. Evicts cached blocks where no free one
-  // is left. Newly taken blocks are appended to `fresh` if given. REQUIRES: length <=
-  // max_blocks_per_sequence * 32.
-  bool Reserve(SequenceId sequence, int64_t length, std::vector<BlockId>* fresh);
+  // is left. REQUIRES: length <= max_blocks_per_sequence * 32.
+  bool Reserve(SequenceId sequence, int64_t length);
   // The device was given the positions up to `length`. REQUIRES: computed <= length <= reserved.
   void SetComputed(SequenceId sequence, int64_t length);
   // The next tokens of the sequence are final (`tokens` continues what was committed). REQUIRES:

@@ -25,7 +25,7 @@ Tokens Iota(int64_t n, int32_t first = 0) {
 
 // Reserves, computes and commits the tokens of `sequence` up to `tokens.size()`.
 void Fill(BlockBook& book, SequenceId sequence, const Tokens& tokens) {
-  ASSERT_TRUE(book.Reserve(sequence, tokens.size(), nullptr));
+  ASSERT_TRUE(book.Reserve(sequence, tokens.size()));
   book.SetComputed(sequence, tokens.size());
   book.Commit(sequence, std::span(tokens).subspan(book.committed(sequence)));
   book.CheckInvariants();
@@ -41,11 +41,11 @@ TEST(BlockBookTest, SharesFullCommittedBlocksAndLeavesATokenToCompute) {
   BlockBook book({.num_blocks = 8, .max_sequences = 4, .max_blocks_per_sequence = 4});
   const Tokens tokens = Iota(96);
   const SequenceId a = OpenAndFill(book, tokens);
-  EXPECT_EQ(book.CachedTokens(tokens, 0, 96), 64);
-  EXPECT_EQ(book.CachedTokens(tokens, 0, 63), 32);
-  EXPECT_EQ(book.CachedTokens(tokens, 1, 96), 0) << "another salt";
+  EXPECT_EQ(book.FindCached(tokens, 0, 96).tokens, 64);
+  EXPECT_EQ(book.FindCached(tokens, 0, 63).tokens, 32);
+  EXPECT_EQ(book.FindCached(tokens, 1, 96).tokens, 0) << "another salt";
   const Tokens longer = Iota(97);
-  EXPECT_EQ(book.CachedTokens(longer, 0, 97), 96);
+  EXPECT_EQ(book.FindCached(longer, 0, 97).tokens, 96);
   EXPECT_EQ(book.FindCached(longer, 0, 97).held_tokens, 96);
 
   const SequenceId b = book.Open(longer, 0, 97);
@@ -65,7 +65,7 @@ TEST(BlockBookTest, SharesFullCommittedBlocksAndLeavesATokenToCompute) {
   book.CheckInvariants();
   EXPECT_EQ(book.available_blocks(), 8);
   EXPECT_EQ(book.FindCached(longer, 0, 97).held_tokens, 0);
-  EXPECT_EQ(book.CachedTokens(longer, 0, 97), 96);
+  EXPECT_EQ(book.FindCached(longer, 0, 97).tokens, 96);
 }
 
 TEST(BlockBookTest, NobodyFindsWhatIsUnsealed) {
@@ -73,37 +73,36 @@ TEST(BlockBookTest, NobodyFindsWhatIsUnsealed) {
   const Tokens tokens = Iota(97);
   const SequenceId a = OpenAndFill(book, tokens);
   book.Unseal(book.table(a)[1]);
-  EXPECT_EQ(book.CachedTokens(tokens, 0, 97), 32);
+  EXPECT_EQ(book.FindCached(tokens, 0, 97).tokens, 32);
   book.Close(a);
   book.CheckInvariants();
-  EXPECT_EQ(book.CachedTokens(tokens, 0, 97), 32);
+  EXPECT_EQ(book.FindCached(tokens, 0, 97).tokens, 32);
 }
 
 TEST(BlockBookTest, WithoutSharingNothingIsCached) {
   BlockBook book(
       {.num_blocks = 8, .max_sequences = 4, .max_blocks_per_sequence = 4, .prefix_sharing = false});
   const SequenceId a = OpenAndFill(book, Iota(96));
-  EXPECT_EQ(book.CachedTokens(Iota(96), 0, 96), 0);
+  EXPECT_EQ(book.FindCached(Iota(96), 0, 96).tokens, 0);
   book.Truncate(a, 40);
   book.CheckInvariants();
   book.Close(a);
   book.CheckInvariants();
-  EXPECT_EQ(book.CachedTokens(Iota(96), 0, 96), 0);
+  EXPECT_EQ(book.FindCached(Iota(96), 0, 96).tokens, 0);
 }
 
-TEST(BlockBookTest, ReserveIsAllOrNothingAndReportsFreshBlocks) {
+TEST(BlockBookTest, ReserveIsAllOrNothing) {
   BlockBook book({.num_blocks = 3, .max_sequences = 2, .max_blocks_per_sequence = 4});
   const SequenceId a = book.Open(Iota(10), 0, 10);
-  std::vector<BlockId> fresh;
-  EXPECT_TRUE(book.Reserve(a, 33, &fresh));
-  EXPECT_TRUE(std::ranges::equal(fresh, book.table(a)));
-  EXPECT_TRUE(book.Reserve(a, 64, &fresh));
-  EXPECT_EQ(fresh.size(), 2u);
+  EXPECT_TRUE(book.Reserve(a, 33));
+  EXPECT_EQ(book.table(a).size(), 2u);
+  EXPECT_TRUE(book.Reserve(a, 64));
+  EXPECT_EQ(book.table(a).size(), 2u);
   const SequenceId b = book.Open(Iota(10), 0, 10);
-  EXPECT_FALSE(book.Reserve(b, 33, &fresh));
-  EXPECT_EQ(fresh.size(), 2u);
+  EXPECT_FALSE(book.Reserve(b, 33));
+  EXPECT_TRUE(book.table(b).empty());
   EXPECT_EQ(book.reserved(b), 0);
-  EXPECT_TRUE(book.Reserve(b, 32, &fresh));
+  EXPECT_TRUE(book.Reserve(b, 32));
   EXPECT_EQ(book.available_blocks(), 0);
   EXPECT_EQ(book.stats().held_peak, 3);
   book.CheckInvariants();
@@ -116,10 +115,10 @@ TEST(BlockBookTest, EvictsTheLeastRecentlyUsedPrefixFromItsEnd) {
   book.Close(OpenAndFill(book, Tokens(young.begin(), young.end() - 1)));
   const SequenceId taker = book.Open(Iota(1, 5000), 0, 0);
   for (int64_t blocks = 1; blocks <= 7; ++blocks) {
-    ASSERT_TRUE(book.Reserve(taker, blocks * 32, nullptr));
+    ASSERT_TRUE(book.Reserve(taker, blocks * 32));
     book.CheckInvariants();
-    EXPECT_EQ(book.CachedTokens(old, 0, 129), std::max<int64_t>(0, 4 - blocks) * 32);
-    EXPECT_EQ(book.CachedTokens(young, 0, 129), std::min<int64_t>(4, 8 - blocks) * 32);
+    EXPECT_EQ(book.FindCached(old, 0, 129).tokens, std::max<int64_t>(0, 4 - blocks) * 32);
+    EXPECT_EQ(book.FindCached(young, 0, 129).tokens, std::min<int64_t>(4, 8 - blocks) * 32);
   }
   EXPECT_EQ(book.stats().evictions, 7);
 }
@@ -137,7 +136,7 @@ TEST(BlockBookTest, AnswersGiveTheirBlocksToTheNext) {
   }
   EXPECT_EQ(highest, 10 + 4 - 1);
   for (int32_t i = 0; i < 10; ++i)
-    EXPECT_EQ(book.CachedTokens(Iota(161, 1000 * i), 0, 161), i == 9 ? 160 : 32) << i;
+    EXPECT_EQ(book.FindCached(Iota(161, 1000 * i), 0, 161).tokens, i == 9 ? 160 : 32) << i;
   EXPECT_EQ(book.available_blocks(), 100);
 }
 
@@ -149,8 +148,8 @@ TEST(BlockBookTest, OnceAnAnswerWasAskedForAnswersAreKept) {
   book.Close(next_turn, 190);
   for (int32_t i = 1; i < 4; ++i) book.Close(OpenAndFill(book, Iota(160, 1000 * i)), 40);
   for (int32_t i = 1; i < 4; ++i)
-    EXPECT_EQ(book.CachedTokens(Iota(161, 1000 * i), 0, 161), 160) << i;
-  EXPECT_EQ(book.CachedTokens(Iota(200), 0, 200), 192);
+    EXPECT_EQ(book.FindCached(Iota(161, 1000 * i), 0, 161).tokens, 160) << i;
+  EXPECT_EQ(book.FindCached(Iota(200), 0, 200).tokens, 192);
   EXPECT_EQ(book.stats().evictions, 0);
 }
 
@@ -165,11 +164,11 @@ TEST(BlockBookTest, AnEqualBlockStaysItsOwnersAndReplacesAnEvictedTwin) {
   EXPECT_NE(book.table(b)[0], indexed);
   book.Close(a);
   const SequenceId taker = book.Open(Iota(1, 500), 0, 0);
-  ASSERT_TRUE(book.Reserve(taker, 96, nullptr));  // evicts a's block
-  EXPECT_EQ(book.CachedTokens(tokens, 0, 33), 0);
+  ASSERT_TRUE(book.Reserve(taker, 96));  // evicts a's block
+  EXPECT_EQ(book.FindCached(tokens, 0, 33).tokens, 0);
   book.Close(b);
   book.CheckInvariants();
-  EXPECT_EQ(book.CachedTokens(tokens, 0, 33), 32);
+  EXPECT_EQ(book.FindCached(tokens, 0, 33).tokens, 32);
 }
 
 TEST(BlockBookTest, ADuplicateThatIsFreedKeepsItsTwinYoungerThanTheChildren) {
@@ -181,15 +180,15 @@ TEST(BlockBookTest, ADuplicateThatIsFreedKeepsItsTwinYoungerThanTheChildren) {
   book.Close(a);
   book.Close(b);
   const SequenceId taker = book.Open(Iota(1, 500), 0, 0);
-  ASSERT_TRUE(book.Reserve(taker, 128, nullptr));  // 3 free ones, then the child
-  EXPECT_EQ(book.CachedTokens(both, 0, 64), 32);
+  ASSERT_TRUE(book.Reserve(taker, 128));  // 3 free ones, then the child
+  EXPECT_EQ(book.FindCached(both, 0, 64).tokens, 32);
 }
 
 TEST(BlockBookTest, TruncateKeepsAPartialBlockAndItsTokens) {
   BlockBook book({.num_blocks = 4, .max_sequences = 2, .max_blocks_per_sequence = 4});
   const Tokens tokens = Iota(65);
   const SequenceId a = OpenAndFill(book, Iota(50));
-  ASSERT_TRUE(book.Reserve(a, 100, nullptr));
+  ASSERT_TRUE(book.Reserve(a, 100));
   book.SetComputed(a, 70);
   book.Truncate(a, 40);
   book.CheckInvariants();
@@ -197,7 +196,8 @@ TEST(BlockBookTest, TruncateKeepsAPartialBlockAndItsTokens) {
   EXPECT_EQ(book.computed(a), 40);
   EXPECT_EQ(book.table(a).size(), 2u);
   Fill(book, a, Iota(64));
-  EXPECT_EQ(book.CachedTokens(tokens, 0, 65), 64) << "the tokens before the cut count in the key";
+  EXPECT_EQ(book.FindCached(tokens, 0, 65).tokens, 64)
+      << "the tokens before the cut count in the key";
 }
 
 TEST(BlockBookTest, TruncateInsideASharedBlockGivesItUp) {
@@ -215,9 +215,9 @@ TEST(BlockBookTest, TruncateInsideASharedBlockGivesItUp) {
   Fill(book, b, other);
   EXPECT_EQ(book.table(a)[1], shared);
   EXPECT_NE(book.table(b)[1], shared);
-  EXPECT_EQ(book.CachedTokens(tokens, 0, 97), 96);
+  EXPECT_EQ(book.FindCached(tokens, 0, 97).tokens, 96);
   other.push_back(0);
-  EXPECT_EQ(book.CachedTokens(other, 0, 65), 64);
+  EXPECT_EQ(book.FindCached(other, 0, 65).tokens, 64);
   book.Truncate(b, 0);
   Fill(book, b, Iota(32, 7));
   book.Close(b);
@@ -330,7 +330,7 @@ struct RandomRun {
     Live seq{.salt = rng.Below(2), .tokens = RandomTokens()};
     const int64_t max_cached = rng.Below(2) ? seq.tokens.size() : rng.Below(seq.tokens.size() + 1);
     const int64_t expected = model.Cached(seq.tokens, seq.salt, max_cached);
-    ASSERT_EQ(book.CachedTokens(seq.tokens, seq.salt, max_cached), expected);
+    ASSERT_EQ(book.FindCached(seq.tokens, seq.salt, max_cached).tokens, expected);
     seq.id = book.Open(seq.tokens, seq.salt, max_cached);
     ASSERT_EQ(book.committed(seq.id), expected);
     int64_t end = 0;
@@ -354,11 +354,10 @@ struct RandomRun {
     const size_t held = book.table(seq.id).size();
     const int64_t need =
         (std::max(length, book.reserved(seq.id)) + 31) / 32 - static_cast<int64_t>(held);
-    std::vector<BlockId> fresh;
-    const bool fits = book.Reserve(seq.id, length, &fresh);
+    const bool fits = book.Reserve(seq.id, length);
     ASSERT_EQ(fits, need <= model.available());
-    for (const BlockId id : fresh) model.TakeFresh(id);
-    ASSERT_EQ(book.table(seq.id).size(), held + fresh.size());
+    ASSERT_EQ(std::ssize(book.table(seq.id)), static_cast<int64_t>(held) + (fits ? need : 0));
+    for (const BlockId id : book.table(seq.id).subspan(held)) model.TakeFresh(id);
     if (fits) book.SetComputed(seq.id, length);
     const int64_t upto = committed + rng.Below(book.computed(seq.id) - committed + 1);
     while (static_cast<int64_t>(seq.tokens.size()) < upto) seq.tokens.push_back(rng.Below(2));

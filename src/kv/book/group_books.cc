@@ -59,8 +59,8 @@ void GroupBooks::CommitAdopted(SequenceId sequence, std::span<const int32_t> tok
 
 void GroupBooks::Reserve(SequenceId sequence, int64_t length) {
   for (BlockBook& book : books_) {
-    FB_CHECK(book.Reserve(sequence, length, nullptr), "sequence {}: no room for {} positions",
-             sequence, length);
+    FB_CHECK(book.Reserve(sequence, length), "sequence {}: no room for {} positions", sequence,
+             length);
   }
 }
 

@@ -48,9 +48,6 @@ struct TierBook::State {
 
   Level& LevelOf(BlockId id) { return id < first_far ? near : far; }
   int64_t far_room() const { return far_closed ? 0 : far.room(); }
-  int32_t needed() const {
-    return static_cast<int32_t>(static_cast<int64_t>(blocks.size()) - near.room() - far.room());
-  }
 
   bool Shares(BlockId id) const {
     return blocks[id].streams > 0 && blocks[id].stays > blocks[id].streams;
@@ -140,7 +137,6 @@ struct TierBook::State {
       fresh->push_back(static_cast<int32_t>(i));
       if (i < keys.size()) SetKey(id, keys[i]);
     }
-    stats.needed_peak = std::max(stats.needed_peak, needed());
     return stay;
   }
 };
@@ -177,7 +173,6 @@ BlockId TierBook::HoldNear(const PrefixKey& key, bool* is_fresh) {
     ++s.stats.stored;
   }
   s.Count(id, 0, 1);
-  s.stats.needed_peak = std::max(s.stats.needed_peak, s.needed());
   return id;
 }
 
@@ -247,7 +242,6 @@ void TierBook::Lose(BlockId block) {
 }
 
 int32_t TierBook::num_blocks() const { return static_cast<int32_t>(state_->blocks.size()); }
-int32_t TierBook::needed_blocks() const { return state_->needed(); }
 const TierBookStats& TierBook::stats() const { return state_->stats; }
 
 void TierBook::CheckInvariants() const {

@@ -42,7 +42,6 @@ struct TierBookStats {
   int64_t found = 0;    // full blocks that were there already
   int64_t evicted = 0;  // full blocks that were written over
   int64_t demoted = 0;  // that went from near to far
-  int32_t needed_peak = 0;
 };
 
 class TierBook {
@@ -88,7 +87,6 @@ class TierBook {
   void Lose(BlockId block);
 
   int32_t num_blocks() const;
-  int32_t needed_blocks() const;
   const TierBookStats& stats() const;
   // FB_CHECKs the invariants; for tests.
   void CheckInvariants() const;

@@ -27,9 +27,9 @@ TEST(TierBookTest, AFullBlockGoesDownOnce) {
   const auto first = book.Hold(Keys({1, 2}), true, &fresh);
   ASSERT_TRUE(first);
   EXPECT_EQ(fresh, (Fresh{0, 1, 2}));
-  EXPECT_EQ(book.needed_blocks(), 3);
+  EXPECT_EQ(book.near_room(), 5);
   book.Release(*first);
-  EXPECT_EQ(book.needed_blocks(), 0);
+  EXPECT_EQ(book.near_room(), 8);
   EXPECT_EQ(book.Find(Keys({1, 2, 3})), 2);
   fresh.clear();
   // The choice has come further: its third block and the open one are new.
@@ -45,7 +45,7 @@ TEST(TierBookTest, AFullBlockGoesDownOnce) {
   EXPECT_EQ(book.stats().stored, 6);
   EXPECT_EQ(book.stats().found, 3);
   book.Release(*again);
-  EXPECT_EQ(book.needed_blocks(), 2);
+  EXPECT_EQ(book.near_room(), 6);
   book.CheckInvariants();
 }
 
@@ -91,7 +91,7 @@ TEST(TierBookTest, WhatIsLostIsFoundByNobodyAndWrittenAnew) {
   }
   EXPECT_EQ(book.Find(Keys({9})), 0);
   EXPECT_EQ(book.Find(Keys({1})), 0);
-  EXPECT_EQ(book.needed_blocks(), 2);
+  EXPECT_EQ(book.near_room(), 1);
   fresh.clear();
   const auto anew = book.Hold(Keys({1}), false, &fresh);
   ASSERT_TRUE(anew);
@@ -130,7 +130,9 @@ TEST(TierBookTest, WhatMemoryGivesUpGoesToTheFile) {
   EXPECT_TRUE(book.TakeDemoted().empty());
   EXPECT_EQ(book.Find(Keys({1, 2, 3})), 3);
   EXPECT_EQ(book.CountFar(Keys({1, 2, 3})), 1);
-  EXPECT_EQ(book.needed_blocks(), 2) << "where it goes is needed until it is there";
+  EXPECT_EQ(book.near_room(), 1);
+  EXPECT_FALSE(book.Hold(Keys({4, 5, 6}), false, &fresh))
+      << "where it goes is needed until it is there";
   book.CheckInvariants();
   book.Release({.blocks = {demoted[0].far}});
   // More than memory has room for: the rest goes into the file, in which 2 is in the way.
@@ -163,7 +165,13 @@ TEST(TierBookTest, WhatIsStreamedComesNearAndWhatIsKeptGoesFar) {
   book.Release(*far);
   book.ReleaseNear(near);
   book.ReleaseNear(near);
-  EXPECT_EQ(book.needed_blocks(), 0);
+  // Nobody needs anything.
+  EXPECT_EQ(book.near_room(), 2);
+  for (const auto& stay : {book.HoldFar(Key(7), &fresh), book.HoldFar(Key(8), &fresh)}) {
+    ASSERT_TRUE(stay);
+    EXPECT_GE(stay->blocks[0], 2);
+    book.Release(*stay);
+  }
   // A file that is closed takes nothing more.
   book.Release(*book.Hold(Keys({2}), false, &fresh));
   book.CloseFar();
@@ -278,7 +286,11 @@ TEST(TierBookTest, AMillionRandomOperations) {
       live.pop_back();
     }
     book.CheckInvariants();
-    ASSERT_EQ(book.needed_blocks(), 0);
+    // Nobody needs anything: others get all.
+    std::vector<PrefixKey> others;
+    for (int32_t i = 0; i < blocks; ++i) others.push_back(Key(1000 + static_cast<uint64_t>(i)));
+    Fresh fresh;
+    ASSERT_TRUE(book.Hold(others, false, &fresh));
   }
   EXPECT_EQ(operations, 1'000'000);
   EXPECT_GT(refused, 10'000);
