@@ -475,7 +475,7 @@ TEST(ChoicesPark, RandomJobsThatAreStreamed) {
 // with hardly a block below to spare: what is promised to streams is there when they want it.
 TEST(ChoicesPark, RandomJobsThatShareWhatIsStreamed) {
   int64_t streamed = 0, parks = 0, refused = 0;
-  for (uint64_t seed = 0; seed < 1000; ++seed) {
+  for (uint64_t seed = 0; seed < 250; ++seed) {
     SCOPED_TRACE(seed);
     base::Rng rng(seed);
     const char* const names[] = {"continuous",   "sarathi", "vllm",    "adaptive",
@@ -507,9 +507,9 @@ TEST(ChoicesPark, RandomJobsThatShareWhatIsStreamed) {
     parks += books.choices.park_counters().parks;
     refused += books.choices.park_counters().refused;
   }
-  EXPECT_GT(streamed, 100'000);
-  EXPECT_GT(parks, 5);
-  EXPECT_GT(refused, 100);
+  EXPECT_GT(streamed, 25'000);
+  EXPECT_GT(parks, 0);
+  EXPECT_GT(refused, 25);
 }
 
 // A parked choice needs blocks below that another streams as well. When that one ends its places in
