@@ -37,7 +37,7 @@ class Fiber {
 
   ucontext_t context_{};
   std::function<void()> body_;
-  Fiber* previous_ = nullptr;     // who switched here
+  Fiber* previous_ = nullptr;     // the fiber that switched here
   std::byte* mapping_ = nullptr;  // guard page, then the stack
   size_t mapping_bytes_ = 0;
   const void* stack_ = nullptr;
