@@ -80,6 +80,6 @@ function(forebay_cuda_registry target emulation)
   configure_file(emulated_table.cc.in ${CMAKE_CURRENT_BINARY_DIR}/emulated_table.cc @ONLY)
   target_sources(${emulation} PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/emulated_table.cc ${sources})
   # One rounding an operation, as on the GPU; fused multiply-adds are the CPU's own.
-  set_source_files_properties(${sources} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-x;c++;-mfma"
+  set_source_files_properties(${sources} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-mfma;-Wno-unknown-pragmas"
                               SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
