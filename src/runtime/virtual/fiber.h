@@ -35,7 +35,7 @@ class Fiber {
 
   void* top_ = nullptr;  // of the stack, while the fiber is left: its registers lie there
   std::function<void()> body_;
-  Fiber* previous_ = nullptr;     // who switched here
+  Fiber* previous_ = nullptr;     // the fiber that switched here
   std::byte* mapping_ = nullptr;  // guard page, then the stack
   size_t mapping_bytes_ = 0;
   const void* stack_ = nullptr;
