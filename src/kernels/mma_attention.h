@@ -9,7 +9,7 @@
 //     p[t] = MmaProbability(score[t]), unseen exactly 0
 //     a lane t % 16 adds its p[t] of the step, ascending, from the first one on;
 //     sum lane = fma(sum lane, factor, the step's lane)
-//     values[j] *= factor, then are the chain's sum that goes on over the step's positions:
+//     values[j] *= factor where that is not 1, then the chain goes on over the step's positions:
 //     products round(p[t]) v[t][j], unseen ones 0 whatever v is
 //   the part's sum is the tree over its 16 lanes. Parts merge in ascending order into a total that
 //   begins as sum 0, values 0, M -infinity: top = max of both M; sums and values are
@@ -25,12 +25,10 @@
 #include <cstdint>
 
 #include "kernels/exp.h"
-#include "kernels/kv_layout.h"
 
 namespace forebay::kernels {
 
 inline constexpr int kMmaStepTokens = 128;
-static_assert(kPartTokens % kMmaStepTokens == 0 && kMmaStepTokens % kBlockTokens == 0);
 
 // p = 2^y with y = score * c - M in [-127, 1], so that M needs to be whole and no more:
 //
@@ -75,6 +73,6 @@ inline float MmaFactor(float n) {
                       : 0.0f;
 }
 
-inline float MmaScale(float scale) { return scale * ExpConstants::kLog2E; }
+constexpr float MmaScale(float scale) { return scale * ExpConstants::kLog2E; }
 
 }  // namespace forebay::kernels

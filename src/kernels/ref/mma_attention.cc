@@ -15,6 +15,8 @@ namespace {
 
 using tensor::BF16;
 
+static_assert(kPartTokens % kMmaStepTokens == 0 && kMmaStepTokens % kBlockTokens == 0);
+
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 // What some positions sum up to, not yet divided: p and p v are 2^(score c - whole).
@@ -110,7 +112,7 @@ class MmaQuery {
       p[t] = RoundProbability(probability);
     }
     for (int i = 0; i < kLanes; ++i) lanes_[i] = std::fma(lanes_[i], factor, lanes[i]);
-    for (int j = 0; j < value_dim; ++j) part_.values[j] *= factor;
+    for (int j = 0; j < value_dim && factor != 1; ++j) part_.values[j] *= factor;
     for (int t0 = 0; t0 < kMmaStepTokens; t0 += kBlockTokens) {
       const int32_t block = (step + t0) / kBlockTokens;
       const Seen seen = SeenOf(block);
