@@ -18,8 +18,8 @@
 #include "job/output_check.h"
 #include "job/settings.h"
 #include "job/shared_job.h"
-#include "layout/cpu_prices.h"
 #include "model.h"
+#include "price/cpu_prices.h"
 #include "profile/cpu_cache.h"
 #include "trace/job_lengths.h"
 
@@ -136,7 +136,7 @@ class Batch {
   base::Status OpenModel() {
     const auto describe = [this](const engine::ModelFiles& files, const job::RequestRules& rules,
                                  job::TextPipeline& text, layout::EngineOptions* engine) {
-      if (layout::DecidesByPrices(*engine)) {
+      if (price::DecidesByPrices(*engine)) {
         FB_RETURN_IF_ERROR(OpenInput());
         FB_RETURN_IF_ERROR(
             trace::DescribeLines({*lines_, rules, text, files.config}, true, engine));

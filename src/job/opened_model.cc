@@ -1,4 +1,5 @@
 #include "job/opened_model.h"
+#include "choose/create_engine.h"
 
 #include <fmt/ranges.h>
 
@@ -120,7 +121,7 @@ base::Result<std::unique_ptr<OpenedModel>> OpenedModel::Open(runtime::Runtime& r
     FB_RETURN_IF_ERROR(describe(opened->files_, rules, *opened->text_, &opened->options_.engine));
   }
   FB_ASSIGN_OR_RETURN(opened->engine_,
-                      engine::CreateEngine(runtime, opened->options_.engine, opened->files_,
+                      choose::CreateEngine(runtime, opened->options_.engine, opened->files_,
                                            opened->text_->tokenizer()));
   return opened;
 }

@@ -8,7 +8,7 @@
 #include <memory>
 #include <utility>
 
-#include "layout/cpu_prices.h"
+#include "price/cpu_prices.h"
 #include "trace/trace.h"
 
 namespace forebay::trace {
@@ -101,7 +101,7 @@ base::Result<JobLengths> MeasureJob(const LineJob& job, const layout::EngineOpti
 }
 
 base::Status DescribeLines(const LineJob& job, bool all_there, layout::EngineOptions* options) {
-  const bool decides = layout::DecidesByPrices(*options) || layout::StreamsByPrices(*options);
+  const bool decides = price::DecidesByPrices(*options) || price::StreamsByPrices(*options);
   if (!decides || options->limits.mean_context != 0) return {};
   base::Result<JobLengths> lengths = MeasureJob(job, *options);
   if (!lengths.ok() && lengths.status().code() != kTraceInvalid) return lengths.status();

@@ -43,7 +43,7 @@ struct LineJob {
 // cannot be read; kTraceInvalid, where no line is left.
 base::Result<JobLengths> MeasureJob(const LineJob& job, const layout::EngineOptions& options);
 
-// Tells the engine what comes of the lines, where ranks decide by that (layout::DecidesByPrices,
+// Tells the engine what comes of the lines, where ranks decide by that (price::DecidesByPrices,
 // StreamsByPrices). A job none of whose lines can run is taken for one of a token. Errors: the file
 // cannot be read.
 base::Status DescribeLines(const LineJob& job, bool all_there, layout::EngineOptions* options);
