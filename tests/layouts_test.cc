@@ -361,7 +361,7 @@ TEST_P(LayoutTest, AStageThatFailsOrHangsEndsTheRun) {
   }
 }
 
-// What PlanLayout says of a rank is what its arena holds.
+// What the plan says of a rank is what its arena holds.
 TEST_P(LayoutTest, ArenasHaveWhatThePlanSays) {
   for (const auto& [devices, layout] : {std::pair{"2xcpu", "dp=2"},
                                         {"3xcpu", "dp=3,weights=by_layer,pool=2"},

@@ -428,7 +428,9 @@ TEST(RolePlanTest, RolesHaveOneLength) {
   ASSERT_EQ(roles->size(), 2u);
   EXPECT_EQ((*roles)[0].plan.ranks[0].memory.max_model_len,
             (*roles)[1].plan.ranks[0].memory.max_model_len);
-  const std::vector<layout::JobGroup> groups = layout::GroupsOf(*roles);
+  std::vector<std::pair<GroupRole, layout::Layout>> layouts;
+  for (const choose::RoleDecision& role : *roles) layouts.emplace_back(role.role, role.plan.layout);
+  const std::vector<layout::JobGroup> groups = layout::GroupsOf(layouts);
   ASSERT_EQ(groups.size(), 2u);
   EXPECT_EQ(groups[1].role, GroupRole::kGeneration);
   EXPECT_EQ(groups[1].first_device, 1);

@@ -6,7 +6,7 @@
 
 #include "choose/create_engine.h"
 #include "choose/decide.h"
-#include "choose/group_plan.h"
+#include "layout/plan_checks.h"
 #include "runtime/virtual/virtual_runtime.h"
 #include "testing/layout_fixture.h"
 #include "testing/recorded_rows.h"
