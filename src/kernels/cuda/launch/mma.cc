@@ -100,8 +100,8 @@ KernelPlan PlanManyLinear(int multiprocessors, ManyLinearParams* params) {
   };
   // Time in columns of a tile: whole waves, each tile of the narrow form a tenth slower.
   const auto time = [&](ManyForm form) {
-    const int at_once = multiprocessors / form.blocks;
-    return Ceil(Ceil(row_tiles, form.blocks) * columns_of(form), at_once) * form.columns;
+    return Ceil(Ceil(row_tiles, form.blocks) * columns_of(form), multiprocessors / form.blocks) *
+           form.columns;
   };
   const bool leaves = params->num_leaves > 1;
   const bool narrow = leaves || time(kMany128) * 11 < time(kMany256) * 10;

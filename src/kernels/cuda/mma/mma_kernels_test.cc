@@ -268,11 +268,11 @@ void TryManyLinear(int rows, int panels, const std::vector<int>& borders, int mu
 
 // Blocks and panels that fill no tile, several tiles a block, rings that go round.
 TEST(MmaKernels, ManyRowLinear) {
-  TryManyLinear(40, 5, {0, 200}, 1, "mma_linear_256", true);
-  TryManyLinear(180, 3, {0, 330}, 2, "mma_linear_256");
-  TryManyLinear(190, 2, {0, 450}, 4, "mma_linear_128", true);
+  TryManyLinear(40, 5, {0, 200}, 2, "mma_linear_256", true);
+  TryManyLinear(300, 3, {0, 130}, 2, "mma_linear_256");
+  TryManyLinear(190, 5, {0, 130}, 2, "mma_linear_128", true);
   TryManyLinear(64, 1, {0, 64, 100}, 2, "mma_linear_128_leaves", true);
-  TryManyLinear(130, 3, {0, 64, 128, 192, 256, 320}, 2, "mma_linear_128_leaves");
+  TryManyLinear(130, 3, {0, 64, 128, 140}, 2, "mma_linear_128_leaves");
   TryManyLinear(64, 2, {0, 64, 128, 192, 256, 320, 384, 448, 512}, 2, "mma_linear_128_leaves");
   if (!TheLauncher().fast()) return;
   TryManyLinear(700, 21, {0, 1000}, 132, nullptr, true);
