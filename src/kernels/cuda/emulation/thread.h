@@ -16,8 +16,7 @@ struct Where {
   const char* file = "";
   int line = 0;
 
-  static constexpr Where current(const char* file = __builtin_FILE(),
-                                 int line = __builtin_LINE()) {
+  static constexpr Where current(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
     return {file, line};
   }
 };
