@@ -1,6 +1,6 @@
-// How the replicas of a group wait for what its rule (engine/group_rule.h) has them do: each asks at
-// its step's border, and blocks until it is answered.
-// One a group of replicas in one process, on any runtime.
+// How the replicas of a group wait for what its rule (engine/group_rule.h) has them do: each asks
+// at its step's border, and blocks until it is answered. One a group of replicas in one process, on
+// any runtime.
 #pragma once
 
 #include <memory>
