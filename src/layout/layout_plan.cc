@@ -78,7 +78,7 @@ DecoderPlans PlanDecoders(const EngineOptions& options, const model::ModelConfig
   DecoderPlans decoders;
   for (int rank = 0; rank < plan.layout.ranks_per_replica(); ++rank) {
     decoders.push_back(std::make_shared<model::DecoderPlan>(
-        model::PlanDecoder(config, plan.dtype, 1, CutOf(options, plan, rank))));
+        model::PlanDecoder(config, plan.dtype, CutOf(options, plan, rank))));
   }
   return decoders;
 }
@@ -110,7 +110,7 @@ base::Status PlanRanks(const EngineOptions& options, const model::ModelConfig& c
     for (const model::ModeRows& used : request.modes) {
       if (used.mode == plan->layout.degrees()) continue;
       request.views.push_back(std::make_shared<const model::DecoderPlan>(
-          model::PlanDecoder(config, plan->dtype, 1, request.cut, used.mode)));
+          model::PlanDecoder(config, plan->dtype, request.cut, used.mode)));
     }
     request.copies_views = options.shift.copies_weights;
     if (!plan->layout.pools()) continue;
