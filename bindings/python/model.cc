@@ -59,7 +59,9 @@ Model::Model(const std::string& name, const Flags& given, const std::string& tra
   auto opened = job::OpenedModel::Open(*runtime_, flags_, "", true);
   if (!opened.ok()) Throw(opened.status());
   opened_ = std::move(*opened);
-  parser_.emplace(opened_->rules(), opened_->text(), &opened_->engine());
+  job::RequestRules rules = opened_->rules();
+  rules.ends_at_context = true;
+  parser_.emplace(std::move(rules), opened_->text(), &opened_->engine());
   session_ = std::make_unique<job::Session>(*runtime_, opened_->engine());
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/hash.h"
+#include "base/log.h"
 #include "base/read_file.h"
 #include "cost/profile.h"
 #include "job/job_clock.h"
@@ -48,7 +49,44 @@ SamplingParams SamplingDefaults(const model::GenerationConfig& generation) {
 
 // Raised by every change that may change an answer of the same request: results of an older one are
 // not gone on with.
-constexpr int64_t kAnswerRevision = 2;
+constexpr int64_t kAnswerRevision = 3;
+
+std::string TokenName(const ModelText& text, int32_t id) {
+  const std::string shown = text.TokenBytes(id);
+  return shown.empty() ? fmt::format("token {}", id)
+                       : fmt::format("{} ({})", base::ShownName(shown), id);
+}
+
+// What the tokenizer's files say ends an answer does, beside what the configuration names; the log
+// gets all of it.
+void AddEnds(const ModelText& text, engine::ModelFiles* files) {
+  std::vector<int32_t>& ends = files->config.eos_token_ids;
+  const std::vector<int32_t>& others = files->generation.eos_token_ids;
+  const auto has = [&](int32_t id) {
+    return std::ranges::count(ends, id) > 0 || std::ranges::count(others, id) > 0;
+  };
+  for (const int32_t id : text.tokenizer() ? text.tokenizer()->ends() : std::vector<int32_t>()) {
+    if (has(id)) continue;
+    if (files->gguf == nullptr && !(ends.empty() && others.empty())) {
+      base::Log(base::LogLevel::kWarning,
+                fmt::format("{}: eos_token {} of the tokenizer is not among eos_token_id of "
+                            "config.json and generation_config.json; it ends answers too",
+                            files->path, TokenName(text, id)));
+    }
+    ends.push_back(id);
+  }
+  std::vector<int32_t> all = ends;
+  all.insert(all.end(), others.begin(), others.end());
+  std::vector<std::string> names;
+  for (const int32_t id : all) {
+    std::string name = TokenName(text, id);
+    if (std::ranges::count(names, name) == 0) names.push_back(std::move(name));
+  }
+  base::Log(base::LogLevel::kInfo,
+            fmt::format("answers end at {}; chat template: {}",
+                        names.empty() ? "no token" : fmt::format("{}", fmt::join(names, ", ")),
+                        text.templates().Names()));
+}
 
 // A job whose template reads the clock goes on with the one it began with.
 base::Status AdoptClock(const std::string& results_path, ModelText* text) {
@@ -113,6 +151,7 @@ base::Result<std::unique_ptr<OpenedModel>> OpenedModel::Open(runtime::Runtime& r
   opened->options_.text.path = options.engine.model;
   opened->options_.text.gguf = opened->files_.gguf;
   FB_ASSIGN_OR_RETURN(opened->text_, ModelText::Load(opened->options_.text));
+  AddEnds(*opened->text_, &opened->files_);
   if (!results_path.empty() && !keep_clock)
     FB_RETURN_IF_ERROR(AdoptClock(results_path, opened->text_.get()));
   if (describe) {
