@@ -19,7 +19,9 @@ constexpr Kind kKinds[] = {
      "is a Git LFS pointer, not the file itself; fetch the file with `git lfs pull`"},
     {kGzip, "is compressed (gzip); unpack it first"},
     {kZstd, "is compressed (zstd); unpack it first"},
-    {"\xFD" "7zXZ", "is compressed (xz); unpack it first"},
+    {"\xFD"
+     "7zXZ",
+     "is compressed (xz); unpack it first"},
     {"BZh", "is compressed (bzip2); unpack it first"},
     {"PK\x03\x04", "is a zip archive (PyTorch's pickles are too); expected the file itself"},
     {"PAR1", "is a Parquet table: forebay.run_table (Python) reads tables"},

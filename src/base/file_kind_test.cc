@@ -32,8 +32,9 @@ TEST(FileKind, IsToldByTheFirstBytes) {
 }
 
 TEST(FileKind, WhatIsExpectedIsNotForeign) {
-  for (const std::string& begin : {""s, "{"s, "{\"a\": 1}"s, "[1]"s, "GGUF\3\0\0\0"s, "\xEF\xBB\xBF{"s,
-                                   "version 2"s, "<p>"s, "\x40\0\0\0\0\0\0\0{}"s}) {
+  for (const std::string& begin :
+       {""s, "{"s, "{\"a\": 1}"s, "[1]"s, "GGUF\3\0\0\0"s, "\xEF\xBB\xBF{"s, "version 2"s, "<p>"s,
+        "\x40\0\0\0\0\0\0\0{}"s}) {
     EXPECT_FALSE(ForeignKind(begin)) << begin;
     EXPECT_TRUE(CheckKind("f", begin).ok());
   }

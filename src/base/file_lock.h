@@ -13,8 +13,8 @@ enum class LockOutcome : uint8_t {
   kFailed,   // errno says why
 };
 
-// Takes the file's exclusive lock, which goes when the descriptor is closed, and does not wait. Where
-// the file system has no locks a warning says that nothing keeps two writers of `path` apart.
+// Takes the file's exclusive lock, which goes when the descriptor is closed, and does not wait.
+// Where the file system has no locks a warning says that nothing keeps two writers of `path` apart.
 LockOutcome TakeFileLock(int fd, const std::string& path);
 
 }  // namespace forebay::base

@@ -4,8 +4,8 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <cstring>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -41,7 +41,8 @@ std::string HubHint(const std::string& path) {
     return std::string(value == nullptr ? "" : value);
   };
   const std::string home = variable("HF_HOME");
-  const fs::path cache = home.empty() ? fs::path(variable("HOME")) / ".cache/huggingface" : home;
+  const fs::path cache =
+      home.empty() ? fs::path(variable("HOME")) / ".cache/huggingface" : fs::path(home);
   const fs::path folder =
       cache / "hub" / fmt::format("models--{}--{}", path.substr(0, slash), path.substr(slash + 1));
   std::ifstream main(folder / "refs/main");
@@ -51,9 +52,10 @@ std::string HubHint(const std::string& path) {
     return fmt::format(". This machine's Hugging Face cache has it: -m {}",
                        (folder / "snapshots" / revision).string());
   }
-  return fmt::format(". A name of the Hugging Face hub? Download it first: huggingface-cli download "
-                     "{} --local-dir {}",
-                     path, path.substr(slash + 1));
+  return fmt::format(
+      ". A name of the Hugging Face hub? Download it first: huggingface-cli download "
+      "{} --local-dir {}",
+      path, path.substr(slash + 1));
 }
 
 std::string LastPart(const std::string& path) {
@@ -126,10 +128,11 @@ base::Status ResolveHead(weights::WeightSource* source, ModelFiles* files) {
     source->Rename(model::kHeadTensor, model::kEmbeddingTensor);
   FB_ASSIGN_OR_RETURN(const bool untied, model::UntieOtherHead(*source, &files->config));
   if (untied) {
-    base::Log(base::LogLevel::kWarning,
-              fmt::format("{}: tie_word_embeddings is true, but {} is another matrix than {}; it is "
-                          "used as the head",
-                          files->path, model::kHeadTensor, model::kEmbeddingTensor));
+    base::Log(
+        base::LogLevel::kWarning,
+        fmt::format("{}: tie_word_embeddings is true, but {} is another matrix than {}; it is "
+                    "used as the head",
+                    files->path, model::kHeadTensor, model::kEmbeddingTensor));
   }
   return base::Status::Ok();
 }

@@ -156,7 +156,8 @@ base::Result<JobFile> JobFile::Open(const std::string& path) {
   splitter.Finish();
   file.physical_lines_ = splitter.lines();
   if (file.size() == 0)
-    base::Log(base::LogLevel::kWarning, fmt::format("{}: has no lines; there is nothing to do", path));
+    base::Log(base::LogLevel::kWarning,
+              fmt::format("{}: has no lines; there is nothing to do", path));
   return file;
 }
 

@@ -171,10 +171,11 @@ TEST(JobFileTest, WhatIsNoFileOfLinesIsNamed) {
   EXPECT_THAT(refusal("a", "{\"prompt\":\"x\"}\r{\"prompt\":\"y\"}\r"),
               HasSubstr("end in CR alone"));
   EXPECT_THAT(refusal("a.csv", "prompt\nhi\n"), HasSubstr("is a table: forebay.run_table"));
-  EXPECT_THAT(refusal("a", "prompt,answer\nhi,there\n"), HasSubstr("is a table: forebay.run_table"));
+  EXPECT_THAT(refusal("a", "prompt,answer\nhi,there\n"),
+              HasSubstr("is a table: forebay.run_table"));
   EXPECT_THAT(refusal("a", "PAR1\x15"), HasSubstr("is a Parquet table: forebay.run_table"));
-  for (const char* fine : {"", "\n\n{\"prompt\":\"x\"}", "\xEF\xBB\xBF{}\n", "[1]\n{}\n", "nonsense\n{}",
-                           "[\n"})
+  for (const char* fine :
+       {"", "\n\n{\"prompt\":\"x\"}", "\xEF\xBB\xBF{}\n", "[1]\n{}\n", "nonsense\n{}", "[\n"})
     EXPECT_EQ(refusal("a", fine), "ok") << fine;
 }
 

@@ -56,8 +56,7 @@ base::Status LockResults(int fd, const std::string& path) {
   switch (base::TakeFileLock(fd, path)) {
     case base::LockOutcome::kTaken:
     case base::LockOutcome::kNoLocks: return {};
-    case base::LockOutcome::kFailed:
-      return ResultsIoError(path, "cannot lock the results", errno);
+    case base::LockOutcome::kFailed: return ResultsIoError(path, "cannot lock the results", errno);
     case base::LockOutcome::kHeld: break;
   }
   return base::Status(kResultsLocked,

@@ -87,8 +87,8 @@ Status ModelTemplates::Add(std::optional<Source> source, const Options& options,
                            std::optional<Slot>* slot) {
   if (!source) return Status::Ok();
   slot->emplace(Slot{.source = std::move(*source)});
-  auto made = text::ChatTemplate::Create((*slot)->source.text,
-                                         {.special_tokens = options.special_tokens});
+  auto made =
+      text::ChatTemplate::Create((*slot)->source.text, {.special_tokens = options.special_tokens});
   if (made.ok()) {
     if (!made->missing().empty()) {
       base::Log(base::LogLevel::kWarning,

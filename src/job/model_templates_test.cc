@@ -29,8 +29,8 @@ class ModelTemplatesTest : public testing::Test {
   }
   // What is rendered, or the error's code.
   static std::string Text(const ModelTemplates& templates, bool tools = false) {
-    const auto rendered = templates.Render(
-        {.messages_json = R"([{"role":"user","content":"hi"}])", .tools_json = tools ? "[{}]" : ""});
+    const auto rendered = templates.Render({.messages_json = R"([{"role":"user","content":"hi"}])",
+                                            .tools_json = tools ? "[{}]" : ""});
     return rendered.ok() ? rendered->text : rendered.status().code().name;
   }
 
@@ -59,7 +59,7 @@ TEST_F(ModelTemplatesTest, FilesComeBeforeTheConfiguration) {
 
 TEST_F(ModelTemplatesTest, ATemplateThatCannotBeReadIsAnErrorOfItsChatsAlone) {
   const ModelTemplates templates = Load(
-      R"({"chat_template":[{"name":"default","template":"{{- if .System }}"},{"name":"tool_use","template":"T"}]})");
+      R"({"chat_template":[{"name":"default","template":"{{ .System }}"},{"name":"tool_use","template":"T"}]})");
   EXPECT_EQ(Text(templates), "template_syntax");
   EXPECT_EQ(Text(templates, true), "T");
   const std::string large = "{\"chat_template\":\"" + std::string(2 << 20, 'x') + "\"}";
@@ -69,8 +69,8 @@ TEST_F(ModelTemplatesTest, ATemplateThatCannotBeReadIsAnErrorOfItsChatsAlone) {
 }
 
 TEST_F(ModelTemplatesTest, AListWithoutADefaultIsForTools) {
-  const ModelTemplates templates =
-      Load(R"({"chat_template":[{"name":"tool_use","template":"T"},{"name":"rag","template":"R"}]})");
+  const ModelTemplates templates = Load(
+      R"({"chat_template":[{"name":"tool_use","template":"T"},{"name":"rag","template":"R"}]})");
   EXPECT_EQ(Text(templates, true), "T");
   EXPECT_EQ(Text(templates), "chat_template_missing");
   const auto refused = templates.Render({.messages_json = R"([{"role":"user","content":"hi"}])"});

@@ -46,7 +46,8 @@ base::Status ModelText::LoadTemplates() {
                                   .gguf = options_.gguf,
                                   .given = options_.chat_template,
                                   .special_tokens = tokenizer_->named()};
-  for (const char* file : {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"}) {
+  for (const char* file :
+       {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"}) {
     const std::string path = options_.path + "/" + file;
     if (options_.gguf || !Exists(path)) continue;
     FB_ASSIGN_OR_RETURN(std::string text, base::ReadFile(path));

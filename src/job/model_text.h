@@ -38,8 +38,8 @@ class ModelText : public TextPipeline {
   bool uses_clock() const;
   std::string clock() const;  // "2026-03-07T14:05:09"
   void set_now(const std::tm& now) { options_.now = now; }
-  // What of the model's files can change an answer, but for tokenizer.json: templates, and the files
-  // beside it that say what tokens mean.
+  // What of the model's files can change an answer, but for tokenizer.json: templates, and the
+  // files beside it that say what tokens mean.
   uint64_t Fingerprint() const;
 
   // The chat as text. Errors are the request's fault.

@@ -67,6 +67,14 @@ void AddEnds(const ModelText& text, engine::ModelFiles* files) {
   };
   for (const int32_t id : text.tokenizer() ? text.tokenizer()->ends() : std::vector<int32_t>()) {
     if (has(id)) continue;
+    if (id >= files->config.vocab_size) {
+      base::Log(
+          base::LogLevel::kWarning,
+          fmt::format("{}: eos_token {} of the tokenizer is beyond the vocabulary of {} tokens, "
+                      "and ends nothing",
+                      files->path, TokenName(text, id), files->config.vocab_size));
+      continue;
+    }
     if (files->gguf == nullptr && !(ends.empty() && others.empty())) {
       base::Log(base::LogLevel::kWarning,
                 fmt::format("{}: eos_token {} of the tokenizer is not among eos_token_id of "

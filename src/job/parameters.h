@@ -27,8 +27,8 @@ struct RequestRules {
   std::vector<std::string> model_names;
   int32_t vocab_size = 0;
   int32_t max_logprobs = 20;  // --max-logprobs; -1: up to the whole vocabulary
-  // `max_tokens` beyond the context ends there, as vLLM's LLM has it; else it is refused, as OpenAI's
-  // API does.
+  // `max_tokens` beyond the context ends there, as vLLM's LLM has it; else it is refused, as
+  // OpenAI's API does.
   bool ends_at_context = false;
 };
 

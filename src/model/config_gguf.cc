@@ -204,7 +204,8 @@ void ReadRope(GgufFields* in, const GgufFile& gguf, ModelConfig* config) {
     rope.beta_fast = in->Float("rope.scaling.yarn_beta_fast", kLeast, kMost, rope.beta_fast);
     rope.beta_slow = in->Float("rope.scaling.yarn_beta_slow", kLeast, kMost, rope.beta_slow);
   } else if (type == "linear" || type == "yarn") {
-    in->Invalid(fmt::format("key rope.scaling.type is {}, but there is no rope.scaling.factor", type));
+    in->Invalid(
+        fmt::format("key rope.scaling.type is {}, but there is no rope.scaling.factor", type));
   } else if (type != "none") {
     in->Unsupported("rope.scaling.type", type, "none, linear, yarn");
   }
@@ -221,8 +222,8 @@ void ReadRope(GgufFields* in, const GgufFile& gguf, ModelConfig* config) {
   DivideFrequencies(in, *divisors, rope.theta, config);
 }
 
-// Keys by which other architectures' programs multiply, cap, shift or choose. Each does nothing where
-// it has one of the neutral values.
+// Keys by which other architectures' programs multiply, cap, shift or choose. Each does nothing
+// where it has one of the neutral values.
 struct ChangesLogits {
   std::string_view key;
   std::vector<double> neutral;
@@ -257,9 +258,9 @@ const std::vector<ChangesLogits>& KeysThatChangeLogits() {
 }
 
 // What programs that make and run other models keep in the file.
-constexpr std::string_view kMeansNothing[] = {
-    "vocab_size", "rope.scaling.finetuned", "attention.layer_norm_epsilon", "tensor_data_layout",
-    "attention.sliding_window"};
+constexpr std::string_view kMeansNothing[] = {"vocab_size", "rope.scaling.finetuned",
+                                              "attention.layer_norm_epsilon", "tensor_data_layout",
+                                              "attention.sliding_window"};
 
 // Keys that nobody read: refused where they would make another model, and kept for a warning.
 void CheckRest(GgufFields* in, ModelConfig* config) {
@@ -273,8 +274,9 @@ void CheckRest(GgufFields* in, ModelConfig* config) {
       config->unused_keys.push_back(fmt::format("{}.{}", config->architecture, key));
       continue;
     }
-    const bool neutral = value && (std::ranges::count(found->neutral, *value) > 0 ||
-                                   (key == "attention.scale" && std::abs(*value - own_scale) < 1e-6));
+    const bool neutral =
+        value && (std::ranges::count(found->neutral, *value) > 0 ||
+                  (key == "attention.scale" && std::abs(*value - own_scale) < 1e-6));
     if (!neutral) {
       return in->Unsupported(key, value ? fmt::format("{}", *value) : "given",
                              fmt::format("{}", fmt::join(found->neutral, ", ")));
@@ -312,8 +314,8 @@ Result<ModelConfig> ReadGgufConfig(const GgufFile& gguf, std::string_view file) 
   const Family* family = FamilyOfArchitecture(*architecture);
   if (family == nullptr) {
     return Status(kArchitectureUnknown,
-                  fmt::format("{}: architecture {} is not known; supported: {} (docs/status.md)", file,
-                              base::Quoted(*architecture), SupportedArchitectures()));
+                  fmt::format("{}: architecture {} is not known; supported: {} (docs/status.md)",
+                              file, base::Quoted(*architecture), SupportedArchitectures()));
   }
   ModelConfig config;
   config.architecture = *architecture;

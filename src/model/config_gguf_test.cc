@@ -81,10 +81,12 @@ TEST(GgufConfig, KeysThatNobodyReadAreListedOrRefused) {
   };
   EXPECT_THAT(one("llama.mystery", 3)->unused_keys, ElementsAre("llama.mystery"));
   EXPECT_THAT(one("general.mystery", 3)->unused_keys, testing::IsEmpty());
-  EXPECT_THAT(ParseGguf(TinyGguf("llama", 2, 1).Value<uint32_t>("llama.vocab_size", 4, 5))->unused_keys,
-              testing::IsEmpty());
-  for (const char* key : {"llama.logit_scale", "llama.attn_logit_softcapping", "llama.residual_scale",
-                          "llama.attention.scale", "llama.attention.clamp_kqv"}) {
+  EXPECT_THAT(
+      ParseGguf(TinyGguf("llama", 2, 1).Value<uint32_t>("llama.vocab_size", 4, 5))->unused_keys,
+      testing::IsEmpty());
+  for (const char* key :
+       {"llama.logit_scale", "llama.attn_logit_softcapping", "llama.residual_scale",
+        "llama.attention.scale", "llama.attention.clamp_kqv"}) {
     const auto refused = one(key, 0.5f);
     EXPECT_EQ(refused.status().code(), kConfigUnsupported) << key;
     EXPECT_THAT(refused.status().message(), HasSubstr(std::string("key ") + key + " is 0.5"));
@@ -92,7 +94,8 @@ TEST(GgufConfig, KeysThatNobodyReadAreListedOrRefused) {
   }
   EXPECT_TRUE(one("llama.logit_scale", 1).ok());
   EXPECT_TRUE(one("llama.attention.scale", 0.25f).ok());  // that of heads of 16 dimensions
-  EXPECT_FALSE(ParseGguf(TinyGguf("llama", 2, 1).Value<uint8_t>("llama.use_parallel_residual", 7, 1)).ok());
+  EXPECT_FALSE(
+      ParseGguf(TinyGguf("llama", 2, 1).Value<uint8_t>("llama.use_parallel_residual", 7, 1)).ok());
 }
 
 TEST(GgufConfig, AFileThatIsNoModelIsRefused) {

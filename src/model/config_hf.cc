@@ -39,8 +39,8 @@ Result<const Family*> FindConfigFamily(JsonFields* in, ModelConfig* config) {
   const Family* family = FamilyOfArchitecture(names[0]);
   if (family == nullptr) {
     return Status(kArchitectureUnknown,
-                  fmt::format("{}: architecture {} is not known; supported: {} (docs/status.md)", in->where(),
-                              base::Quoted(names[0]), SupportedArchitectures()));
+                  fmt::format("{}: architecture {} is not known; supported: {} (docs/status.md)",
+                              in->where(), base::Quoted(names[0]), SupportedArchitectures()));
   }
   config->architecture = names[0];
   config->family = family->id;

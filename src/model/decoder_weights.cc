@@ -85,9 +85,9 @@ DecoderPlan PlanDecoder(const ModelConfig& config, tensor::DType dtype, int64_t 
     }
   }
   const Part vocab = cut.last_stage() ? shard.vocab : Part{};
-  plan.head = weights::PlanMatrix("head", dtype, config.tie_word_embeddings ? kEmbeddingTensor : kHeadTensor,
-                                  "", {config.vocab_size, vocab}, config.hidden_size,
-                                  LeafBorders::Single(config.hidden_size));
+  plan.head = weights::PlanMatrix(
+      "head", dtype, config.tie_word_embeddings ? kEmbeddingTensor : kHeadTensor, "",
+      {config.vocab_size, vocab}, config.hidden_size, LeafBorders::Single(config.hidden_size));
   plan.embedding_table =
       cut.first_stage() && (!config.tie_word_embeddings || vocab.size() < config.vocab_size);
   return plan;

@@ -30,7 +30,8 @@ class JsonFields {
   // Whether any of the calls here was about the key.
   bool AskedFor(std::string_view key) const { return std::ranges::count(asked_, key) > 0; }
 
-  // A number in [least, most], an integer perhaps as 50.0; without `otherwise` the key must be there.
+  // A number in [least, most], an integer perhaps as 50.0; without `otherwise` the key must be
+  // there.
   int64_t Int(std::string_view key, int64_t least, int64_t most,
               std::optional<int64_t> otherwise = {});
   double Float(std::string_view key, double least, double most,

@@ -100,8 +100,9 @@ bool IsOfALaterLayer(std::string_view name, int64_t num_layers) {
   return false;
 }
 
-// What is known to be in files and to be needed by nobody: an output matrix that equals the embedding
-// (head_tie.h looks at that), tables that are computed, scales of activations and of the KV cache.
+// What is known to be in files and to be needed by nobody: an output matrix that equals the
+// embedding (head_tie.h looks at that), tables that are computed, scales of activations and of the
+// KV cache.
 bool IsNeverNeeded(const ModelConfig& config, std::string_view name) {
   constexpr std::string_view kEnds[] = {"rotary_emb.inv_freq", "rope_freqs.weight", ".input_scale",
                                         ".k_scale", ".v_scale"};

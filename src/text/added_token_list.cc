@@ -48,8 +48,9 @@ Status AddedTokenList::Add(AddedToken token) {
   const bool taken = word != nullptr && !word->empty() && *word != token.content;
   if (taken || !ids_.insert(token.id).second) {
     const auto other = std::ranges::find(spec_->added, token.id, &AddedToken::id);
-    return InvalidTokenizer(fmt::format("the id {} stands for two tokens, \"{:.100}\" and \"{:.100}\"",
-                                        token.id, taken ? *word : other->content, token.content));
+    return InvalidTokenizer(
+        fmt::format("the id {} stands for two tokens, \"{:.100}\" and \"{:.100}\"", token.id,
+                    taken ? *word : other->content, token.content));
   }
   next_id_ = std::max<int64_t>(next_id_, int64_t{token.id} + 1);
   index_.emplace(token.content, spec_->added.size());

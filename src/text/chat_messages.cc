@@ -145,8 +145,7 @@ Result<Value> PrepareToolCall(Arena& arena, size_t message, size_t index, const 
                               bool as_text) {
   const Value* function = call.Is(Kind::kDict) ? Find(call.dict(), "function") : nullptr;
   if (function == nullptr || !function->Is(Kind::kDict)) return call;
-  Result<Value> arguments =
-      PrepareArguments(arena, Find(function->dict(), "arguments"), as_text);
+  Result<Value> arguments = PrepareArguments(arena, Find(function->dict(), "arguments"), as_text);
   if (!arguments.ok()) {
     return arguments.status().WithContext(
         fmt::format("messages[{}].tool_calls[{}].function.arguments", message, index));
@@ -191,11 +190,13 @@ Status PrepareOpenAi(Arena& arena, size_t index, std::vector<DictEntry>& message
   if (!calls->Is(Kind::kList)) return Invalid(index, "has tool_calls that are no list");
   std::vector<Value> prepared;
   for (size_t i = 0; i < calls->items().size(); ++i) {
-    FB_ASSIGN_OR_RETURN(const Value call, PrepareToolCall(arena, index, i, calls->items()[i],
-                                                          form.text_arguments));
+    FB_ASSIGN_OR_RETURN(const Value call,
+                        PrepareToolCall(arena, index, i, calls->items()[i], form.text_arguments));
     prepared.push_back(call);
   }
   *calls = NewList(arena, prepared);
+  if (form.fills_content && FindEntry(message, "content") == nullptr)
+    message.push_back({Value::String("content"), Value::String("")});
   return Status::Ok();
 }
 
@@ -224,8 +225,7 @@ Result<Value> PrepareMessages(Arena& arena, const Value& messages, MessageStyle 
       if (!entry.value.Is(Kind::kNone)) message.push_back(entry);
     }
     NameReasoning(message);
-    if (style == MessageStyle::kOpenAi)
-      FB_RETURN_IF_ERROR(PrepareOpenAi(arena, i, message, form));
+    if (style == MessageStyle::kOpenAi) FB_RETURN_IF_ERROR(PrepareOpenAi(arena, i, message, form));
     prepared[i] = NewDict(arena, message);
   }
   return Value::Array(Kind::kList, prepared);

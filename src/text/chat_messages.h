@@ -10,6 +10,7 @@ namespace forebay::text {
 struct MessageForm {
   bool keep_parts = false;      // a content of parts stays one; else it becomes one text
   bool text_arguments = false;  // arguments of tool calls are JSON text; else objects
+  bool fills_content = false;   // a message that calls tools and has no content gets an empty one
 };
 
 // `messages` is what JSON gave. Null keys are dropped and reasoning is given all its names, as

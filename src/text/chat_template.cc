@@ -121,30 +121,36 @@ Result<ChatTemplate> ChatTemplate::Create(std::string source, const ChatTemplate
   }
   Parts* const unfinished = parts.get();
   ChatTemplate made(std::move(parts));
-  unfinished->form.text_arguments = made.WantsTextArguments();
+  made.AskForm(&unfinished->form);
   return made;
 }
 
-// A template that can print a call whose arguments are an object gets objects.
-bool ChatTemplate::WantsTextArguments() const {
-  if (parts_->source.find("arguments") == std::string::npos) return false;
-  const auto renders = [&](const char* content, const char* answer, bool as_text) {
+// A template that can print a call whose arguments are an object gets objects, and one that can do
+// without a content beside the call gets none.
+void ChatTemplate::AskForm(MessageForm* form) const {
+  if (parts_->source.find("arguments") == std::string::npos) return;
+  const auto renders = [&](std::string_view answer, const MessageForm& asked) {
     const std::string messages = fmt::format(
-        R"([{{"role":"user","content":"u"}},{{"role":"assistant",{}"tool_calls":[{{"id":"call00001",)"
+        R"([{{"role":"user","content":"u"}},{{"role":"assistant","tool_calls":[{{"id":"call00001",)"
         R"("type":"function","function":{{"name":"f","arguments":{{"a":"b"}}}}}}]}}{}])",
-        content, answer);
-    const MessageForm form{.keep_parts = parts_->form.keep_parts, .text_arguments = as_text};
-    return Render({.messages_json = messages}, form).ok();
+        answer);
+    return Render({.messages_json = messages}, asked).ok();
   };
-  // Some templates want a content, or an answer to each call; others fail on what they do not know.
-  for (const char* content : {"", R"("content":"",)"}) {
-    for (const char* answer :
-         {"", R"(,{"role":"tool","tool_call_id":"call00001","name":"f","content":"r"})"}) {
-      if (renders(content, answer, false)) return false;
-      if (renders(content, answer, true)) return true;
+  // Some templates want an answer to each call; others fail on what they do not know.
+  constexpr std::string_view kAnswers[] = {
+      "", R"(,{"role":"tool","tool_call_id":"call00001","name":"f","content":"r"})"};
+  MessageForm asked = *form;
+  for (const bool fills_content : {false, true}) {
+    for (const bool text_arguments : {false, true}) {
+      asked.fills_content = fills_content;
+      asked.text_arguments = text_arguments;
+      for (const std::string_view answer : kAnswers) {
+        if (!renders(answer, asked)) continue;
+        *form = asked;
+        return;
+      }
     }
   }
-  return false;
 }
 
 Result<RenderedText> ChatTemplate::Render(const ChatInput& input) const {
@@ -161,8 +167,7 @@ Result<RenderedText> ChatTemplate::Render(const ChatInput& input, const MessageF
                              input.documents_json.size() + input.kwargs_json.size();
   Arena arena(limits.memory_bytes + 16 * input_bytes);
   FB_ASSIGN_OR_RETURN(Value messages, ReadField(arena, input.messages_json, "messages"));
-  FB_ASSIGN_OR_RETURN(messages,
-                      PrepareMessages(arena, messages, input.style, form));
+  FB_ASSIGN_OR_RETURN(messages, PrepareMessages(arena, messages, input.style, form));
   if (input.continue_final_message) {
     FB_ASSIGN_OR_RETURN(messages, TagLastMessage(arena, messages, kContinueTag));
   }

@@ -38,8 +38,8 @@ struct RenderedText {
 enum class MessageStyle : uint8_t {
   // As OpenAI's API means messages, and vLLM hands them to templates. A content of text parts
   // becomes one text, joined by newlines, unless the template loops over parts; parts that are no
-  // text are refused. Arguments of tool calls, JSON in a string, become objects, unless the template
-  // takes text alone.
+  // text are refused. Arguments of tool calls, JSON in a string, become objects, unless the
+  // template takes text alone.
   kOpenAi,
   // As transformers' apply_chat_template: the template sees what is there.
   kAsGiven,
@@ -90,7 +90,7 @@ class ChatTemplate {
  private:
   struct Parts;
   base::Result<RenderedText> Render(const ChatInput& input, const MessageForm& form) const;
-  bool WantsTextArguments() const;
+  void AskForm(MessageForm* form) const;
   explicit ChatTemplate(std::unique_ptr<const Parts> parts);
   std::unique_ptr<const Parts> parts_;
 };

@@ -315,8 +315,9 @@ TEST(ChatTemplateTest, ArgumentsHaveOneFormForATemplate) {
   EXPECT_EQ(render(texts, given[0]), R"(call {"city":"Bonn"})");  // as it was given
   EXPECT_EQ(render(texts, given[1]), R"(call {"city": "Bonn"})");
   EXPECT_EQ(render(both, given[0]), R"({"city": "Bonn"})");
-  for (const char* none : {"", R"(,"arguments":null)", R"(,"arguments":"")",
-                           R"(,"arguments":"null")", R"(,"arguments":{})", R"(,"arguments":"{}")"}) {
+  for (const char* none :
+       {"", R"(,"arguments":null)", R"(,"arguments":"")", R"(,"arguments":"null")",
+        R"(,"arguments":{})", R"(,"arguments":"{}")"}) {
     EXPECT_EQ(render(objects, none), "") << none;
     EXPECT_EQ(render(texts, none), "call {}") << none;
     EXPECT_EQ(render(both, none), "{}") << none;
@@ -339,10 +340,26 @@ TEST(ChatTemplateTest, ATemplateThatChecksTurnsIsAskedInSeveralWays) {
   EXPECT_EQ(rendered->text, "a{}");
 }
 
+// As DeepSeek's: text alone, behind a content that is text too.
+TEST(ChatTemplateTest, ATemplateThatAddsToTheContentOfACallGetsOne) {
+  const ChatTemplate adds = MakeTemplate(
+      "{% for m in messages %}{% if 'tool_calls' in m %}{% for t in m.tool_calls %}{% if "
+      "m['content'] is none %}none{% else %}{{ 'A' + m['content'] + '<' + t['function']['name'] + "
+      "' ' + t['function']['arguments'] + '>' }}{% endif %}{% endfor %}{% else %}{{ m['content'] "
+      "}};{% endif %}{% endfor %}");
+  const std::string messages = Called(R"(,"arguments":"{\"a\": 1}")");
+  EXPECT_EQ(adds.Render({.messages_json = messages})->text, "q;A<f {\"a\": 1}>r;");
+  const ChatTemplate asks = MakeTemplate(
+      "{% for m in messages %}{{ m.content is defined }}{% for t in m.tool_calls %}{{ "
+      "t.function.arguments }}{% endfor %}{% endfor %}");
+  EXPECT_EQ(asks.Render({.messages_json = messages})->text.substr(0, 9), "TrueFalse");
+}
+
 TEST(ChatTemplateTest, MembersThatClientsWriteEmptyAreDropped) {
   const ChatTemplate chat = MakeTemplate("{% for k in messages[0] %}{{ k }};{% endfor %}");
   const auto keys = [&](const std::string& more) {
-    return chat.Render({.messages_json = R"([{"role":"assistant","content":"")" + more + "}]"})->text;
+    return chat.Render({.messages_json = R"([{"role":"assistant","content":"")" + more + "}]"})
+        ->text;
   };
   EXPECT_EQ(keys(R"(,"tool_calls":[],"function_call":{},"refusal":"","audio":null)"),
             "role;content;");

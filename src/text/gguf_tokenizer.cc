@@ -120,10 +120,9 @@ int64_t TypeOf(const GgufTokenizer& gguf, size_t id) {
 
 // What ends a turn in published models, by its name.
 constexpr std::string_view kTurnEnds[] = {
-    "<|eot_id|>", "<|im_end|>", "<|end|>",     "<|return|>",      "<|call|>",
-    "<|flush|>",  "<|calls|>",  "<|eom_id|>",  "<|endoftext|>",   "<|end_of_text|>",
-    "<EOT>",      "_<EOT>",     "[EOT]",       "[EOS]",           "<end_of_turn>",
-    "<end_of_utterance>"};
+    "<|eot_id|>", "<|im_end|>", "<|end|>",       "<|return|>",        "<|call|>", "<|flush|>",
+    "<|calls|>",  "<|eom_id|>", "<|endoftext|>", "<|end_of_text|>",   "<EOT>",    "_<EOT>",
+    "[EOT]",      "[EOS]",      "<end_of_turn>", "<end_of_utterance>"};
 
 void AddTokens(const GgufTokenizer& gguf, TokenizerSpec* spec) {
   spec->tokens.reserve(gguf.tokens.size());
@@ -148,10 +147,10 @@ void AddTokens(const GgufTokenizer& gguf, TokenizerSpec* spec) {
     spec->added.push_back(std::move(token));
   }
   if (!mistyped.empty()) {
-    spec->warnings.push_back(fmt::format(
-        "tokenizer.ggml.token_type {} of {}: taken for control tokens, by their names",
-        gguf.token_types.empty() ? "says nothing" : "is not that of a control token",
-        fmt::join(mistyped, ", ")));
+    spec->warnings.push_back(
+        fmt::format("tokenizer.ggml.token_type {} of {}: taken for control tokens, by their names",
+                    gguf.token_types.empty() ? "says nothing" : "is not that of a control token",
+                    fmt::join(mistyped, ", ")));
   }
 }
 
@@ -175,9 +174,9 @@ Status AddEnds(const GgufTokenizer& gguf, bool bos_by_default, TokenizerSpec* sp
   for (const auto& [name, id] : names) {
     if (id) spec->named.emplace_back(name, spec->tokens[static_cast<size_t>(*id)]);
   }
-  for (const auto& [key, given] : {std::pair("eos_token_id", gguf.eos_token_id),
-                                   std::pair("eot_token_id", gguf.eot_token_id),
-                                   std::pair("eom_token_id", gguf.eom_token_id)}) {
+  for (const auto& [key, given] :
+       {std::pair("eos_token_id", gguf.eos_token_id), std::pair("eot_token_id", gguf.eot_token_id),
+        std::pair("eom_token_id", gguf.eom_token_id)}) {
     FB_ASSIGN_OR_RETURN(const auto id, CheckedId(gguf, key, given));
     if (id && std::ranges::count(spec->ends, *id) == 0) spec->ends.push_back(*id);
   }
@@ -188,8 +187,8 @@ Status AddEnds(const GgufTokenizer& gguf, bool bos_by_default, TokenizerSpec* sp
 
 Result<TokenizerSpec> ByteLevelSpec(const GgufTokenizer& gguf) {
   const std::string_view name = gguf.pre.empty() ? "default" : gguf.pre;
-  const auto pre =
-      std::ranges::find_if(Pres(), [&](const Pre& p) { return std::ranges::count(p.names, name) > 0; });
+  const auto pre = std::ranges::find_if(
+      Pres(), [&](const Pre& p) { return std::ranges::count(p.names, name) > 0; });
   if (pre == Pres().end()) {
     return Status(kTokenizerUnsupported,
                   fmt::format("tokenizer.ggml.pre is \"{:.100}\"; known are {}", name,
@@ -197,10 +196,11 @@ Result<TokenizerSpec> ByteLevelSpec(const GgufTokenizer& gguf) {
   }
   TokenizerSpec spec;
   if (name == "default") {
-    spec.warnings.push_back(fmt::format(
-        "tokenizer.ggml.pre is {}: text is split as GPT-2 splits it, which may not be what the model "
-        "learnt; convert the file anew, or set the key (known are {})",
-        gguf.pre.empty() ? "missing" : "default", fmt::join(GgufPreNames(), ", ")));
+    spec.warnings.push_back(
+        fmt::format("tokenizer.ggml.pre is {}: text is split as GPT-2 splits it, which may not be "
+                    "what the model "
+                    "learnt; convert the file anew, or set the key (known are {})",
+                    gguf.pre.empty() ? "missing" : "default", fmt::join(GgufPreNames(), ", ")));
   }
   AddTokens(gguf, &spec);
   const Vocabulary vocabulary(spec.tokens);

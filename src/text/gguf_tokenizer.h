@@ -30,8 +30,8 @@ struct GgufTokenizer {
 
 // Tokens that end a turn by their names ("<|im_end|>") are control tokens, whatever their type, as
 // in llama.cpp; without an eot_token_id they end an answer too. A gpt2 file without `pre` is split
-// as GPT-2 splits, with a warning. An unknown `model` or `pre` is kTokenizerUnsupported and named; what contradicts itself is
-// kTokenizerInvalid.
+// as GPT-2 splits, with a warning. An unknown `model` or `pre` is kTokenizerUnsupported and named;
+// what contradicts itself is kTokenizerInvalid.
 base::Result<TokenizerSpec> SpecFromGguf(const GgufTokenizer& gguf);
 
 // The names of the splits that are known, for messages and documents.

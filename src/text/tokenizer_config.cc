@@ -119,8 +119,9 @@ class NamedTokens {
   }
 
   void WarnOfNames(std::string_view name, std::string_view own, std::string_view other) {
-    spec_->warnings.push_back(fmt::format("{}: {} is {}, in {} it is {}; the first is taken", kConfig,
-                                          name, base::Quoted(own), kMap, base::Quoted(other)));
+    spec_->warnings.push_back(fmt::format("{}: {} is {}, in {} it is {}; the first is taken",
+                                          kConfig, name, base::Quoted(own), kMap,
+                                          base::Quoted(other)));
   }
 
   TokenizerSpec* spec_;
@@ -182,11 +183,13 @@ void AddAll(std::vector<AddedToken> tokens, const char* file, AddedTokenList* li
     const Status status = list->Add(std::move(token));
     const std::optional<int32_t> id = list->IdOf(content);
     if (!status.ok()) {
-      spec->warnings.push_back(fmt::format("{}: {}; the second is left out", file, status.message()));
+      spec->warnings.push_back(
+          fmt::format("{}: {}; the second is left out", file, status.message()));
     } else if (id && *id != wanted) {
-      spec->warnings.push_back(fmt::format("{}: the token {} has the id {}, in tokenizer.json it has {}; "
-                                           "the latter is taken",
-                                           file, base::Quoted(content), wanted, *id));
+      spec->warnings.push_back(
+          fmt::format("{}: the token {} has the id {}, in tokenizer.json it has {}; "
+                      "the latter is taken",
+                      file, base::Quoted(content), wanted, *id));
     }
   }
 }

@@ -14,7 +14,7 @@ namespace forebay::text {
 struct TokenizerTexts {
   std::string_view config;              // tokenizer_config.json
   std::string_view special_tokens_map;  // special_tokens_map.json: names that `config` lacks
-  std::string_view added_tokens;        // added_tokens.json: where `config` has no added_tokens_decoder
+  std::string_view added_tokens;  // added_tokens.json: where `config` has no added_tokens_decoder
 };
 
 // Adds to what tokenizer.json gave, as Hugging Face's transformers does: tokens with ids, the flags

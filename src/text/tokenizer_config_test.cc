@@ -87,8 +87,8 @@ TEST(TokenizerConfig, OlderFoldersHaveAddedTokensInAFileOfTheirOwn) {
   EXPECT_FALSE(made->IsSpecial(9));
   EXPECT_EQ(made->eos(), 8);
   // Not read beside an added_tokens_decoder.
-  const auto newer = Make("", {.config = R"({"added_tokens_decoder":{}})",
-                               .added_tokens = R"({"<end>":8})"});
+  const auto newer =
+      Make("", {.config = R"({"added_tokens_decoder":{}})", .added_tokens = R"({"<end>":8})"});
   EXPECT_FALSE(newer->TokenToId("<end>"));
 }
 
@@ -107,8 +107,9 @@ TEST(TokenizerConfig, NamedTokensAreSpecialAndNeverSplit) {
 
 TEST(TokenizerConfig, NamesThatItLacksAreInTheMap) {
   std::vector<std::string> warnings;
-  const auto made = Make("", {.config = R"({"eos_token":null,"pad_token":"x"})",
-                              .special_tokens_map = R"({"eos_token":{"content":"<w>"},"sep_token":"y",
+  const auto made = Make("",
+                         {.config = R"({"eos_token":null,"pad_token":"x"})",
+                          .special_tokens_map = R"({"eos_token":{"content":"<w>"},"sep_token":"y",
                                   "pad_token":"a"})"},
                          &warnings);
   EXPECT_EQ(made->eos(), 2);
@@ -146,7 +147,8 @@ TEST(TokenizerConfig, WhatIsIllTypedIsNamed) {
     EXPECT_EQ(ApplyTokenizerTexts({.config = config}, &spec).code(), kTokenizerInvalid) << config;
   }
   TokenizerSpec spec = Spec("");
-  EXPECT_EQ(ApplyTokenizerTexts({.added_tokens = R"({"<e>":-1})"}, &spec).code(), kTokenizerInvalid);
+  EXPECT_EQ(ApplyTokenizerTexts({.added_tokens = R"({"<e>":-1})"}, &spec).code(),
+            kTokenizerInvalid);
   EXPECT_EQ(ApplyTokenizerTexts({.special_tokens_map = "["}, &spec).code(), base::kJsonInvalid);
 }
 
@@ -158,7 +160,8 @@ TEST(TokenizerJson, AnUnknownTokenThatNothingNeedsMayBeAnAddedOne) {
   };
   EXPECT_EQ(status("").code(), kTokenizerInvalid);
   EXPECT_TRUE(status(R"(,"added_tokens":[{"id":1,"content":"<u>"}])").ok());
-  EXPECT_TRUE(status(R"(,"pre_tokenizer":{"type":"ByteLevel"},"decoder":{"type":"ByteLevel"})").ok());
+  EXPECT_TRUE(
+      status(R"(,"pre_tokenizer":{"type":"ByteLevel"},"decoder":{"type":"ByteLevel"})").ok());
 }
 
 }  // namespace

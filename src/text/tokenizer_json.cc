@@ -101,9 +101,9 @@ Status ReadAddedTokens(ondemand::value value, TokenizerSpec* spec) {
     const std::string content = token.content;
     FB_RETURN_IF_ERROR(list.Add(std::move(token)));
     if (const auto taken = list.IdOf(content); taken && *taken != id) {
-      spec->warnings.push_back(
-          fmt::format("tokenizer.json: the added token {} has the ids {} and {}; the first is taken",
-                      base::Quoted(content), *taken, id));
+      spec->warnings.push_back(fmt::format(
+          "tokenizer.json: the added token {} has the ids {} and {}; the first is taken",
+          base::Quoted(content), *taken, id));
     }
   }
   return Status::Ok();

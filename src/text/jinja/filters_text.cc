@@ -271,7 +271,8 @@ Value FileSizeFilter(Runtime& rt, const Value& self, const Arguments& args) {
 
 Value XmlAttrFilter(Runtime& rt, const Value& self, const Arguments& args) {
   const Parameters p("xmlattr", args, {"autospace"});
-  if (!self.Is(Kind::kDict)) FailType(fmt::format("xmlattr: expected a dict, not {}", TypeName(self)));
+  if (!self.Is(Kind::kDict))
+    FailType(fmt::format("xmlattr: expected a dict, not {}", TypeName(self)));
   TextBuilder out(rt);
   for (const DictEntry& entry : self.dict().entries) {
     if (entry.value.Is(Kind::kNone) || entry.value.IsUndefined()) continue;
@@ -293,8 +294,10 @@ Value WordWrapFilter(Runtime& rt, const Value& self, const Arguments& args) {
   const WrapStyle style{.width = p.Integer(0, 79),
                         .break_long_words = p.Truthy(1, true),
                         .break_on_hyphens = p.Truthy(3, true)};
-  if (style.width <= 0) Fail(kTemplateRuntime, fmt::format("invalid width {} (must be > 0)", style.width));
-  const Value end = p[2] != nullptr && !p[2]->Is(Kind::kNone) ? ToString(rt, *p[2]) : Value::String("\n");
+  if (style.width <= 0)
+    Fail(kTemplateRuntime, fmt::format("invalid width {} (must be > 0)", style.width));
+  const Value end =
+      p[2] != nullptr && !p[2]->Is(Kind::kNone) ? ToString(rt, *p[2]) : Value::String("\n");
   const Value string = ToString(rt, self);
   TextBuilder out(rt);
   bool first = true;

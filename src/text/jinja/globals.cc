@@ -120,12 +120,9 @@ Value StrftimeFunction(Runtime& rt, const Value&, const Arguments& args) {
 }
 
 constexpr Builtin kGlobals[] = {
-    {"cycler", CyclerFunction},
-    {"dict", DictFunction},
-    {"joiner", JoinerFunction},
-    {"namespace", NamespaceFunction},
-    {"raise_exception", RaiseFunction},
-    {"range", RangeFunction},
+    {"cycler", CyclerFunction},         {"dict", DictFunction},
+    {"joiner", JoinerFunction},         {"namespace", NamespaceFunction},
+    {"raise_exception", RaiseFunction}, {"range", RangeFunction},
     {"strftime_now", StrftimeFunction},
 };
 

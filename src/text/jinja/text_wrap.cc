@@ -45,7 +45,8 @@ class Line {
   bool EndsPart(size_t i, size_t begin) const {
     const bool two = i >= 2 && IsLetter(i - 1) && IsLetter(i - 2);
     const bool one = i >= 3 && IsBeforeDash(i - 1) && At(i - 2) == '-' && IsLetter(i - 3);
-    const bool goes_on = IsLetter(i + 1) && (IsLetter(i + 2) || (At(i + 2) == '-' && IsLetter(i + 3)));
+    const bool goes_on =
+        IsLetter(i + 1) && (IsLetter(i + 2) || (At(i + 2) == '-' && IsLetter(i + 3)));
     return i > begin && At(i) == '-' && (two || one) && goes_on;
   }
 
@@ -126,8 +127,8 @@ std::vector<Value> Wrap(Runtime& rt, const Value& text, const WrapStyle& style) 
     if (!taken.empty() && line.IsBlank(taken.back().begin, taken.back().end)) taken.pop_back();
     if (taken.empty()) continue;
     rt.Charge(1);
-    lines.push_back(Substring(rt.arena, text, line.offset(taken.front().begin),
-                              line.offset(taken.back().end)));
+    lines.push_back(
+        Substring(rt.arena, text, line.offset(taken.front().begin), line.offset(taken.back().end)));
   }
   return lines;
 }

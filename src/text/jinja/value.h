@@ -133,12 +133,8 @@ class Value {
   const MethodObject& method() const { return *static_cast<const MethodObject*>(pointer_); }
   const MacroObject& macro() const { return *static_cast<const MacroObject*>(pointer_); }
   LoopObject& loop() const { return *static_cast<LoopObject*>(const_cast<void*>(pointer_)); }
-  JoinerObject& joiner() const {
-    return *static_cast<JoinerObject*>(const_cast<void*>(pointer_));
-  }
-  CyclerObject& cycler() const {
-    return *static_cast<CyclerObject*>(const_cast<void*>(pointer_));
-  }
+  JoinerObject& joiner() const { return *static_cast<JoinerObject*>(const_cast<void*>(pointer_)); }
+  CyclerObject& cycler() const { return *static_cast<CyclerObject*>(const_cast<void*>(pointer_)); }
   const void* identity() const { return pointer_; }
 
  private:

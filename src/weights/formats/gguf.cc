@@ -188,10 +188,10 @@ class GgufFile::Reader {
     FB_ASSIGN_OR_RETURN(*offset, Number<uint64_t>(name));
     tensor.type = FindGgmlType(type);
     if (tensor.type == nullptr || rank > tensor::Shape::kMaxRank) {
-      tensor.why = tensor.type == nullptr
-                       ? fmt::format("ggml type {}, which is not known here", type)
-                       : fmt::format("{} extents; at most {} are supported", rank,
-                                     tensor::Shape::kMaxRank);
+      tensor.why =
+          tensor.type == nullptr
+              ? fmt::format("ggml type {}, which is not known here", type)
+              : fmt::format("{} extents; at most {} are supported", rank, tensor::Shape::kMaxRank);
       tensor.type = &kUnreadableType;
       *size = 0;
       return tensor;

@@ -49,7 +49,8 @@ Result<MappedFile> MappedFile::Open(const std::string& path, Access access) {
 
 Result<MappedFile> MappedFile::Copy(MappedFile file) {
   const int refused = errno;
-  void* data = mmap(nullptr, file.size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* data =
+      mmap(nullptr, file.size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED) {
     return Status(base::kIoError, fmt::format("{}: cannot map {} bytes: {}", file.path_, file.size_,
                                               std::strerror(refused)));
@@ -57,9 +58,10 @@ Result<MappedFile> MappedFile::Copy(MappedFile file) {
   file.data_ = static_cast<const std::byte*>(data);
   file.is_copy_ = true;
   FB_RETURN_IF_ERROR(file.Read(0, {static_cast<std::byte*>(data), file.size_}));
-  base::Log(base::LogLevel::kWarning,
-            fmt::format("{}: the file system maps no files ({}); read into memory instead, {} bytes",
-                        file.path_, std::strerror(refused), file.size_));
+  base::Log(
+      base::LogLevel::kWarning,
+      fmt::format("{}: the file system maps no files ({}); read into memory instead, {} bytes",
+                  file.path_, std::strerror(refused), file.size_));
   return file;
 }
 

@@ -115,7 +115,8 @@ Result<TensorInfo> ReadTensor(std::string name, ondemand::value value,
   }
   if (*rank > tensor::Shape::kMaxRank) {
     tensor.type = &kUnreadableType;
-    tensor.why = fmt::format("{} extents; at most {} are supported", *rank, tensor::Shape::kMaxRank);
+    tensor.why =
+        fmt::format("{} extents; at most {} are supported", *rank, tensor::Shape::kMaxRank);
   }
   if (tensor.type != &kUnreadableType) tensor.shape = MakeShape({extents, *rank});
   FB_RETURN_IF_ERROR(CheckSize(tensor, {extents, *rank}, range, data.size()));

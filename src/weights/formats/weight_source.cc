@@ -47,17 +47,18 @@ std::vector<fs::path> FilesWith(const fs::path& folder,
 // A folder without the files of a model: what it is instead, and the way on.
 Status NoWeights(const fs::path& root) {
   if (Exists(root / "adapter_config.json")) {
-    return Status(kWeightsFormatUnsupported,
-                  fmt::format("{}: is a LoRA adapter (adapter_config.json); expected a whole model: "
-                              "merge it into its base model first (peft's merge_and_unload)",
-                              root.string()));
+    return Status(
+        kWeightsFormatUnsupported,
+        fmt::format("{}: is a LoRA adapter (adapter_config.json); expected a whole model: "
+                    "merge it into its base model first (peft's merge_and_unload)",
+                    root.string()));
   }
   if (const auto ggufs = FilesWith(root, {".gguf"}); !ggufs.empty()) {
-    return Status(kWeightsFormatUnsupported,
-                  fmt::format("{}: holds {}; give its path: -m {}", root.string(),
-                              ggufs.size() == 1 ? "a GGUF file"
-                                                : fmt::format("{} GGUF files", ggufs.size()),
-                              ggufs[0].string()));
+    return Status(
+        kWeightsFormatUnsupported,
+        fmt::format("{}: holds {}; give its path: -m {}", root.string(),
+                    ggufs.size() == 1 ? "a GGUF file" : fmt::format("{} GGUF files", ggufs.size()),
+                    ggufs[0].string()));
   }
   if (!FilesWith(root, {".bin", ".pt", ".pth"}).empty()) {
     return Status(
@@ -193,17 +194,18 @@ Status WeightSource::AddShards(const std::string& index_path) {
   }
   FB_RETURN_IF_ERROR(SortTensors());
   // Files say themselves what they hold; a tensor that is nowhere is missed where it is needed.
-  std::vector<std::string> wrong;
+  size_t num_wrong = 0;
+  std::string_view first_wrong;
   for (const Assignment& assignment : *assignments) {
     const TensorInfo* tensor = Find(assignment.tensor);
-    if (tensor == nullptr || shards[tensor->file] != assignment.shard)
-      wrong.push_back(ShownName(assignment.tensor));
+    if (tensor != nullptr && shards[tensor->file] == assignment.shard) continue;
+    if (num_wrong++ == 0) first_wrong = assignment.tensor;
   }
-  if (!wrong.empty()) {
+  if (num_wrong > 0) {
     base::Log(base::LogLevel::kWarning,
               fmt::format("{}: {} tensors are not in the files where the index has them, among "
                           "them {}",
-                          index_path, wrong.size(), wrong[0]));
+                          index_path, num_wrong, ShownName(first_wrong)));
   }
   return Status::Ok();
 }

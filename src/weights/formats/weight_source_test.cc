@@ -148,9 +148,10 @@ TEST(WeightSource, TypesThatCannotBeReadAreErrorsOnlyWhenUsed) {
       OpenOrDie(folder.Write("m.gguf", b.Data(std::string(420, '\0')).bytes()));
   const auto used = source.ShapeOf("lm_head.weight");
   EXPECT_EQ(used.status().code(), kTensorTypeUnsupported);
-  EXPECT_THAT(used.status().message(),
-              testing::AllOf(HasSubstr("output.weight: type Q6_K is not supported yet; supported: F32"),
-                             HasSubstr("take this model's Q8_0 or Q4_1 file")));
+  EXPECT_THAT(
+      used.status().message(),
+      testing::AllOf(HasSubstr("output.weight: type Q6_K is not supported yet; supported: F32"),
+                     HasSubstr("take this model's Q8_0 or Q4_1 file")));
   std::vector<float> values(512);
   EXPECT_EQ(source.ExpandRows(*source.Find("lm_head.weight"), 0, 2, values.data()).code(),
             kTensorTypeUnsupported);
@@ -159,12 +160,12 @@ TEST(WeightSource, TypesThatCannotBeReadAreErrorsOnlyWhenUsed) {
 // Of a type or rank that is not known; an index that has a tensor where it is not.
 TEST(WeightSource, WhatNothingNeedsStopsNothing) {
   base::TemporaryFolder folder;
-  folder.Write("a.safetensors",
-               SafetensorsBytes(
-                   R"({"f4":{"dtype":"F4","shape":[3],"data_offsets":[0,2]},)"
-                   R"("w":{"dtype":"U8","shape":[1],"data_offsets":[2,3]},)"
-                   R"("five":{"dtype":"U8","shape":[1,1,1,1,2],"data_offsets":[3,5]}})",
-                   "12345"));
+  folder.Write(
+      "a.safetensors",
+      SafetensorsBytes(R"({"f4":{"dtype":"F4","shape":[3],"data_offsets":[0,2]},)"
+                       R"("w":{"dtype":"F32","shape":[1],"data_offsets":[2,6]},)"
+                       R"("five":{"dtype":"U8","shape":[1,1,1,1,2],"data_offsets":[6,8]}})",
+                       "12345678"));
   folder.Write("b.safetensors", SafetensorsBytes("{}", ""));
   folder.Write("model.safetensors.index.json",
                R"({"weight_map":{"w":"b.safetensors","v":"a.safetensors"}})");
@@ -192,7 +193,8 @@ TEST(WeightSource, WrongKindsOfFilesAreNamed) {
   folder.Write("model.safetensors", "version https://git-lfs.github.com/spec/v1\noid sha256:4d\n");
   EXPECT_THAT(refusal(folder.path()), HasSubstr("model.safetensors: is a Git LFS pointer"));
   EXPECT_THAT(refusal(folder.path()), HasSubstr("[file_kind_wrong]"));
-  EXPECT_THAT(refusal(folder.Write("page.gguf", "<!DOCTYPE html>\n<html>")), HasSubstr("HTML page"));
+  EXPECT_THAT(refusal(folder.Write("page.gguf", "<!DOCTYPE html>\n<html>")),
+              HasSubstr("HTML page"));
   folder.Write("model.safetensors", SafetensorsBytes(kOneTensor, Floats({1, 2, 3, 4})));
   EXPECT_THAT(refusal(folder / "model.safetensors"), HasSubstr("give the folder that holds it"));
   base::TemporaryFolder other;
