@@ -167,7 +167,7 @@ def _type_of(values: list[Any]) -> Any:
     import pyarrow as pa
 
     try:
-        return pa.infer_type(values)
+        return pa.array(values).type
     except (pa.ArrowInvalid, pa.ArrowTypeError):
         return None
 
