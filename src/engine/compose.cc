@@ -366,7 +366,7 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
   for (const layout::RolePlan& role : roles) {
     const Materials job{.runtime = runtime,
                         .options = options,
-                        .config = role.plan.config(),
+                        .config = role.plan.config,
                         .groups = groups,
                         .roles = roles,
                         .kv_fabrics = parts.kv_fabrics,

@@ -19,7 +19,7 @@ std::optional<schedule::StealPrices> PriceStealing(const layout::EngineOptions& 
   if (options.steal == layout::Stealing::kOff || plan.layout.dp == 1) return Prices();
   if (options.steal == layout::Stealing::kAlways) return Prices({.row_seconds = 1});
   const cost::DeviceProfile& profile = plan.machine.profile;
-  const StepPricer pricer(plan.config(), plan.dtype, plan.layout.degrees(),
+  const StepPricer pricer(plan.config, plan.dtype, plan.layout.degrees(),
                           {.rows = kManyTailRows, .logit_rows = kManyTailRows}, profile,
                           options.pricing());
   const auto seconds = [&](int64_t rows, int64_t context) {
