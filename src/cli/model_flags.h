@@ -5,7 +5,7 @@
 #include <string>
 
 #include "cli/layout_flags.h"
-#include "job/opened_model.h"
+#include "job/model_options.h"
 
 namespace forebay::cli {
 
