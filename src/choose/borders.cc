@@ -52,8 +52,7 @@ int64_t RoutedRows(const layout::EngineOptions& options, const price::StepPricer
                    const price::RoutedExperts& experts, const layout::LayoutPlan& plan) {
   if (pricer != nullptr) {
     const std::vector<share::PoolPlan>& pools = plan.ranks.front().request.pool;
-    return price::RoutedRows({*pricer,
-                              price::PullsOf(*pricer, plan.machine, pools, plan.layout.pp),
+    return price::RoutedRows({*pricer, price::PullsOf(*pricer, plan.machine, pools, plan.layout.pp),
                               pools.front(), experts},
                              ContextOf(options));
   }

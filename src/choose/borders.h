@@ -1,4 +1,5 @@
-// From which rows on the steps of a group pull, ship or route, where the options leave it open. Pure.
+// From which rows on the steps of a group pull, ship or route, where the options leave it open.
+// Pure.
 #pragma once
 
 #include "layout/layout_plan.h"

@@ -35,8 +35,8 @@ base::Result<std::vector<int64_t>> ExpertSizes(const layout::LayoutDraft& draft)
                                   layout.dp, layout.tp));
 }
 
-// Fills in what a draft leaves open. Candidates are copies of the draft with an answer each, planned
-// by layout::PlanLayout.
+// Fills in what a draft leaves open. Candidates are copies of the draft with an answer each,
+// planned by layout::PlanLayout.
 class Decider {
  public:
   Decider(const layout::EngineOptions& options, layout::LayoutDraft draft)
@@ -55,11 +55,11 @@ class Decider {
     }
     layout::LayoutPlan& plan = decision_;
     FB_ASSIGN_OR_RETURN(plan, Plan(draft_));
-    FB_ASSIGN_OR_RETURN(decision_.streaming,
-                        ChooseStreaming(
-                            options_, [this]() -> const price::StepPricer& { return pricer(); },
-                            [this](const layout::LayoutDraft& draft) { return Plan(draft); },
-                            &plan));
+    FB_ASSIGN_OR_RETURN(
+        decision_.streaming,
+        ChooseStreaming(
+            options_, [this]() -> const price::StepPricer& { return pricer(); },
+            [this](const layout::LayoutDraft& draft) { return Plan(draft); }, &plan));
     if (prices_modes() && options_.job != nullptr && decision_.Fits().ok()) {
       if (decision_.choice && decision_.streaming.empty())
         decision_.forecast = decision_.choice->chosen().job;
@@ -78,8 +78,8 @@ class Decider {
       const layout::MachinePlan& machine = draft_.machine;
       const int64_t rows = std::max(machine.max_num_seqs, machine.max_num_batched_tokens);
       pricer_.emplace(draft_.config, draft_.dtype, draft_.layout.degrees(),
-                      model::StepCapacity{rows, layout::LogitRows(draft_.config,
-                                                                  machine.max_num_batched_tokens)},
+                      model::StepCapacity{
+                          rows, layout::LogitRows(draft_.config, machine.max_num_batched_tokens)},
                       machine.profile, options_.pricing());
     }
     return *pricer_;
@@ -111,13 +111,13 @@ class Decider {
     decision_.priced_by = profile.name;
     decision_.mean_context =
         options_.limits.mean_context ? options_.limits.mean_context : AssumedContext(longest);
-    return {.mean_context = decision_.mean_context,
-            .max_batch = draft_.machine.max_num_seqs,
-            .pull_rate = cost::PullRate(profile),
-            .step = [this](int64_t batch) {
-              return pricer().Decode(batch, decision_.mean_context).all();
-            },
-            .contention = cost::ContentionOf(profile, draft_.machine.workers)};
+    return {
+        .mean_context = decision_.mean_context,
+        .max_batch = draft_.machine.max_num_seqs,
+        .pull_rate = cost::PullRate(profile),
+        .step =
+            [this](int64_t batch) { return pricer().Decode(batch, decision_.mean_context).all(); },
+        .contention = cost::ContentionOf(profile, draft_.machine.workers)};
   }
 
   // What a replica of the candidate has, which is planned into `plan`; nothing where it does not
@@ -168,9 +168,9 @@ class Decider {
     memory.always_together = !plan.group->by_load;
     memory.together = [this, ship,
                        busiest = experts.Busiest(*ship, plan.machine.max_num_seqs)](int64_t batch) {
-      return price::ShippedSeconds(
-          pricer(), *ship, pricer().Decode(batch, decision_.mean_context), batch,
-          {batch * ship->num_replicas, ship->num_replicas}, busiest);
+      return price::ShippedSeconds(pricer(), *ship, pricer().Decode(batch, decision_.mean_context),
+                                   batch, {batch * ship->num_replicas, ship->num_replicas},
+                                   busiest);
     };
     return memory;
   }
@@ -239,8 +239,7 @@ class Decider {
 
 base::Result<Decision> Decide(const layout::EngineOptions& options,
                               const model::ModelConfig& config, int num_devices) {
-  FB_ASSIGN_OR_RETURN(layout::LayoutDraft draft,
-                      layout::DraftLayout(options, config, num_devices));
+  FB_ASSIGN_OR_RETURN(layout::LayoutDraft draft, layout::DraftLayout(options, config, num_devices));
   return Decider(options, std::move(draft)).Run();
 }
 

@@ -22,8 +22,8 @@ struct ShiftChoice {
   std::vector<ModePrices> prices;  // ascending rows; empty: modes were not chosen by price
 };
 
-// The modes of the draft's layout. `pulls`: of a step in the layout's own mode; null: nothing is pooled, or it is not known yet.
-// Errors: layout::kShiftInvalid.
+// The modes of the draft's layout. `pulls`: of a step in the layout's own mode; null: nothing is
+// pooled, or it is not known yet. Errors: layout::kShiftInvalid.
 base::Result<ShiftChoice> ChooseShift(const layout::EngineOptions& options,
                                       const layout::LayoutDraft& draft,
                                       const price::StepPulls* pulls = nullptr);

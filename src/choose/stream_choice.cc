@@ -212,8 +212,7 @@ base::Result<std::string> ChooseStreaming(const layout::EngineOptions& options,
                                           const std::function<const price::StepPricer&()>& pricer,
                                           const PlanOf& plan_of, layout::LayoutPlan* plan) {
   const layout::Offloading wanted = options.tier.offload;
-  const bool forced =
-      wanted != layout::Offloading::kAuto && wanted != layout::Offloading::kOff;
+  const bool forced = wanted != layout::Offloading::kAuto && wanted != layout::Offloading::kOff;
   const auto refuse = [&](std::string_view why) {
     return base::Status(kCannotStream, fmt::format("--kv-offload {}: {}", Name(wanted), why));
   };

@@ -32,11 +32,11 @@ StreamTrial ChooseHidden(const std::vector<StreamTrial>& trials);
 // Why nothing can be streamed under the plan; empty: it can.
 std::string CannotStream(const layout::TierOptions& tier, const layout::LayoutPlan& plan);
 
-// Plans *plan anew with as many streamed blocks as the options have it; it is one without. `pricer`:
-// of its ranks; `plan_of`: the plan of a draft. Where that is left open and pays, it also sets those
-// of the machine's limits of a step that the options leave open; never so that the longest context
-// would be another, on which results depend. Returns Decision::streaming. Errors: kCannotStream
-// where it is asked for and cannot be.
+// Plans *plan anew with as many streamed blocks as the options have it; it is one without.
+// `pricer`: of its ranks; `plan_of`: the plan of a draft. Where that is left open and pays, it also
+// sets those of the machine's limits of a step that the options leave open; never so that the
+// longest context would be another, on which results depend. Returns Decision::streaming. Errors:
+// kCannotStream where it is asked for and cannot be.
 using PlanOf = std::function<base::Result<layout::LayoutPlan>(const layout::LayoutDraft& draft)>;
 base::Result<std::string> ChooseStreaming(const layout::EngineOptions& options,
                                           const std::function<const price::StepPricer&()>& pricer,

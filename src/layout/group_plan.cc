@@ -35,16 +35,15 @@ base::Result<std::vector<share::ShipPlan>> PlanRounds(const StepMode& mode, shar
 
 }  // namespace
 
-base::Result<std::optional<GroupOptions>> PlanGroup(
-    const EngineOptions& options, const MachinePlan& machine,
-    std::vector<MemoryRequest>* ranks) {
+base::Result<std::optional<GroupOptions>> PlanGroup(const EngineOptions& options,
+                                                    const MachinePlan& machine,
+                                                    std::vector<MemoryRequest>* ranks) {
   using Planned = std::optional<GroupOptions>;
-  GroupOptions group{
-      .num_replicas = static_cast<int>(ranks->front().pool.size()),
-      .together = options.ship.mode.value_or(StepMode{.ffn = FfnMode::kShip}),
-      .by_load = !options.ship.mode,
-      .patience = options.ship.patience,
-      .flip_every = options.trial.flip_every};
+  GroupOptions group{.num_replicas = static_cast<int>(ranks->front().pool.size()),
+                     .together = options.ship.mode.value_or(StepMode{.ffn = FfnMode::kShip}),
+                     .by_load = !options.ship.mode,
+                     .patience = options.ship.patience,
+                     .flip_every = options.trial.flip_every};
   if (group.num_replicas < 2 || !group.together.meets()) return Planned();
   if (options.ship.rounds.reduced_wire && machine.has_data) {
     return base::Status(share::kCannotShip,

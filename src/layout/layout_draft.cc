@@ -6,8 +6,8 @@ namespace forebay::layout {
 namespace {
 
 // Every device a replica, where nothing else is asked for.
-base::Result<Layout> LayoutOf(const EngineOptions& options,
-                                      const model::ModelConfig& config, int num_devices) {
+base::Result<Layout> LayoutOf(const EngineOptions& options, const model::ModelConfig& config,
+                              int num_devices) {
   const Layout layout = options.layout.value_or(Layout{.dp = num_devices});
   FB_RETURN_IF_ERROR(CheckRouted(options, layout));
   if (!options.layout) return layout;
@@ -22,9 +22,9 @@ base::Result<Layout> LayoutOf(const EngineOptions& options,
 }
 
 // Where rows go on devices without data; null: data say so, or the model has no experts.
-base::Result<std::shared_ptr<const model::Routing>> PlanRouting(
-    const EngineOptions& options, const model::ModelConfig& config,
-    const LayoutDraft& plan) {
+base::Result<std::shared_ptr<const model::Routing>> PlanRouting(const EngineOptions& options,
+                                                                const model::ModelConfig& config,
+                                                                const LayoutDraft& plan) {
   const std::shared_ptr<const model::Routing>& given = options.machine.routing;
   if (!options.machine.record_routing.empty())
     FB_RETURN_IF_ERROR(CheckRecording(options, config, plan));
@@ -100,8 +100,8 @@ base::Result<LayoutDraft> DraftLayout(const EngineOptions& options, const model:
   FB_ASSIGN_OR_RETURN(draft.machine, PlanMachine(options, model, *draft.kernels));
   FB_ASSIGN_OR_RETURN(draft.config, AsStored(options.machine, draft.machine.has_data, model));
   FB_ASSIGN_OR_RETURN(
-      draft.layout, LayoutOf(options, draft.config,
-                             num_devices > 0 ? num_devices : draft.machine.spec.count));
+      draft.layout,
+      LayoutOf(options, draft.config, num_devices > 0 ? num_devices : draft.machine.spec.count));
   FB_ASSIGN_OR_RETURN(draft.routing, PlanRouting(options, draft.config, draft));
   FB_RETURN_IF_ERROR(CheckLinks(options, draft));
   FB_RETURN_IF_ERROR(CheckDigest(options, draft));
@@ -112,8 +112,8 @@ base::Result<LayoutDraft> DraftLayout(const EngineOptions& options, const model:
   if (options.limits.max_num_seqs == 0) draft.machine.max_num_seqs *= draft.steps_in_flight;
   FB_ASSIGN_OR_RETURN(draft.shift, AskedShift(options, draft.layout));
   for (int rank = 0; rank < draft.layout.ranks_per_replica(); ++rank) {
-    draft.decoders.push_back(std::make_shared<model::DecoderPlan>(model::PlanDecoder(
-        draft.config, draft.dtype, 1, CutOf(options, draft.layout, rank))));
+    draft.decoders.push_back(std::make_shared<model::DecoderPlan>(
+        model::PlanDecoder(draft.config, draft.dtype, 1, CutOf(options, draft.layout, rank))));
   }
   return draft;
 }

@@ -47,25 +47,24 @@ base::Result<std::vector<share::PoolPlan>> PlanPool(const EngineOptions& options
 base::Result<MemoryRequest> RequestOf(const EngineOptions& options, const LayoutDraft& draft,
                                       int rank) {
   const auto devices = static_cast<uint64_t>(draft.machine.spec.count);
-  MemoryRequest request{
-      .budget_bytes = draft.machine.budget_bytes,
-      .device_bytes = draft.machine.device_bytes,
-      .max_model_len = options.limits.max_model_len,
-      .stable_bytes = draft.machine.stable_bytes,
-      .max_num_seqs = draft.machine.max_num_seqs,
-      .max_num_batched_tokens = draft.machine.max_num_batched_tokens,
-      .max_kv_blocks = options.limits.kv_blocks,
-      .steps_in_flight = draft.steps_in_flight,
-      .host_bytes = options.tier.host_bytes / devices,
-      .file_bytes = options.tier.file_bytes / devices,
-      .staging_bytes = 2 * options.tier.StagingBytes(draft.machine.spec.count),
-      .streamed_blocks = draft.streamed_blocks,
-      .digest = options.digest,
-      .record_routing = !options.machine.record_routing.empty(),
-      .modes = draft.shift.ModesInUse(draft.machine.max_num_batched_tokens),
-      .cut = CutOf(options, draft.layout, rank),
-      .decoder = draft.decoders[static_cast<size_t>(rank)],
-      .copies_views = options.shift.copies_weights};
+  MemoryRequest request{.budget_bytes = draft.machine.budget_bytes,
+                        .device_bytes = draft.machine.device_bytes,
+                        .max_model_len = options.limits.max_model_len,
+                        .stable_bytes = draft.machine.stable_bytes,
+                        .max_num_seqs = draft.machine.max_num_seqs,
+                        .max_num_batched_tokens = draft.machine.max_num_batched_tokens,
+                        .max_kv_blocks = options.limits.kv_blocks,
+                        .steps_in_flight = draft.steps_in_flight,
+                        .host_bytes = options.tier.host_bytes / devices,
+                        .file_bytes = options.tier.file_bytes / devices,
+                        .staging_bytes = 2 * options.tier.StagingBytes(draft.machine.spec.count),
+                        .streamed_blocks = draft.streamed_blocks,
+                        .digest = options.digest,
+                        .record_routing = !options.machine.record_routing.empty(),
+                        .modes = draft.shift.ModesInUse(draft.machine.max_num_batched_tokens),
+                        .cut = CutOf(options, draft.layout, rank),
+                        .decoder = draft.decoders[static_cast<size_t>(rank)],
+                        .copies_views = options.shift.copies_weights};
   for (const model::ModeRows& used : request.modes) {
     if (used.mode == draft.layout.degrees()) continue;
     request.views.push_back(std::make_shared<const model::DecoderPlan>(
@@ -99,8 +98,7 @@ base::Result<LayoutPlan> PlanLayout(const EngineOptions& options, const LayoutDr
 }
 
 bool LayoutPlan::may_ship() const {
-  return (layout.pool_layers.value_or(0) > 0 || layout.pools_experts()) &&
-         !layout.pools_along_sp();
+  return (layout.pool_layers.value_or(0) > 0 || layout.pools_experts()) && !layout.pools_along_sp();
 }
 
 uint64_t LayoutPlan::KvBlockBytes(bool digest) const {
