@@ -205,7 +205,7 @@ def check_text(files):
 
 
 def check_simulator_knowledge(files):
-    allowed = re.compile(r"/sim/|runtime/virtual/|engine/compose|engine/build_machine|layout/(devices|machine)\.|/cli/")
+    allowed = re.compile(r"/sim/|runtime/virtual/|engine/(backend/|compose)|layout/(devices|machine)\.|/cli/")
     for path in files:
         if allowed.search(path) or is_test(path):
             continue
