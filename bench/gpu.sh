@@ -2,7 +2,7 @@
 # What a GPU says: facts, right and wrong, limits. usage: gpu.sh OUT
 # Runs from build/gpu-bundle (`make gpu-bundle`), which is all that it needs beside a driver: no network, no compiler. It
 # leaves clocks and modes alone. Each stage has a limit and stops no other; OUT gets what they say as they say it:
-# facts.txt, trials.txt, kernels.txt, limits.jsonl, sanitizer.txt, summary.txt. Ends with 1 if a stage about right and wrong
+# facts.txt, trials.txt, device.txt, kernels.txt, limits.jsonl, sanitizer.txt, summary.txt. Ends with 1 if a stage about right and wrong
 # failed.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -42,8 +42,9 @@ stage "machine" 20 facts.txt sh -c 'uname -a; grep -m1 "model name" /proc/cpuinf
   command -v nvidia-smi >/dev/null && nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,power.limit,temperature.gpu --format=csv; true'
 stage "GPU" 30 facts.txt "$check" facts || { say "no GPU can be used" "see facts.txt"; cat "$out/facts.txt"; exit 1; }
 tests "order of sums, arithmetic" 60 trials.txt 'Trial.*'
+tests "device: memory, streams, events" 60 device.txt 'CudaDevice*.*:CudaDriver.*'
 tests "kernels of class pair" 120 kernels.txt 'PairKernels.*'
-tests "all other kernels" 180 kernels.txt '-Trial.*:PairKernels.*'
+tests "all other kernels" 180 kernels.txt '-Trial.*:PairKernels.*:Cuda*.*'
 stage "limits" 60 limits.jsonl "$check" limits
 sanitizer=$(command -v compute-sanitizer || true)
 if [ -n "$sanitizer" ]; then

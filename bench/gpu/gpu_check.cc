@@ -21,6 +21,7 @@
 #include "bench/gpu/gpu_heap.h"
 #include "device/cuda/driver.h"
 #include "device/cuda/modules.h"
+#include "device/cuda/testing/driver_under_test.h"
 #include "kernels/cuda/registry.h"
 #include "kernels/cuda/testing/launcher.h"
 #include "kernels/cuda/trial/params.h"
@@ -274,6 +275,7 @@ int main(int argc, char** argv) {
     bench::UsePinnedHeap(heap, bench::kHeapBytes);
     static bench::GpuLauncher launcher(gpu);
     kernels::cuda::testing::SetLauncher(&launcher);
+    device::testing::SetRealDriver(&gpu.driver());
     testing::InitGoogleTest(&argc, argv);
     const int failed = RUN_ALL_TESTS();
     std::fflush(stdout);

@@ -12,7 +12,7 @@ namespace forebay::cli {
 // The options, and texts as they were given.
 struct ModelFlags : job::ModelOptions {
   LayoutFlags layout;
-  std::string isa = "auto";
+  std::string isa = "auto", numerics = "auto";
   std::string routing;  // "": balanced
   std::string now;
 };

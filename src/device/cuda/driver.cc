@@ -43,6 +43,9 @@ base::Result<Driver> Load() {
         kCudaUnavailable,
         fmt::format("the NVIDIA driver lacks {}; 12.0 or newer is needed", missing));
   }
+  // Streams that wait for values must not hold up others in a queue that they share: the driver has
+  // 8 queues unless it is told.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   const cu::Result started = driver.Init(0);
   int version = 0, count = 0;
   if (started == cu::kSuccess) {

@@ -79,10 +79,12 @@ struct LaunchConfig {
   X(MemFree, (cu::DevicePtr address))                                                              \
   X(MemHostAlloc, (void** address, size_t bytes, unsigned flags))                                  \
   X(MemFreeHost, (void* address))                                                                  \
+  X(MemsetD8, (cu::DevicePtr address, unsigned char value, size_t bytes))                          \
   X(MemsetD8Async, (cu::DevicePtr address, unsigned char value, size_t bytes, cu::Stream stream))  \
   X(MemcpyAsync, (cu::DevicePtr to, cu::DevicePtr from, size_t bytes, cu::Stream stream))          \
   X(StreamCreateWithPriority, (cu::Stream * stream, unsigned flags, int priority))                 \
   X(StreamDestroy, (cu::Stream stream))                                                            \
+  X(StreamSynchronize, (cu::Stream stream))                                                        \
   X(StreamQuery, (cu::Stream stream))                                                              \
   X(StreamWaitEvent, (cu::Stream stream, cu::Event event, unsigned flags))                         \
   X(StreamWriteValue64,                                                                            \
