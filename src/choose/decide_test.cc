@@ -7,6 +7,7 @@
 
 #include "layout/layout_plan.h"
 #include "model/builtin_configs.h"
+#include "price/mode_price.h"
 #include "price/park_price.h"
 #include "price/step_price.h"
 #include "weights/book/placement.h"
