@@ -153,7 +153,6 @@ TEST(Decide, OneProfileDecidesForRealAndSimulatedDevicesAlike) {
   };
   const Decision simulated = plan("sim:2xzen5", ""), real = plan("2xcpu", "zen5");
   EXPECT_EQ(real.machine.profile.name, "zen5");
-  EXPECT_TRUE(real.machine.has_data);
   EXPECT_EQ(real.layout.pool_layers, simulated.layout.pool_layers);
   ASSERT_TRUE(real.forecast && simulated.forecast);
   EXPECT_EQ(real.forecast->seconds, simulated.forecast->seconds);

@@ -25,11 +25,22 @@ std::vector<int32_t> EndTokens(const ModelFiles& files) {
   return ids;
 }
 
-// The kind of device that the plan names.
+// A row for each platform.
+constexpr struct {
+  const layout::Platform& (*platform)();
+  std::unique_ptr<Backend> (*create)(runtime::Runtime&, const layout::LayoutDraft&,
+                                     const layout::EngineOptions&);
+} kBackends[] = {
+    {layout::CpuPlatform, CreateCpuBackend},
+    {layout::SimulatedPlatform, CreateSimBackend},
+};
+
 std::unique_ptr<Backend> CreateBackend(runtime::Runtime& runtime, const layout::LayoutDraft& plan,
                                        const layout::EngineOptions& options) {
-  const auto create = plan.machine.spec.simulated ? CreateSimBackend : CreateCpuBackend;
-  return create(runtime, plan, options);
+  const auto row = std::ranges::find_if(kBackends, [&](const auto& backend) {
+    return &backend.platform() == plan.machine.spec.platform;
+  });
+  return row->create(runtime, plan, options);
 }
 
 // What a kept file must be of to be of use.
@@ -215,14 +226,15 @@ kv::FileOptions FileOf(const Materials& job, const layout::MemoryPlan& memory, i
   const layout::TierOptions& tier = job.options.tier;
   if (!tier.in_file()) return {};
   const int ranks = job.plan.machine.spec.count;
-  return {.path = tier.FileOf(device, ranks),
-          .staging_bytes = tier.StagingBytes(ranks),
-          .keep = tier.keep_file,
-          .identity = job.kept_identity,
-          .name = job.model_name,
-          .sharers = ranks,
-          .has_data = job.backend.computes(),
-          .streams = memory.streamed_blocks > 0 && memory.tier_blocks.in_memory == 0};
+  kv::FileOptions file{.path = tier.FileOf(device, ranks),
+                       .staging_bytes = tier.StagingBytes(ranks),
+                       .keep = tier.keep_file,
+                       .identity = job.kept_identity,
+                       .name = job.model_name,
+                       .sharers = ranks,
+                       .streams = memory.streamed_blocks > 0 && memory.tier_blocks.in_memory == 0};
+  if (!job.backend.computes()) file.open = nullptr;
+  return file;
 }
 
 kv::SlowUp SlowUpOf(const Materials& job) {

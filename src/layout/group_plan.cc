@@ -45,11 +45,6 @@ base::Result<std::optional<GroupOptions>> PlanGroup(const EngineOptions& options
                      .patience = options.ship.patience,
                      .flip_every = options.trial.flip_every};
   if (group.num_replicas < 2 || !group.together.meets()) return Planned();
-  if (options.ship.rounds.reduced_wire && machine.has_data) {
-    return base::Status(share::kCannotShip,
-                        "--expert-wire reduced: sums of experts that other ranks form have other "
-                        "bytes than those of one rank; expected exact, or simulated devices");
-  }
   const int tp = ranks->front().cut.tp;
   group.together.tp = static_cast<uint8_t>(tp);
   share::ShipOptions ship = options.ship.rounds;

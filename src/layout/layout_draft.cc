@@ -1,6 +1,7 @@
 #include "layout/layout_draft.h"
 
 #include "layout/plan_checks.h"
+#include "layout/platform.h"
 
 namespace forebay::layout {
 namespace {
@@ -21,63 +22,16 @@ base::Result<Layout> LayoutOf(const EngineOptions& options, const model::ModelCo
   return layout;
 }
 
-// Where rows go on devices without data; null: data say so, or the model has no experts.
-base::Result<std::shared_ptr<const model::Routing>> PlanRouting(const EngineOptions& options,
-                                                                const model::ModelConfig& config,
-                                                                const LayoutDraft& plan) {
+base::Status CheckRouting(const EngineOptions& options, const LayoutDraft& draft) {
   const std::shared_ptr<const model::Routing>& given = options.machine.routing;
   if (!options.machine.record_routing.empty())
-    FB_RETURN_IF_ERROR(CheckRecording(options, config, plan));
-  if (!plan.machine.has_data && config.moe && !given)
-    return model::ParseRouting("balanced", options.seed);
-  if (given && config.moe) FB_RETURN_IF_ERROR(given->Check(config));
-  if (given && given->names_rows() && plan.layout.sp > 1) {
-    return base::Status(base::kInvalidArgument,
-                        fmt::format("--routing: a recorded file beside sp={}, where each rank has "
-                                    "rows of its own, is not there yet; expected balanced, power:A "
-                                    "or sp=1",
-                                    plan.layout.sp));
-  }
-  if (!given || (!plan.machine.has_data && config.moe)) return given;
-  return base::Status(base::kInvalidArgument,
-                      plan.machine.has_data
-                          ? "--routing: on real devices data say which experts rows go to; "
-                            "expected --devices sim:..."
-                          : fmt::format("--routing: {} has no experts", config.architecture));
-}
-
-// The model as its weights and its KV cache lie in memory: devices that compute have both in the
-// compute type.
-base::Result<model::ModelConfig> AsStored(const MachineOptions& options, bool has_data,
-                                          model::ModelConfig model) {
-  const std::optional<cost::NumberFormat> quantization = options.quantization;
-  if (!has_data) {
-    if (quantization) model.stored = {*quantization, {}};
-    model.stored_kv = options.kv_cache_format;
-    return model;
-  }
-  if (options.kv_cache_format) {
-    return base::Status(
-        kKvCacheDtype,
-        fmt::format(
-            "--kv-cache-dtype {}: no kernel reads it, real devices keep the KV cache in the "
-            "compute type; expected auto, or --devices sim:...",
-            cost::Name(*options.kv_cache_format)));
-  }
-  if (quantization) {
-    return base::Status(
-        kQuantization,
-        fmt::format("--quantization {}: real devices compute with what the files hold, in bfloat16 "
-                    "or float32; expected --devices sim:...",
-                    cost::Name(*quantization)));
-  }
-  if (model.stored && model.stored->format == cost::NumberFormat::kNVFP4) {
-    return base::Status(kQuantization,
-                        "the model's weights are NVFP4, which real devices do not read; expected "
-                        "fp8 with blocks of 128 x 128, bfloat16, float16 or float32");
-  }
-  model.stored.reset();
-  return model;
+    FB_RETURN_IF_ERROR(CheckRecording(options, draft.config, draft));
+  if (given && draft.config.moe) FB_RETURN_IF_ERROR(given->Check(draft.config));
+  if (!given || !given->names_rows() || draft.layout.sp == 1) return {};
+  return {base::kInvalidArgument,
+          fmt::format("--routing: a recorded file beside sp={}, where each rank has rows of its "
+                      "own, is not there yet; expected balanced, power:A or sp=1",
+                      draft.layout.sp)};
 }
 
 }  // namespace
@@ -92,19 +46,21 @@ base::Result<LayoutDraft> DraftLayout(const EngineOptions& options, const model:
                                       int num_devices) {
   LayoutDraft draft;
   FB_RETURN_IF_ERROR(CheckOptions(options, model));
+  const Platform& platform = *options.machine.devices.platform;
   draft.dtype = options.machine.dtype;
   draft.kernels = options.machine.kernels;
   if (draft.kernels == nullptr) {
     FB_ASSIGN_OR_RETURN(draft.kernels, kernels::ChooseKernels("auto"));
   }
   FB_ASSIGN_OR_RETURN(draft.machine, PlanMachine(options, model, *draft.kernels));
-  FB_ASSIGN_OR_RETURN(draft.config, AsStored(options.machine, draft.machine.has_data, model));
+  FB_ASSIGN_OR_RETURN(draft.config, platform.AsStored(options.machine, model));
   FB_ASSIGN_OR_RETURN(
       draft.layout,
       LayoutOf(options, draft.config, num_devices > 0 ? num_devices : draft.machine.spec.count));
-  FB_ASSIGN_OR_RETURN(draft.routing, PlanRouting(options, draft.config, draft));
+  FB_RETURN_IF_ERROR(CheckRouting(options, draft));
+  FB_ASSIGN_OR_RETURN(draft.routing, platform.RoutingOf(options, draft.config));
+  FB_RETURN_IF_ERROR(platform.Check(options, draft));
   FB_RETURN_IF_ERROR(CheckLinks(options, draft));
-  FB_RETURN_IF_ERROR(CheckDigest(options, draft));
   FB_RETURN_IF_ERROR(CheckRequests(options, draft));
   draft.steps_in_flight =
       options.limits.steps_in_flight ? options.limits.steps_in_flight : draft.layout.pp;

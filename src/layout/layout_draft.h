@@ -1,5 +1,5 @@
 // What an engine's options come to before the memory of its ranks is divided: devices, how they are
-// cut, and what is left open. Pure, but for machine.cc and the choice of kernels, which ask what
+// cut, and what is left open. Pure, but for platforms and the choice of kernels, which ask what
 // machine this is.
 #pragma once
 

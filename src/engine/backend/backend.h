@@ -1,4 +1,4 @@
-// The parts of one kind of device, which layout/device_kind.h plans: devices, counters, fabrics,
+// The parts of one kind of device, which layout/platform.h plans: devices, counters, fabrics,
 // and what answers say of them. A kind has a file here and a row in compose.cc
 // (docs/recipes/device.md).
 #pragma once
