@@ -1,7 +1,7 @@
 // A layout's plan with all answered that options leave open: how many layers and experts ranks
 // hold, from which rows on steps take which mode, and how much KV of running choices lives below.
 // Answers follow from prices, or from constants where nothing says what steps take. Pure, but for
-// layout/machine.h and the choice of kernels, which ask what machine this is.
+// layout/platform.h and the choice of kernels, which ask what machine this is.
 #pragma once
 
 #include <optional>

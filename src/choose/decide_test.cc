@@ -5,8 +5,9 @@
 
 #include <cmath>
 
-#include "choose/group_plan.h"
+#include "layout/layout_plan.h"
 #include "model/builtin_configs.h"
+#include "price/mode_price.h"
 #include "price/park_price.h"
 #include "price/step_price.h"
 #include "weights/book/placement.h"
@@ -152,7 +153,6 @@ TEST(Decide, OneProfileDecidesForRealAndSimulatedDevicesAlike) {
   };
   const Decision simulated = plan("sim:2xzen5", ""), real = plan("2xcpu", "zen5");
   EXPECT_EQ(real.machine.profile.name, "zen5");
-  EXPECT_TRUE(real.machine.has_data);
   EXPECT_EQ(real.layout.pool_layers, simulated.layout.pool_layers);
   ASSERT_TRUE(real.forecast && simulated.forecast);
   EXPECT_EQ(real.forecast->seconds, simulated.forecast->seconds);
@@ -308,7 +308,7 @@ TEST(Decide, DevicesOfShapesMayHaveAnFp8Cache) {
     EXPECT_EQ(Decide(options, config).status().code(), layout::kKvCacheDtype);
     if (config.mla) continue;
     const auto step = [&](const layout::LayoutPlan& plan) {
-      const price::StepPricer pricer(plan.config(), plan.dtype, {}, plan.ranks[0].memory.capacity,
+      const price::StepPricer pricer(plan.config, plan.dtype, {}, plan.ranks[0].memory.capacity,
                                      plan.machine.profile,
                                      {.calibration = cost::Calibration::kUncalibrated});
       return pricer.Decode(64, 4000).rest.seconds;

@@ -28,7 +28,7 @@ struct RunFlags : ModelFlags {
   trace::TraceOptions trace_options;
   job::ArrivalOptions arrivals;
 
-  bool simulated() const { return engine.machine.devices.simulated; }
+  bool simulated() const { return layout::RequireSimulated(engine.machine.devices).ok(); }
   // Somebody looks at when each token came.
   bool measures_tokens() const { return !job.summary_path.empty() || !report_path.empty(); }
 };

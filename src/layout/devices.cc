@@ -20,7 +20,7 @@ base::Result<DevicesSpec> ParseDevices(std::string_view text) {
   DevicesSpec spec{.text = std::string(text)};
   std::string_view rest = text;
   if (rest.starts_with("sim:")) {
-    spec.simulated = true;
+    spec.platform = &SimulatedPlatform();
     rest.remove_prefix(4);
   }
   const size_t digits = std::min(rest.find_first_not_of("0123456789"), rest.size());
@@ -34,14 +34,14 @@ base::Result<DevicesSpec> ParseDevices(std::string_view text) {
   }
   spec.name = rest;
   if (rest.empty()) return Invalid(text, "no device is named");
-  if (!spec.simulated && spec.name != "cpu") {
+  if (spec.platform == &CpuPlatform() && spec.name != "cpu") {
     return Invalid(text, fmt::format("this build has no device \"{}\"", rest));
   }
   return spec;
 }
 
 base::Status RequireSimulated(const DevicesSpec& devices) {
-  if (devices.simulated) return base::Status::Ok();
+  if (devices.platform == &SimulatedPlatform()) return base::Status::Ok();
   return {kDevicesInvalid,
           fmt::format("--devices \"{}\": not simulated; expected sim:h200 or sim:8xh200",
                       devices.text)};

@@ -10,9 +10,14 @@ namespace forebay::layout {
 
 inline constexpr base::ErrorCode kDevicesInvalid{"devices_invalid"};
 
+class Platform;
+// The CPU's cores, and devices that know shapes alone and run in virtual time.
+const Platform& CpuPlatform();
+const Platform& SimulatedPlatform();
+
 // "cpu", "2xcpu", "sim:h200", "sim:8xh200", "sim:8xpath/to/profile.json".
 struct DevicesSpec {
-  bool simulated = false;
+  const Platform* platform = &CpuPlatform();  // Never null.
   int count = 1;
   std::string name = "cpu";  // Or the profile of simulated ones.
   std::string text = "cpu";  // As it was given.

@@ -1,5 +1,5 @@
 // The devices that a job runs on, real or simulated, and what each has to give. Pure, but for
-// reading what machine this is; engine/build_machine.h makes them.
+// reading what machine this is; engine/backend/ makes them.
 #pragma once
 
 #include "cost/profile.h"
@@ -20,7 +20,6 @@ struct MachinePlan {
   // Modes and forecasts follow from these prices; where they do not, auto's threshold is a
   // constant.
   bool prices_modes = false;
-  bool has_data = true;        // operations compute; else the device knows shapes alone
   uint64_t slice_bytes = 0;    // a pull's, where nobody says
   runtime::Topology topology;  // real ones alone
   uint64_t budget_bytes = 0;   // a rank's
@@ -30,8 +29,15 @@ struct MachinePlan {
   int workers = 1;             // a rank's
   int32_t max_num_seqs = 0, max_num_batched_tokens = 0;  // with the device's defaults
 };
+// With a step's limits as the options say them, or the policy, or the platform.
 base::Result<MachinePlan> PlanMachine(const EngineOptions& options,
                                       const model::ModelConfig& config,
                                       const kernels::KernelSet& kernels);
+
+// For platforms. Bytes that the user gave to a rank; 0: none were.
+uint64_t GivenBytes(const MachineOptions& options);
+// Shares out cores and `free` bytes of the host's memory evenly among ranks. Errors:
+// kOffloadingSize, kKvFileSize, where KV below the devices leaves too little of them.
+base::Status PlanCores(const EngineOptions& options, int cores, uint64_t free, MachinePlan* plan);
 
 }  // namespace forebay::layout

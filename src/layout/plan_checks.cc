@@ -20,8 +20,6 @@ base::Status CheckFile(const EngineOptions& options, const LayoutPlan& plan) {
         "--kv-file-keep serves one device, and there are {}; expected one, or the flag left out",
         plan.machine.spec.count));
   }
-  if (!plan.machine.has_data)
-    return refuse("--kv-file-keep: simulated devices have no data to keep; expected it left out");
   if (!options.prefix_caching || groups.size() > 1 || !groups[0].spec.reach.all()) {
     return refuse(
         "--kv-file-keep: blocks are kept by their prefixes, which need prefix caching "
@@ -91,17 +89,12 @@ base::Status CheckRouted(const EngineOptions& options, const Layout& layout) {
 }
 
 base::Status CheckRecording(const EngineOptions& options, const model::ModelConfig& config,
-                            const LayoutPlan& plan) {
+                            const LayoutDraft& plan) {
   if (plan.layout.sp > 1) {
     return {base::kInvalidArgument,
             fmt::format("--record-routing: no rank sees the choices of all rows beside sp={}; "
                         "expected sp=1",
                         plan.layout.sp)};
-  }
-  if (!plan.machine.has_data) {
-    return {base::kInvalidArgument,
-            "--record-routing: simulated devices have no data that would choose experts; expected "
-            "--devices cpu"};
   }
   if (!config.moe) {
     return {base::kInvalidArgument,
@@ -113,48 +106,37 @@ base::Status CheckRecording(const EngineOptions& options, const model::ModelConf
           "expected --no-enable-prefix-caching beside it"};
 }
 
-base::Status CheckLinks(const EngineOptions& options, const LayoutPlan& plan) {
+base::Status LinkTrialRefused(const EngineOptions& options) {
+  return {base::kInvalidArgument,
+          fmt::format("--link-gbps {}: expected real ranks that meet, with tp or sp of at least 2",
+                      options.trial.link_gbps)};
+}
+
+base::Status KvTrialRefused() {
+  return {base::kInvalidArgument,
+          "--kv-up-gbps and --kv-up-stall: expected real devices with KV below them, by "
+          "--kv-offloading-size or --kv-file"};
+}
+
+base::Status CheckLinks(const EngineOptions& options, const LayoutDraft& plan) {
   const bool meet = plan.layout.ranks_per_stage() > 1;
-  if (options.trial.link_gbps > 0 && !(plan.machine.has_data && meet)) {
-    return {
-        base::kInvalidArgument,
-        fmt::format("--link-gbps {}: expected real ranks that meet, with tp or sp of at least 2",
-                    options.trial.link_gbps)};
-  }
-  if (options.trial.slows_kv_up() &&
-      !(plan.machine.has_data && (options.tier.in_memory() || options.tier.in_file()))) {
-    return {base::kInvalidArgument,
-            "--kv-up-gbps and --kv-up-stall: expected real devices with KV below them, by "
-            "--kv-offloading-size or --kv-file"};
-  }
-  if (!options.machine.tp_wire_bf16) return {};
-  if (plan.machine.has_data) {
-    return {base::kInvalidArgument,
-            "--sim-tp-wire bf16 on real devices, whose ranks add exact sums of 4 bytes; expected "
-            "--devices sim:..., or exact"};
-  }
-  if (meet) return {};
+  if (options.trial.link_gbps > 0 && !meet) return LinkTrialRefused(options);
+  if (options.trial.slows_kv_up() && !options.tier.in_memory() && !options.tier.in_file())
+    return KvTrialRefused();
+  if (!options.machine.tp_wire_bf16 || meet) return {};
   return {base::kInvalidArgument,
           fmt::format("--sim-tp-wire bf16 with sp={}, tp={}: no ranks add sums; expected a layout "
                       "with tp or sp of at least 2",
                       plan.layout.sp, plan.layout.tp)};
 }
 
-base::Status CheckDigest(const EngineOptions& options, const LayoutPlan& plan) {
-  if (!options.digest || plan.machine.has_data) return {};
-  return {base::kInvalidArgument,
-          fmt::format("--digest: the devices {} have no data to digest", plan.machine.spec.text)};
-}
-
-base::Status CheckRequests(const EngineOptions& options, const LayoutPlan& plan) {
+base::Status CheckRequests(const EngineOptions& options, const LayoutDraft& plan) {
   const int requests = options.pool.requests_in_flight;
-  if (requests == 0 || (!plan.machine.has_data && plan.layout.pools())) return {};
+  if (requests == 0 || plan.layout.pools()) return {};
   return {base::kInvalidArgument,
-          fmt::format("--pool-requests {} {}; expected --devices sim:... and a layout that pools",
-                      requests,
-                      plan.machine.has_data ? "on real devices, whose cores copy one slice after "
-                                              "another"
-                                            : "where no rank pulls weights")};
+          fmt::format("--pool-requests {} where no rank pulls weights; expected --devices sim:... "
+                      "and a layout that pools",
+                      requests)};
 }
 
 base::Status CheckTier(const EngineOptions& options, const LayoutPlan& plan) {

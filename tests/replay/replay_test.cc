@@ -81,7 +81,8 @@ layout::EngineOptions OptionsOf(const Case& test, const std::string& devices) {
   }
   if (test.layout) {
     options.layout = *layout::ParseLayout(test.layout);
-    if (!options.machine.devices.simulated) options.machine.device_profile = "zen4";
+    if (!layout::RequireSimulated(options.machine.devices).ok())
+      options.machine.device_profile = "zen4";
   }
   options.machine.threads = 2;
   options.seed = 5;

@@ -45,7 +45,7 @@ base::Result<std::unique_ptr<FileStore>> FileStore::Create(device::Device& devic
   store->arena_ = device.NewHostArena(2 * staging);
   FB_ASSIGN_OR_RETURN(store->down_, store->arena_->Allocate("kv file, down", staging));
   FB_ASSIGN_OR_RETURN(store->up_, store->arena_->Allocate("kv file, up", staging));
-  if (options.has_data) FB_RETURN_IF_ERROR(store->OpenFile());
+  if (options.open) FB_RETURN_IF_ERROR(store->OpenFile());
   return store;
 }
 

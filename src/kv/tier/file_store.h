@@ -40,9 +40,10 @@ struct FileOptions {
   std::string name;            // and model, for messages
   int threads = 2;             // one reads .7 GB/s where two read 1.0 (virtio disk, 2 Zen 4 cores)
   int sharers = 1;             // ranks whose files lie on the same disk
-  bool has_data = true;        // else operations are priced alone
   bool streams = false;        // layers of blocks are asked for, which then have checksums
   const HostStore* near = nullptr;  // where blocks lie that come from below; outlives the store
+  // Null: there is no file, as under devices that know shapes alone, and operations are only
+  // priced.
   std::function<base::Result<std::unique_ptr<BlockFile>>(const std::string&, uint64_t, FileLife)>
       open = OpenBlockFile;
 };

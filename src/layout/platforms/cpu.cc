@@ -1,0 +1,120 @@
+#include <algorithm>
+
+#include "base/units.h"
+#include "layout/memory_plan.h"
+#include "layout/platform.h"
+#include "share/ship_plan.h"
+
+namespace forebay::layout {
+namespace {
+
+// Left to the machine when the budget is not given: a tenth, at least this.
+constexpr uint64_t kLeastMargin = 512 * base::kMiB;
+
+// The built-in profile nearest to this CPU: rates follow from its vector instructions first.
+const char* NearestCpuProfile(const kernels::KernelSet& kernels) {
+  constexpr std::string_view kZen5 = "(family 26,";
+  if (std::string_view(kernels.name).starts_with("amx")) return "emerald-rapids-amx";
+  return runtime::CpuName().find(kZen5) != std::string::npos ? "zen5" : "zen4";
+}
+
+uint64_t FreeMemory(const runtime::Topology& topology) {
+  const uint64_t margin = std::max(kLeastMargin, topology.available_memory / 10);
+  return topology.available_memory > margin ? topology.available_memory - margin : 0;
+}
+
+class Cpu final : public Platform {
+ public:
+  base::Status Plan(const EngineOptions& options, const kernels::KernelSet& kernels,
+                    MachinePlan* plan) const override {
+    const MachineOptions& machine = options.machine;
+    const std::string& given = machine.device_profile;
+    FB_ASSIGN_OR_RETURN(plan->profile,
+                        cost::LoadProfile(given.empty() ? NearestCpuProfile(kernels) : given));
+    if (plan->profile.kind != cost::DeviceKind::kCpu) {
+      return {base::kInvalidArgument,
+              fmt::format("--device-profile {}: {} is a GPU; expected a profile of kind cpu, as "
+                          "forebay profile writes it",
+                          given, plan->profile.name)};
+    }
+    if (machine.memory_utilization != MachineOptions().memory_utilization) {
+      return {base::kInvalidArgument,
+              fmt::format("--gpu-memory-utilization {} is for simulated devices; expected --memory "
+                          "or --memory-per-rank",
+                          machine.memory_utilization)};
+    }
+    plan->prices_modes = !given.empty();
+    plan->slice_bytes = base::kMiB;
+    plan->topology = runtime::ReadTopology();
+    FB_RETURN_IF_ERROR(
+        PlanCores(options, plan->topology.usable_cores, FreeMemory(plan->topology), plan));
+    if (GivenBytes(machine) == 0) {
+      plan->stable_bytes =
+          plan->topology.total_memory / 2 / static_cast<uint64_t>(plan->spec.count);
+    }
+    return {};
+  }
+
+  base::Result<model::ModelConfig> AsStored(const MachineOptions& options,
+                                            model::ModelConfig model) const override {
+    if (options.kv_cache_format) {
+      return base::Status(
+          kKvCacheDtype,
+          fmt::format(
+              "--kv-cache-dtype {}: no kernel reads it, real devices keep the KV cache in the "
+              "compute type; expected auto, or --devices sim:...",
+              cost::Name(*options.kv_cache_format)));
+    }
+    if (options.quantization) {
+      return base::Status(
+          kQuantization,
+          fmt::format("--quantization {}: real devices compute with what the files hold, in "
+                      "bfloat16 or float32; expected --devices sim:...",
+                      cost::Name(*options.quantization)));
+    }
+    if (model.stored && model.stored->format == cost::NumberFormat::kNVFP4) {
+      return base::Status(kQuantization,
+                          "the model's weights are NVFP4, which real devices do not read; expected "
+                          "fp8 with blocks of 128 x 128, bfloat16, float16 or float32");
+    }
+    model.stored.reset();
+    return model;
+  }
+
+  base::Result<std::shared_ptr<const model::Routing>> RoutingOf(
+      const EngineOptions& options, const model::ModelConfig&) const override {
+    if (options.machine.routing == nullptr) return options.machine.routing;
+    return base::Status(base::kInvalidArgument,
+                        "--routing: on real devices data say which experts rows go to; expected "
+                        "--devices sim:...");
+  }
+
+  base::Status Check(const EngineOptions& options, const LayoutDraft&) const override {
+    if (options.machine.tp_wire_bf16) {
+      return {base::kInvalidArgument,
+              "--sim-tp-wire bf16 on real devices, whose ranks add exact sums of 4 bytes; expected "
+              "--devices sim:..., or exact"};
+    }
+    if (options.pool.requests_in_flight != 0) {
+      return {base::kInvalidArgument,
+              fmt::format("--pool-requests {} on real devices, whose cores copy one slice after "
+                          "another; expected --devices sim:... and a layout that pools",
+                          options.pool.requests_in_flight)};
+    }
+    if (options.ship.rounds.reduced_wire) {
+      return {share::kCannotShip,
+              "--expert-wire reduced: sums of experts that other ranks form have other "
+              "bytes than those of one rank; expected exact, or simulated devices"};
+    }
+    return {};
+  }
+};
+
+}  // namespace
+
+const Platform& CpuPlatform() {
+  static const Cpu platform;
+  return platform;
+}
+
+}  // namespace forebay::layout
