@@ -155,7 +155,7 @@ void PrintModes(const PlanFlags& flags, const layout::LayoutPlan& plan) {
     const bool last = &entry == &shift.table.entries.back();
     if (!last) rule += fmt::format(" up to {} rows", entry.most_rows);
     if (last && shift.table.entries.size() > 1) rule += " above,";
-    rule += " " + layout::FormatMode({entry.sp, entry.tp}) + (last ? "" : ",");
+    rule += " " + layout::FormatMode(entry.degrees) + (last ? "" : ",");
   }
   Print("");
   Print(rule);

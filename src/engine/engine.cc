@@ -53,9 +53,7 @@ void AddExchanges(const Rank& rank, std::map<std::string, int64_t>* counters) {
       if (cut.sp > 1) (*counters)["bytes_all_to_all"] += exchanged->bytes_all_to_all;
     }
     if (!tells) continue;
-    const StepMode mode{.sp = static_cast<uint8_t>(degrees.sp),
-                        .tp = static_cast<uint8_t>(degrees.tp)};
-    (*counters)[schedule::DegreesCounter(mode)] += exchanged->steps;
+    (*counters)[schedule::DegreesCounter(degrees)] += exchanged->steps;
     (*counters)["sp_pad_rows"] += exchanged->pad_rows;
   }
   if (tells) (*counters)["shift_switches"] += rank.modes().switches();

@@ -21,8 +21,9 @@
 #include <vector>
 
 #include "base/status.h"
-#include "engine/load_watch.h"
+#include "layout/group_options.h"
 #include "runtime/runtime.h"
+#include "schedule/load_watch.h"
 #include "share/ship.h"
 
 namespace forebay::engine {
@@ -97,7 +98,7 @@ class GroupControl {
   int64_t CountLive(Is is) const;
 
   const GroupOptions options_;
-  LoadWatch watch_{options_};
+  schedule::LoadWatch watch_{options_.load};
   std::mutex mutex_;
   std::vector<ReplicaState> replicas_;
   Phase phase_;

@@ -60,7 +60,7 @@ base::Result<std::optional<GroupOptions>> PlanGroup(const EngineOptions& options
   GroupOptions group{.num_replicas = static_cast<int>(ranks->front().pool.size()),
                      .together = options.ship.mode.value_or(StepMode{.ffn = FfnMode::kShip}),
                      .by_load = !options.ship.mode,
-                     .patience = options.ship.patience,
+                     .load = {.patience = options.ship.patience},
                      .flip_every = options.trial.flip_every};
   if (group.num_replicas < 2 || !group.together.meets()) return Planned();
   if (options.ship.rounds.reduced_wire && machine.has_data) {
@@ -69,14 +69,14 @@ base::Result<std::optional<GroupOptions>> PlanGroup(const EngineOptions& options
                         "bytes than those of one rank; expected exact, or simulated devices");
   }
   const int tp = ranks->front().cut.tp, stages = ranks->front().cut.pp;
-  group.together.tp = static_cast<uint8_t>(tp);
+  group.together.degrees.tp = tp;
   share::ShipOptions ship = options.ship.rounds;
   ship.rows = std::min({ship.rows, machine.max_num_seqs, machine.max_num_batched_tokens});
   // Layers without experts ship no more rows than one round has.
   const share::PoolPlan& pool = ranks->front().pool.front();
   const bool any = group.together.pulls() || pool.options.layers == 0;
   group.most_rows = any ? machine.max_num_batched_tokens : ship.rows;
-  group.threshold = options.ship.threshold;
+  group.load.threshold = options.ship.threshold;
   for (size_t first = 0; first < ranks->size(); first += static_cast<size_t>(tp)) {
     const std::span<MemoryRequest> stage =
         std::span(*ranks).subspan(first, static_cast<size_t>(tp));
@@ -89,20 +89,20 @@ base::Result<std::optional<GroupOptions>> PlanGroup(const EngineOptions& options
     if (!plans.ok())
       return plans.status().WithContext(fmt::format("--mode {}", schedule::Name(group.together)));
     if (options.ship.threshold <= 0) {
-      const ShipRule rule =
+      const schedule::LoadRule rule =
           pricer ? PlanShipping(
                        {*pricer, PullsOf(*pricer, machine, stage[0].pool, stages), pool, experts},
                        plans->front(),
                        {machine.max_num_batched_tokens,
                         std::min(machine.max_num_seqs, machine.max_num_batched_tokens)},
                        ContextOf(options), options.ship.patience)
-                 : ShipRule{kDefaultThreshold, {}, options.ship.patience};
+                 : schedule::LoadRule{kDefaultThreshold, {}, options.ship.patience};
       if (std::isinf(rule.threshold)) group.by_load = false;
-      group.patience = rule.patience;
-      if (rule.threshold > group.threshold) group.tolerated = rule.tolerated;
+      group.load.patience = rule.patience;
+      if (rule.threshold > group.load.threshold) group.load.tolerated = rule.tolerated;
       // Where most rounds could not ship, meeting for them would only cost.
-      group.threshold =
-          std::max(group.threshold, std::min<double>(rule.threshold, group.most_rows));
+      group.load.threshold =
+          std::max(group.load.threshold, std::min<double>(rule.threshold, group.most_rows));
     }
     for (size_t t = 0; t < stage.size(); ++t) {
       const auto plan = std::make_shared<const share::ShipPlan>(std::move((*plans)[t]));

@@ -13,7 +13,6 @@ namespace {
 // Waiting choices that a step of a stage is shown at most: more do not fit into one.
 constexpr size_t kMostWaiting = 64;
 constexpr int64_t kMostStepsAhead = 8;
-constexpr double kBackToPull = 1.25;  // times the threshold, as in GroupControl
 
 struct ChoiceForecast {
   ChoiceShape shape;
@@ -201,8 +200,8 @@ class GroupForecast {
   double Load() const {
     double rows = 0;
     for (const ReplicaForecast& replica : replicas_) rows += static_cast<double>(replica.rows());
-    return rows /
-           (question_.group.threshold * static_cast<double>(replicas_.size()) * question_.stages);
+    return rows / (question_.group.load.threshold * static_cast<double>(replicas_.size()) *
+                   question_.stages);
   }
 
   // Whether all take the next step together, or meet at least to find that they do not. The rule is
@@ -214,11 +213,11 @@ class GroupForecast {
       for (ReplicaForecast& replica : replicas_) {
         if (replica.works()) replica.Plan();
       }
-      if (Load() <= kBackToPull) return true;
+      if (Load() <= schedule::LoadWatch::kBackToPull) return true;
       together_ = false;
       calm_steps_ = 0;
     }
-    return together_ = calm_steps_ >= group.patience * working();
+    return together_ = calm_steps_ >= group.load.patience * working();
   }
   int64_t working() const { return std::ranges::count_if(replicas_, &ReplicaForecast::works); }
 
@@ -242,7 +241,7 @@ class GroupForecast {
     int64_t steps = replica.Plan();
     if (const GroupOptions& group = question_.group; group.num_replicas > 1) {
       // None runs ahead of those that it may meet.
-      steps = std::min(steps, std::clamp<int64_t>(group.patience, 1, kMostStepsAhead));
+      steps = std::min(steps, std::clamp<int64_t>(group.load.patience, 1, kMostStepsAhead));
       // The steps that all are in when the load becomes low count.
       calm_steps_ = Load() < 1 ? std::max(calm_steps_ + steps * question_.stages, working()) : 0;
       if (MeetsNow()) return;  // in place of this step
@@ -271,7 +270,7 @@ class GroupForecast {
     }
     const GroupOptions& group = question_.group;
     const bool ships = most <= int64_t{group.most_rows} * question_.stages &&
-                       !(group.by_load && static_cast<double>(most_prefill) > group.threshold);
+                       !(group.by_load && static_cast<double>(most_prefill) > group.load.threshold);
     // Who meets waits for the slowest, which has the most rows or the longest contexts.
     double seconds = 0;
     for (ReplicaForecast& replica : replicas_) {

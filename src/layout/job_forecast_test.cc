@@ -33,7 +33,10 @@ TEST(JobForecast, Table) {
   };
   const ChoiceShape small{32, 4, 100}, large{64, 65, 100};
   const GroupOptions ships{.num_replicas = 2, .by_load = false, .most_rows = 4},
-      by_load{.num_replicas = 2, .by_load = true, .threshold = 4, .most_rows = 4, .patience = 1};
+      by_load{.num_replicas = 2,
+              .by_load = true,
+              .load = {.threshold = 4, .patience = 1},
+              .most_rows = 4};
   const std::vector<Case> cases = {
       {"a prompt and a token, then a token a step", {small}, 1, 100, {}, 4, 0, 0},
       {"a prompt of two steps", {{128, 4, 100}}, 1, 100, {}, 5, 0, 0},

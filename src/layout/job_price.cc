@@ -143,8 +143,7 @@ JobForecast ForecastOf(const EngineOptions& options, const model::ModelConfig& c
     return rows <= plan.routed_rows ? prices.Routed(own, rows) : prices.Pulled(own);
   };
   const ModePricers modes(options, config, plan, pricer);
-  const StepMode own_mode{.sp = static_cast<uint8_t>(plan.layout.sp),
-                          .tp = static_cast<uint8_t>(plan.layout.tp)};
+  const StepMode own_mode{.degrees = plan.layout.degrees()};
   const double most_layers =  // of a stage, as a part of them all
       static_cast<double>(base::EvenPart(config.num_layers, plan.layout.pp, 0).size()) /
       static_cast<double>(config.num_layers);
@@ -165,8 +164,7 @@ JobForecast ForecastOf(const EngineOptions& options, const model::ModelConfig& c
              // stages, so do all.
              const StepLoad part =
                  PartOf(load, plan.layout.pp, plan.machine.max_num_batched_tokens);
-             const StepMode taken = plan.shift.table.Shift(own_mode, part.rows(), 0);
-             const model::Degrees mode{taken.sp, taken.tp};
+             const Degrees mode = plan.shift.table.Shift(own_mode, part.rows(), 0).degrees;
              const StepPrice& own = modes.Of(mode).Near(part);
              if (memory.streamed_blocks > 0) return streaming_seconds(load, own.all());
              // In the other modes a rank owns all that it reads of what is pooled along sp.

@@ -16,10 +16,6 @@ using schedule::ShiftEntry;
 
 constexpr int64_t kAnyRows = std::numeric_limits<int64_t>::max();
 
-ShiftEntry EntryOf(const Degrees& mode, int64_t most_rows) {
-  return {most_rows, static_cast<uint8_t>(mode.sp), static_cast<uint8_t>(mode.tp)};
-}
-
 // Rows at which modes are priced: four an octave.
 std::vector<int64_t> Buckets(int64_t max_rows) {
   std::vector<int64_t> rows;
@@ -36,7 +32,7 @@ std::vector<int64_t> Buckets(int64_t max_rows) {
 std::vector<ShiftEntry> EntriesOf(const ShiftPlan& plan) {
   std::vector<ShiftEntry> entries;
   for (const ModePrices& price : plan.prices) {
-    const ShiftEntry entry = EntryOf(plan.modes[price.best], kAnyRows);
+    const ShiftEntry entry{kAnyRows, plan.modes[price.best]};
     if (!entries.empty() && entries.back() == entry) continue;
     if (!entries.empty()) entries.back().most_rows = price.rows - 1;
     entries.push_back(entry);
@@ -103,7 +99,7 @@ base::Status CheckTwoSteps(const EngineOptions& options, const model::ModelConfi
   if (!options.shift.two_step_kv) return {};
   for (const ShiftEntry& entry : plan.table.entries) {
     for (int rank = 0; rank < layout.ranks_per_stage(); ++rank) {
-      const model::Shard shard = model::ShardOf(config, CutOf(layout, rank), {entry.sp, entry.tp});
+      const model::Shard shard = model::ShardOf(config, CutOf(layout, rank), entry.degrees);
       if (model::KvCopies(shard) > 1) return {};
     }
   }
@@ -116,9 +112,7 @@ base::Status CheckTwoSteps(const EngineOptions& options, const model::ModelConfi
 
 // A second model is for a second mode.
 base::Status CheckCopies(const ShiftOptions& asked, const Layout& layout, const ShiftPlan& plan) {
-  const auto is_own = [&](const ShiftEntry& entry) {
-    return layout.degrees() == Degrees{entry.sp, entry.tp};
-  };
+  const auto is_own = [&](const ShiftEntry& entry) { return entry.degrees == layout.degrees(); };
   if (asked.copies_weights && layout.pools()) {
     return {kShiftInvalid,
             fmt::format("--shift-weights copy with sp={},weights={}: a pool's ranks own what the "
@@ -149,11 +143,10 @@ std::vector<Degrees> ModesOf(const Degrees& layout, bool ends) {
 std::vector<model::ModeRows> ShiftPlan::ModesInUse(int64_t max_rows) const {
   std::vector<model::ModeRows> used;
   for (const ShiftEntry& entry : table.entries) {
-    const Degrees mode{entry.sp, entry.tp};
     const int64_t rows = table.flip_every != 0 ? max_rows : std::min(max_rows, entry.most_rows);
-    const auto same = std::ranges::find(used, mode, &model::ModeRows::mode);
+    const auto same = std::ranges::find(used, entry.degrees, &model::ModeRows::mode);
     if (same == used.end()) {
-      used.push_back({mode, rows});
+      used.push_back({entry.degrees, rows});
     } else {
       same->rows = std::max(same->rows, rows);
     }
@@ -201,13 +194,13 @@ base::Result<ShiftPlan> PlanShift(const EngineOptions& options, const model::Mod
   plan.table.pooled = layout.pools_along_sp();
   if (options.trial.shift_every != 0) {
     plan.table.flip_every = options.trial.shift_every;
-    for (const Degrees& mode : plan.modes) plan.table.entries.push_back(EntryOf(mode, kAnyRows));
+    for (const Degrees& mode : plan.modes) plan.table.entries.push_back({kAnyRows, mode});
   } else if (asked.mode) {
     FB_RETURN_IF_ERROR(CheckMode(*asked.mode, layout, plan));
-    plan.table.entries = {EntryOf(*asked.mode, kAnyRows)};
+    plan.table.entries = {{kAnyRows, *asked.mode}};
   } else if (asked.threshold > 0) {
-    plan.table.entries = {EntryOf({1, layout.ranks_per_stage()}, asked.threshold),
-                          EntryOf(layout.degrees(), kAnyRows)};
+    plan.table.entries = {{asked.threshold, {1, layout.ranks_per_stage()}},
+                          {kAnyRows, layout.degrees()}};
   } else {
     plan.prices = PriceModes(plan.modes, options, config, machine, pulls);
     plan.table.entries = EntriesOf(plan);

@@ -74,7 +74,7 @@ TEST(ShiftPlan, CrossingsAreThoseOfTheTables) {
   std::vector<std::pair<int, int64_t>> up_to;  // sp, and the most rows
   const ShiftPlan all = shift("Llama-3.1-70B", false, ModeChoice::kAll);
   for (const schedule::ShiftEntry& entry : all.table.entries)
-    up_to.emplace_back(entry.sp, entry.most_rows);
+    up_to.emplace_back(entry.degrees.sp, entry.most_rows);
   EXPECT_THAT(up_to,
               ElementsAre(testing::Pair(1, 95), testing::Pair(2, 319), testing::Pair(4, 1023),
                           testing::Pair(8, std::numeric_limits<int64_t>::max())));
@@ -195,7 +195,7 @@ TEST(ShiftPlan, APoolAlongSpIsHiddenBehindManyRows) {
   EXPECT_NEAR(pooled->shift.prices.front().seconds.front(), 0.137, 0.01);  // a fetch
   const auto& entries = pooled->shift.table.entries;
   ASSERT_EQ(entries.size(), 2u);
-  EXPECT_EQ(entries[0].sp, 1);
+  EXPECT_EQ(entries[0].degrees.sp, 1);
   EXPECT_GT(entries[0].most_rows, copies->shift.table.entries[0].most_rows);
   // The most layers that a full step hides.
   options.layout = *ParseLayout("sp=8,weights=striped");

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "forebay/step_mode.h"
 #include "schedule/limits.h"
 
 namespace forebay::schedule {
@@ -54,7 +53,6 @@ struct StepView {
   // How much of the cache foreseen needs may fill: more than 1 where preemption is cheap.
   double overcommit = 1;
   Limits limits;
-  StepMode mode;  // in which the replica takes a step where nothing else is agreed
   int64_t now_us = 0;
 };
 
@@ -86,16 +84,13 @@ struct RowsOf {
 
 // Applied in this order: preempt, admit, run.
 struct StepPlan {
-  // What the replica wants; its group may agree on a mode in which all its replicas meet.
-  StepMode mode;
   // indices into running: blocks are released, tokens recomputed later
   std::vector<int32_t> preempt;
   std::vector<RowsOf> run;    // running ones, not preempted
   std::vector<RowsOf> admit;  // waiting ones, in order
 
   // Empties the lists and keeps their memory.
-  void Begin(const StepMode& wanted) {
-    mode = wanted;
+  void Begin() {
     preempt.clear();
     run.clear();
     admit.clear();

@@ -34,7 +34,7 @@ class Policy {
   // Overwrites `plan`, reusing its memory. Each choice alone fits total_blocks (intake refuses the
   // others). REQUIRES of the result (CheckPlan): rows fit max_num_batched_tokens, choices fit
   // max_num_seqs, the blocks of all rows fit what is available after preemption, and whenever
-  // something runs or waits, something is planned; the mode is the view's.
+  // something runs or waits, something is planned.
   virtual void Plan(const StepView& view, StepPlan* plan) const = 0;
   // What the replica gets that asks for one more request. The default keeps replicas level: none
   // holds more than its share of all tokens that are to be computed, so that the first to ask does
