@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Structure as a test: include order, cycles, doubled includes, orphan sources, commented-out code, comments without
-a subject, disabled tests, dead links, error codes, flags, and pages that say what the sources say.
+"""Structure as a test: include order, cycles, doubled includes, orphan sources, commented-out code, disabled tests,
+dead links, error codes, flags, and pages that say what the sources say.
 
-Exits 1 and lists every finding as file:line: what.
+Exits 1 and lists every finding as file:line: what. `tidy.py --picture` prints the picture of ARCHITECTURE.md.
+What no rule can judge, docs/review.md asks a reviewer.
 """
 import os
 import re
@@ -43,12 +44,6 @@ STRIDES = {"layout/layout.cc": "where a rank stands among groups, replicas and s
 # Files of layout/ that ask what machine this is; what is planned follows from options else.
 HOST_READERS = {"layout/machine.cc": "cores, memory and the CPU's name for `--devices cpu`, files of profiles",
                 "layout/layout_plan.cc": "the kernel set of `--isa auto`, whose scratch a plan counts"}
-# Members that a class may have.
-MOST_MEMBERS = 60
-MORE_MEMBERS = {"EventEngine": (105, "an event loop is one thing"), "Parser": (70, "a grammar is one thing")}
-FEWER_MEMBERS = {"Replica": 45}
-# Lines of README.md, which is for somebody who has never heard of us.
-MOST_README_LINES = 150
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
 # Two such lines in a row are code; what is indented inside a comment is a sketch of an interface or a layout.
 CODE_IN_COMMENT = re.compile(r"^\s*// ?[^\s/].*(;|\{|\})\s*$")
@@ -187,21 +182,15 @@ def check_targets(files):
             report(path, 1, "is in no CMake target")
 
 
-SUBJECTLESS = re.compile(r"\s*// (?:Of|of) ")
-
-
 def check_text(files):
     for path in files:
-        previous_was_code, previous = False, ""
+        previous_was_code = False
         included = set()
         for number, text in enumerate(open(path, encoding="utf-8"), 1):
             code = bool(CODE_IN_COMMENT.match(text)) and "e.g." not in text
             if code and previous_was_code:
                 report(path, number, "commented-out code")
             previous_was_code = code
-            if SUBJECTLESS.match(text) and not re.match(r"\s*//", previous):
-                report(path, number, 'a comment begins with "of": its subject is the thing declared')
-            previous = text
             if text.startswith("#include"):
                 if text in included:
                     report(path, number, "is included twice: " + text.split()[1])
@@ -323,27 +312,6 @@ def check_members(files):
             report(path, number, f"nobody reads {name}")
 
 
-def check_class_sizes(files):
-    """A class has at most so many declarations at its first level; friends and aliases do not count."""
-    for path in files:
-        text = re.sub(r'"(?:\\.|[^"\\])*"', '""', re.sub(r"//[^\n]*", "", open(path, encoding="utf-8").read()))
-        for begin in re.finditer(r"^class (\w+)[^;{]*\{", text, re.M):
-            at, depth, members, declaration = begin.end(), 1, 0, ""
-            while depth:
-                char, at = text[at], at + 1
-                depth += (char == "{") - (char == "}")
-                if depth == 1:
-                    declaration += char
-                # It ends with a semicolon, or with a body, which is not an initializer.
-                if depth == 1 and (char == ";" or char == "}" and text[at:].lstrip()[0] not in ";,{"):
-                    members += not re.search(r"\b(friend|static_assert|using)\b", declaration)
-                    declaration = ""
-            name = begin.group(1)
-            most = FEWER_MEMBERS.get(name, MORE_MEMBERS.get(name, (MOST_MEMBERS,))[0])
-            if members > most:
-                report(path, text.count("\n", 0, begin.start()) + 1, f"{name} has {members} members, at most {most} are wanted")
-
-
 def folders_of_source():
     return {os.path.relpath(path, os.path.join(ROOT, "src")).split("/")[0] for path in tracked("src/*/CMakeLists.txt")}
 
@@ -367,18 +335,13 @@ def check_levels():
             report(page, 1, f"adds src/{high}/ before src/{low}/, which is of a lower level")
 
 
-def check_picture(page, text):
-    """The picture of the house as it is now shows each folder that has a level, but for base, and no folder that is not there."""
-    picture = re.search(r"^( +before +)now\n(.*?)(?=^\S)", text, re.M | re.S)
-    if not picture:
-        return report(page, 1, "has no picture with the columns before and now")
-    # Its right half; what a room is for stands in brackets.
-    now = "\n".join(re.sub(r"\(.*?\)", "", line[len(picture[1]) - 8:]) for line in picture[2].split("\n"))
-    drawn = set(re.findall(r"[a-z]+", now))
-    for folder in sorted(set(LEVEL) - {"base"} - drawn):
-        report(page, 1, f"draws no {folder} in the picture of now")
-    for word in sorted(drawn - folders_of_source()):
-        report(page, 1, f"draws {word} in the picture of now, which is no folder of src/")
+def picture():
+    """The rooms by level, the highest first; beside them the rooms that have a list instead of a level."""
+    sides = {room: f"{room}: needs {', '.join(sorted(lows)) or 'nothing'}" for room, lows in ONLY.items()}
+    lines = [("  " + "   ".join(sorted(level))).ljust(28) for level in reversed(LEVELS)]
+    for line, side in enumerate(sorted(sides.values())):
+        lines[line + len(lines) - len(sides)] += side
+    return "\n".join("    " + line.rstrip() for line in lines)
 
 
 def check_architecture():
@@ -390,13 +353,13 @@ def check_architecture():
     order = " < ".join(level[0] if len(level) == 1 else "{" + ", ".join(level) + "}" for level in levels)
     if f"`{order}`" not in text:
         report(page, 1, f"does not state the order of the folders, which is `{order}`")
-    check_picture(page, text)
+    if picture() not in text:
+        report(page, 1, "does not have the picture that `tools/tidy.py --picture` prints")
     for folder in sorted(folders):
         if f"\n| `src/{folder}/`" not in text:
             report(page, 1, f"has no row for src/{folder}/")
     excepted = [f"| `{header}` | the order of folders, for {' and '.join(sorted(users))} | {why} |" for header, (users, why) in OPEN.items()]
     excepted += [f"| `{member}` | members have readers | {why} |" for member, why in UNREAD.items()]
-    excepted += [f"| `{name}` | {MOST_MEMBERS} members a class, for {most} | {why} |" for name, (most, why) in MORE_MEMBERS.items()]
     excepted += [f"| `{name}` | no strides of ranks | {why} |" for name, why in STRIDES.items()]
     excepted += [f"| `{name}` | `layout/` is pure | {why} |" for name, why in HOST_READERS.items()]
     section = text.split("\n## Where the code differs", 1)[-1].split("\n## ", 1)[0]
@@ -408,11 +371,7 @@ def check_architecture():
 
 
 def check_pages():
-    """README.md is short, docs/README.md links every page of docs/, docs/cli.md names every flag and no other, and the
-    figure is as drawn."""
-    front = os.path.join(ROOT, "README.md")
-    if (lines := open(front, encoding="utf-8").read().count("\n")) > MOST_README_LINES:
-        report(front, MOST_README_LINES + 1, f"has {lines} lines, at most {MOST_README_LINES} are wanted")
+    """docs/README.md links every page of docs/, docs/cli.md names every flag and no other, and the figure is as drawn."""
     index = open(os.path.join(ROOT, "docs", "README.md"), encoding="utf-8").read()
     for path in tracked("docs/*.md"):
         page = os.path.relpath(path, os.path.join(ROOT, "docs"))
@@ -456,7 +415,6 @@ def main():
     check_links()
     check_error_codes(files)
     check_members(files + tracked("tests/*.cc") + tracked("bench/*.cc"))
-    check_class_sizes(files)
     check_levels()
     check_architecture()
     check_pages()
@@ -468,4 +426,6 @@ def main():
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] == ["--picture"]:
+        sys.exit(print(picture()))
     sys.exit(main())

@@ -25,7 +25,8 @@ def blocks(text):
 
 
 def commands(block):
-    """What of a block is typed: the lines behind "$ ", else all of them, if one calls the program."""
+    """The lines of a block that a user types: those after "$ ", else all of them, if one calls the program."""
+    block = re.sub(r"\\\n *", "", "\n".join(block)).split("\n")
     if any(line.startswith("$ ") for line in block):
         return [line[2:] for line in block if line.startswith("$ ")]
     return block if any(PROGRAM in line for line in block) else []
@@ -76,7 +77,7 @@ class Readme(support.TestCase):
             with self.subTest(lines[0]):
                 self.run_lines(lines)
                 ran += 1
-                calls += sum(PROGRAM in line for line in lines)
+                calls += sum(PROGRAM in line or line.startswith("$RUN ") for line in lines)
         for line in skipped:
             print(f"SKIPPED {line}")
         print(f"{calls} commands of {ran} blocks ran, {len(skipped)} lines skipped")
