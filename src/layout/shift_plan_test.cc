@@ -118,7 +118,7 @@ TEST(ShiftPlan, ThresholdsAndForcedModes) {
   options.shift = {.mode = Degrees{2, 4}};
   plan = Plan(options);
   ASSERT_TRUE(plan.ok()) << plan.status().ToString();
-  EXPECT_EQ(plan->shift.table.Shift({}, 1, 0).tp, 4);
+  EXPECT_EQ(plan->shift.table.Shift({}, 1, 0).degrees.tp, 4);
 }
 
 TEST(ShiftPlan, RefusalsNameTheNumbersThatDisagree) {
