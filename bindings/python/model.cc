@@ -124,18 +124,7 @@ nb::dict Model::Facts() const {
 nb::dict Model::Stats() const {
   const EngineStats stats = opened_->engine().stats();
   nb::dict dict;
-  dict["requests_finished"] = stats.requests_finished;
-  dict["prompt_tokens"] = stats.prompt_tokens;
-  dict["output_tokens"] = stats.output_tokens;
-  dict["computed_tokens"] = stats.computed_tokens;
-  dict["recomputed_tokens"] = stats.recomputed_tokens;
-  dict["cached_prompt_tokens"] = stats.cached_prompt_tokens;
-  dict["preemptions"] = stats.preemptions;
-  dict["steps"] = stats.steps;
-  dict["choices_running"] = stats.choices_running;
-  dict["choices_waiting"] = stats.choices_waiting;
-  dict["kv_blocks_used"] = stats.kv_blocks_used;
-  dict["kv_blocks_total"] = stats.kv_blocks_total;
+  for (const EngineCounter& counter : kEngineCounters) dict[counter.name] = stats.*counter.member;
   dict["step_seconds"] = stats.step_seconds;
   for (const auto& [name, count] : stats.mode_counters) dict[name.c_str()] = count;
   return dict;

@@ -146,8 +146,7 @@ base::Result<JobFigures> SimulateJob(const JobSetting& job) {
                       trace::Simulate({.engine = options, .trace = &trace, .record_steps = true}));
   const job::JobSummary& summary = run.run.summary;
   const auto counter = [&](const std::string& name) {
-    const auto found = summary.stats.mode_counters.find(name);
-    return found == summary.stats.mode_counters.end() ? 0.0 : static_cast<double>(found->second);
+    return static_cast<double>(summary.stats.counter(name).value_or(0));
   };
   JobFigures outcome{
       .seconds = summary.elapsed_seconds,

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "forebay/counter_names.h"
+
 namespace forebay::schedule {
 namespace {
 
@@ -83,7 +85,7 @@ std::string WantedModeHelp() {
 std::string StepsCounter(const StepMode& mode) { return fmt::format("steps_{}", Name(mode)); }
 
 std::string DegreesCounter(const Degrees& degrees) {
-  return fmt::format("steps_sp{}tp{}", degrees.sp, degrees.tp);
+  return fmt::format("{}{}tp{}", counter_names::kStepsByDegrees, degrees.sp, degrees.tp);
 }
 
 }  // namespace forebay::schedule
