@@ -141,10 +141,7 @@ void PrintModes(const PlanFlags& flags, const layout::LayoutPlan& plan) {
   for (const model::Degrees& mode : shift.modes)
     head += fmt::format("{:>12}", layout::FormatMode(mode) + " ms");
   Print(head + "  mode");
-  const auto mode_at = [&](int64_t rows) {
-    const StepMode mode = shift.table.Shift({}, rows, 0);
-    return model::Degrees{mode.sp, mode.tp};
-  };
+  const auto mode_at = [&](int64_t rows) { return shift.table.Shift({}, rows, 0).degrees; };
   for (const layout::ModePrices& price : prices) {
     std::string line = fmt::format("{:>8}", price.rows);
     for (const double seconds : price.seconds) line += fmt::format("{:>12.3f}", 1e3 * seconds);
