@@ -127,6 +127,14 @@ nb::dict Model::Stats() const {
   for (const EngineCounter& counter : kEngineCounters) dict[counter.name] = stats.*counter.member;
   dict["step_seconds"] = stats.step_seconds;
   for (const auto& [name, count] : stats.mode_counters) dict[name.c_str()] = count;
+  nb::list replicas;
+  for (const ReplicaStats& replica : stats.replicas) {
+    nb::dict one;
+    one["steps"] = replica.steps;
+    one["tokens"] = replica.tokens;
+    replicas.append(one);
+  }
+  dict["replicas"] = replicas;
   return dict;
 }
 

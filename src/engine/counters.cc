@@ -295,6 +295,7 @@ const Row kRows[] = {
     {"kv_bytes_stolen", OfSeveralReplicas<&EngineStats::kv_bytes_stolen>},
     {"requests_handed_over", OfRoles<&EngineStats::requests_handed_over>},
     {"kv_bytes_handed_over", OfRoles<&EngineStats::kv_bytes_handed_over>},
+    {"requests_returned", [](const JobSource& of) { return IfAny(of.sum.requests_returned); }},
     {"pool_layers", PoolLayers},
     {counter_names::kExpectedMs, [](const JobSource& of) { return IfAny(of.job.expected_ms); }},
     {counter_names::kLeastSteps, [](const JobSource& of) { return IfAny(of.job.least_steps); }},

@@ -35,12 +35,46 @@ std::optional<RequestResult> LocalEngine::Refusal(const Request& request) const 
 
 RunEnd LocalEngine::Run(RequestSource& source, ResultSink& sink, RunControl& control) {
   first_result_seconds_ = -1;
+  const runtime::TimeNs start = runtime_.Now();
+  const auto takes = [&](size_t replica) {
+    return replicas_[replica]->role() != GroupRole::kGeneration;
+  };
+  std::vector<RunEnd> ends(replicas_.size(), RunEnd::kComplete);
+  std::vector<std::unique_ptr<RequestState>> returned;
+  bool goes_on = true, lives = true;
+  while (goes_on) {
+    returned = RunOnce({.source = source, .sink = sink, .control = control, .start = start},
+                       std::move(returned), &ends);
+    goes_on = lives = false;
+    for (size_t replica = 0; replica < ends.size(); ++replica) {
+      lives |= takes(replica) && ends[replica] != RunEnd::kStalled;
+      // It had come to its end before another one failed: it goes on with what that one held.
+      goes_on |= !returned.empty() && replay_ == nullptr && takes(replica) &&
+                 ends[replica] == RunEnd::kComplete;
+    }
+  }
+  failed_ = std::ranges::count(ends, RunEnd::kStalled) > 0;
+  cancellations_.Clear();
+  SayWhatWasNotUsed();
+  // What made the others stop comes before their stopping. Where others have done all that a
+  // replica which failed has left, nothing is missing.
+  const bool missing = !returned.empty() || !lives;
+  for (const RunEnd end :
+       {RunEnd::kSinkFailed, RunEnd::kStalled, RunEnd::kAborted, RunEnd::kDrained}) {
+    if (std::ranges::count(ends, end) > 0 && (end != RunEnd::kStalled || missing)) return end;
+  }
+  return RunEnd::kComplete;
+}
+
+std::vector<std::unique_ptr<RequestState>> LocalEngine::RunOnce(
+    const RunParts& parts, std::vector<std::unique_ptr<RequestState>> returned,
+    std::vector<RunEnd>* ends) {
   const std::unique_ptr<HandOverBoard> hand_over = NewHandOver();
   EngineRun run(runtime_, {.replicas = num_replicas(),
                            .most_ahead = parts_.most_ahead,
-                           .source = source,
-                           .sink = sink,
-                           .control = control,
+                           .source = parts.source,
+                           .sink = parts.sink,
+                           .control = parts.control,
                            .replay = replay_,
                            .cancellations = cancellations_,
                            .prefix_salt = prefix_salt_,
@@ -48,7 +82,9 @@ RunEnd LocalEngine::Run(RequestSource& source, ResultSink& sink, RunControl& con
                            .context = parts_.context,
                            .observer = observer_,
                            .first_result_seconds = first_result_seconds_,
-                           .hand_over = hand_over.get()});
+                           .hand_over = hand_over.get(),
+                           .start = parts.start});
+  run.queue().Return(-1, std::move(returned));
   struct Seat {
     Group* group;
     int replica;
@@ -59,28 +95,26 @@ RunEnd LocalEngine::Run(RequestSource& source, ResultSink& sink, RunControl& con
     for (size_t replica = 0; replica < group->replicas().size(); ++replica)
       seats.push_back({group.get(), static_cast<int>(replica)});
   }
-  for (const Replica* replica : replicas_) {
-    // They get their requests from context replicas, and must not have a share in the queue's.
-    if (replica->role() == GroupRole::kGeneration) run.queue().Leave(replica->index());
-  }
-  std::vector<RunEnd> ends(seats.size(), RunEnd::kComplete);
-  const auto run_replica = [&](size_t i) { ends[i] = seats[i].group->Run(seats[i].replica, run); };
+  const auto run_replica = [&](size_t i) {
+    const auto& [group, replica] = seats[i];
+    if ((*ends)[i] == RunEnd::kStalled) return;
+    (*ends)[i] = group->Run(replica, run);
+  };
   std::vector<std::unique_ptr<runtime::Task>> tasks;
+  for (size_t i = 0; i < seats.size(); ++i) {
+    if ((*ends)[i] == RunEnd::kStalled) seats[i].group->Leave(seats[i].replica, run);
+    // They get their requests from context replicas, and must not have a share in the queue's.
+    if (replicas_[i]->role() == GroupRole::kGeneration) run.queue().Leave(static_cast<int>(i));
+  }
   for (size_t i = 1; i < seats.size(); ++i) {
     tasks.push_back(runtime_.Spawn({.name = fmt::format("replica {}", i)},
                                    [&run_replica, i] { run_replica(i); }));
   }
   run_replica(0);
   for (const auto& task : tasks) task->Join();
+  returned = run.TakeReturned();
   for (const auto& group : parts_.groups) group->End();
-  cancellations_.Clear();
-  SayWhatWasNotUsed();
-  // What made the others stop comes before their stopping.
-  for (const RunEnd end :
-       {RunEnd::kSinkFailed, RunEnd::kStalled, RunEnd::kAborted, RunEnd::kDrained}) {
-    if (std::ranges::count(ends, end) > 0) return end;
-  }
-  return RunEnd::kComplete;
+  return returned;
 }
 
 void LocalEngine::Learn(std::span<const schedule::EarlierAnswer> answers) {

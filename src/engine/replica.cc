@@ -317,6 +317,13 @@ base::Status Replica::Adopt(Gift gift, const Replica* giver) {
   return base::Status::Ok();
 }
 
+std::vector<std::unique_ptr<RequestState>> Replica::GiveBack(const SequenceContext& context,
+                                                             std::vector<RequestResult>* finished) {
+  auto returned = choices_.GiveBack(context, finished);
+  Publish();
+  return returned;
+}
+
 StepEnd Replica::WaitForLoans() {
   // Those that nobody has room for wait for others to end.
   if (choices_.loans().offered()) lending_until_ = -1;

@@ -59,6 +59,10 @@ class Replica {
   StepEnd Step(std::vector<RequestResult>* finished, StepRecord* record);
   const std::string& what_stalled() const { return what_stalled_; }
 
+  // After kStalled: Choices::GiveBack.
+  std::vector<std::unique_ptr<RequestState>> GiveBack(const SequenceContext& context,
+                                                      std::vector<RequestResult>* finished);
+
   // From here on steps are taken as the group has it, in which the replica is `number`; null:
   // alone.
   void Join(GroupControl* group, int number) {

@@ -54,7 +54,7 @@ class Inbox {
 };
 
 // Any thread may call. Each request that was submitted gets one end, whatever happens: its result,
-// `request_cancelled`, or `session_closed`.
+// `request_cancelled`, `session_closed`, or, where all replicas have failed, `group_failed`.
 class Session : private RequestSource, private ResultSink {
  public:
   struct Submitted {
@@ -96,7 +96,7 @@ class Session : private RequestSource, private ResultSink {
   Engine& engine_;
   RunControl control_;
   const std::unique_ptr<runtime::Event> some_;  // to read, or to notice
-  std::atomic<bool> closed_{false};
+  std::atomic<bool> closed_{false}, failed_{false};
   mutable std::mutex mutex_;  // guards what follows
   int64_t next_id_ = 0;
   std::deque<Request> waiting_;                 // not the engine's yet

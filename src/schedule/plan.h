@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "schedule/limits.h"
@@ -65,6 +66,9 @@ struct QueueView {
   double remaining_tokens = 0;  // tokens of those that nobody took
   double held_tokens = 0;       // this replica's
   double held_tokens_by_all = 0;
+  // The least that another replica holds which takes requests now; infinite: none does.
+  double least_held_tokens = std::numeric_limits<double>::infinity();
+  double next_tokens = 0;          // of the next request
   int64_t held_choices = 0;        // this replica's requests'
   double held_longest_output = 0;  // tokens that one of them may yet generate; bounded ones count
   // All that remains is read, and dealt out: what is taken now may be chosen. Outputs are those of

@@ -42,7 +42,9 @@ class Policy {
   // its batch small, so that its steps are short. At the job's end a request goes out of turn, the
   // longest first, once it takes as many steps as all that the replica has before it: no long one
   // begins when the others are done, and not all long ones run at once, for which the KV cache is
-  // too small. REQUIRES of the result: not kNothing where the replica holds nothing.
+  // too small. Where nobody knows how many requests will come, replicas stay level within one
+  // request: one takes its share of those that are there, or one more where it holds the least.
+  // REQUIRES of the result: not kNothing where the replica holds nothing.
   virtual Taking HandOut(const QueueView& view) const;
 };
 
