@@ -6,6 +6,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include "engine/group_control.h"
 #include "kv/book/block_tokens.h"
 #include "layout/mute_flags.h"
 #include "profile/cpu_cache.h"

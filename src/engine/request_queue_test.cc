@@ -237,7 +237,7 @@ std::vector<Levelness> TakeBursts(uint64_t seed, bool alike) {
         tell();
         while (auto taken = queue.Next(replica, step, **policy, held.empty())) {
           const Request& request = taken->request;
-          held.push_back(std::ssize(request.prompts[0]) + *request.sampling.max_tokens);
+          held.push_back(std::ssize(request.prompts[0]) + request.sampling.max_tokens);
           bursts.back().tokens[static_cast<size_t>(replica)] += held.back();
           ++bursts.back().requests[static_cast<size_t>(replica)];
           tell();
@@ -262,7 +262,7 @@ std::vector<Levelness> TakeBursts(uint64_t seed, bool alike) {
         request.prompts = {std::vector<int32_t>(static_cast<size_t>(alike ? 50 : 1 + below(100)))};
         request.sampling.max_tokens = static_cast<int32_t>(alike ? 50 : 1 + below(100));
         level.largest = std::max<int64_t>(
-            level.largest, std::ssize(request.prompts[0]) + *request.sampling.max_tokens);
+            level.largest, std::ssize(request.prompts[0]) + request.sampling.max_tokens);
       }
       unfinished = std::ssize(requests);
       source.Put(std::move(requests));
