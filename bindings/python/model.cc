@@ -84,8 +84,12 @@ void Model::Check() const {
                   "start it by \"spawn\"",
                   false};
   }
-  if (!session_->open())
-    throw Failure{job::kSessionClosed.name, "this LLM is closed, or its engine failed", false};
+  if (session_->failed()) {
+    throw Failure{engine::kGroupFailed.name,
+                  "all replicas of this LLM have failed, and the log says why; make another LLM",
+                  false};
+  }
+  if (!session_->open()) throw Failure{job::kSessionClosed.name, "this LLM is closed", false};
 }
 
 job::BuiltLine Model::Parse(std::string* text, int64_t key) {

@@ -212,7 +212,8 @@ struct Levelness {
   int64_t largest = 0;                    // tokens of a request
 };
 
-// One burst at a time, each when the one before has been computed.
+// One burst at a time, each when the one before has been computed. Steps differ in time, and
+// compute once all of the burst is taken: until then what replicas hold only grows.
 std::vector<Levelness> TakeBursts(uint64_t seed, bool alike) {
   base::Rng rng(seed);
   const auto below = [&](uint64_t count) { return static_cast<int64_t>(rng.Next() % count); };
@@ -224,7 +225,7 @@ std::vector<Levelness> TakeBursts(uint64_t seed, bool alike) {
     OpenSource source(runtime);
     NoSink sink;
     RequestQueue queue(runtime, replicas, 64, source, sink);
-    int64_t unfinished = 0;
+    int64_t unfinished = 0, untaken = 0;
     const auto run = [&](int replica, uint64_t pace) {
       base::Rng own(pace);
       std::deque<int64_t> held;  // tokens left of each
@@ -240,10 +241,12 @@ std::vector<Levelness> TakeBursts(uint64_t seed, bool alike) {
           held.push_back(std::ssize(request.prompts[0]) + request.sampling.max_tokens);
           bursts.back().tokens[static_cast<size_t>(replica)] += held.back();
           ++bursts.back().requests[static_cast<size_t>(replica)];
+          --untaken;
           tell();
         }
         if (held.empty()) continue;
         runtime.Sleep(static_cast<runtime::TimeNs>(1 + own.Next() % 1000));
+        if (untaken > 0) continue;
         for (int64_t& tokens : held) tokens -= std::min<int64_t>(tokens, 40);
         unfinished -= static_cast<int64_t>(std::erase(held, 0));
       }
@@ -264,7 +267,7 @@ std::vector<Levelness> TakeBursts(uint64_t seed, bool alike) {
         level.largest = std::max<int64_t>(
             level.largest, std::ssize(request.prompts[0]) + request.sampling.max_tokens);
       }
-      unfinished = std::ssize(requests);
+      unfinished = untaken = std::ssize(requests);
       source.Put(std::move(requests));
       while (unfinished > 0) runtime.Sleep(100);
     }

@@ -32,6 +32,10 @@ RequestResult FailedResult(int64_t id) {
 
 }  // namespace
 
+bool EndedBySession(const std::string& error_code) {
+  return error_code == kSessionClosed.name || error_code == engine::kGroupFailed.name;
+}
+
 Inbox::~Inbox() {
   if (descriptor_ >= 0) close(descriptor_);
 }

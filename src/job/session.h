@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -19,6 +20,9 @@
 namespace forebay::job {
 
 inline constexpr base::ErrorCode kSessionClosed{"session_closed"};
+
+// The session ended before the request: it has no answer, and another engine may give it one.
+bool EndedBySession(const std::string& error_code);
 
 // What has come for a request: a piece of one of its choices, or its end.
 struct Arrival {
@@ -76,6 +80,8 @@ class Session : private RequestSource, private ResultSink {
   RequestMetrics metrics() const;
   // False: closed, or the engine cannot go on.
   bool open() const { return !closed_; }
+  // All replicas have failed.
+  bool failed() const { return failed_; }
 
  private:
   struct Entry {
