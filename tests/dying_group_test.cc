@@ -113,7 +113,7 @@ Outcome RunTrial(const Trial& trial, uint64_t seed, const engine::ModelFiles& fi
   Outcome outcome;
   runtime::VirtualRuntime runtime(seed);
   const base::Status status = runtime.Run([&] {
-    auto engine = engine::CreateEngine(runtime, options, files, nullptr);
+    auto engine = choose::CreateEngine(runtime, options, files, nullptr);
     ASSERT_TRUE(engine.ok()) << engine.status().ToString();
     testing_support::ListSource all(requests);
     SlowSource slow(runtime, requests, seed);

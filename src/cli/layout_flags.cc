@@ -4,7 +4,7 @@
 
 #include "base/units.h"
 #include "cli/flag_spelling.h"
-#include "layout/role_plan.h"
+#include "layout/job_plan.h"
 #include "layout/shift_plan.h"
 
 namespace forebay::cli {

@@ -42,6 +42,10 @@ void AddEngineFlags(Command command, ModelFlags& flags) {
   command
       .add_option("--isa", flags.isa, "Instruction set: auto, amx, avx512bf16, avx512f, avx2, ref")
       .capture_default_str();
+  command
+      .add_option("--numerics", flags.numerics,
+                  "Numerics class: auto, pair, amx_*, or with --isa ref mma_k16f25, mma_k8f24")
+      .capture_default_str();
   command.add_flag("--digest", engine.digest,
                    "Add to each choice a digest of its logits, keys and values");
   command.add_flag(
@@ -91,8 +95,8 @@ base::Status ApplyModelFlags(ModelFlags* flags) {
   }
   FB_RETURN_IF_ERROR(ApplyParallelFlags(&flags->layout));
   FB_RETURN_IF_ERROR(ApplyLayoutFlags(flags->layout, &flags->engine));
-  const auto kernels = kernels::ChooseKernels(flags->isa);
-  if (!kernels.ok()) return kernels.status().WithContext("--isa");
+  const auto kernels = kernels::ChooseKernels(flags->isa, flags->numerics);
+  if (!kernels.ok()) return kernels.status().WithContext("--isa and --numerics");
   flags->engine.machine.kernels = *kernels;
   if (!flags->routing.empty()) {
     FB_ASSIGN_OR_RETURN(flags->engine.machine.routing,

@@ -5,14 +5,14 @@
 #include <string>
 
 #include "cli/layout_flags.h"
-#include "job/opened_model.h"
+#include "job/model_options.h"
 
 namespace forebay::cli {
 
 // The options, and texts as they were given.
 struct ModelFlags : job::ModelOptions {
   LayoutFlags layout;
-  std::string isa = "auto";
+  std::string isa = "auto", numerics = "auto";
   std::string routing;  // "": balanced
   std::string now;
 };

@@ -3,22 +3,22 @@
 // costs in each mode of a layout that cuts rows.
 #include <ctime>
 
+#include "choose/decide_job.h"
+#include "choose/layout_search.h"
+#include "choose/pool_trials.h"
+#include "choose/printed_plan.h"
 #include "cli/commands.h"
 #include "cli/layout_flags.h"
 #include "cli/outcome.h"
 #include "cli/plan_tables.h"
 #include "cli/run_flags.h"
 #include "engine/open_model.h"
-#include "layout/layout_plan.h"
-#include "layout/layout_search.h"
 #include "layout/mute_flags.h"
-#include "layout/pool_trials.h"
-#include "layout/printed_plan.h"
-#include "layout/role_plan.h"
+#include "open/measure_lines.h"
+#include "open/model_files.h"
 #include "profile/cpu_cache.h"
 #include "runtime/real/real_runtime.h"
 #include "trace/job_lengths.h"
-#include "trace/simulation.h"
 #include "trace/trace.h"
 
 namespace forebay::cli {
@@ -39,8 +39,9 @@ base::Result<std::vector<Column>> PlanColumns(const PlanFlags& flags,
   std::vector<Column> columns;
   layout::EngineOptions options = flags.engine;
   const auto add = [&]() -> base::Status {
-    FB_ASSIGN_OR_RETURN(std::vector<layout::RolePlan> roles, layout::PlanRoles(options, config));
-    for (layout::RolePlan& role : roles) {
+    FB_ASSIGN_OR_RETURN(std::vector<choose::RoleDecision> roles,
+                        choose::DecideJob(options, config));
+    for (choose::RoleDecision& role : roles) {
       columns.push_back({role.role, std::move(role.plan), {}});
       columns.back().fits = columns.back().plan.Fits();
     }
@@ -58,15 +59,15 @@ base::Result<std::vector<Column>> PlanColumns(const PlanFlags& flags,
 constexpr double kTrialSeconds = 5;
 
 // The choice with all numbers tried, and why not, where that takes too long.
-layout::PoolChoice TryAll(const PlanFlags& flags, const model::ModelConfig& config,
-                          const layout::LayoutPlan& plan, std::string* left_out) {
+choose::PoolChoice TryAll(const PlanFlags& flags, const model::ModelConfig& config,
+                          const choose::Decision& plan, std::string* left_out) {
   if (flags.engine.roles) return *plan.choice;
   const std::clock_t begin = std::clock();
   bool in_time = true;
   const auto go_on = [&] {
     return in_time = static_cast<double>(std::clock() - begin) < kTrialSeconds * CLOCKS_PER_SEC;
   };
-  layout::PoolChoice choice = TryEveryCount(flags.engine, config, plan, go_on);
+  choose::PoolChoice choice = TryEveryCount(flags.engine, config, plan, go_on);
   const int64_t tried = std::ssize(choice.trials), all = choice.trials.back().layers + 1;
   if (!in_time) {
     *left_out = fmt::format(
@@ -84,18 +85,18 @@ int PlanPool(const PlanFlags& flags, const model::ModelConfig& config) {
   for (const Column& column : *columns) {
     Print(FormatLayout(column.plan.layout));
     const auto print = [](int64_t count, bool chosen, const char* what,
-                          const layout::Throughput& trial) {
+                          const choose::Throughput& trial) {
       Print(fmt::format("{}{:4} {}: {}", chosen ? "*" : " ", count, what, FormatTrial(trial)));
     };
     if (column.plan.choice) {
       std::string left_out;
-      const layout::PoolChoice choice = TryAll(flags, config, column.plan, &left_out);
-      for (const layout::PoolTrial& trial : choice.trials)
+      const choose::PoolChoice choice = TryAll(flags, config, column.plan, &left_out);
+      for (const choose::PoolTrial& trial : choice.trials)
         print(trial.layers, trial.layers == choice.layers, "layers", trial);
       if (!left_out.empty()) Print("  " + left_out);
     }
     if (const auto& choice = column.plan.expert_choice) {
-      for (const layout::ExpertTrial& trial : choice->trials)
+      for (const choose::ExpertTrial& trial : choice->trials)
         print(trial.size, trial.size == choice->size, "experts", trial);
     }
     if (!column.plan.choice && !column.plan.expert_choice) {
@@ -110,12 +111,12 @@ int PlanPool(const PlanFlags& flags, const model::ModelConfig& config) {
 // The layouts in which the job is done soonest, and why the others cannot run.
 int PlanLayouts(const PlanFlags& flags, const model::ModelConfig& config) {
   constexpr int64_t kShown = 10;
-  const auto trials = layout::RankLayouts(flags.engine, config);
+  const auto trials = choose::RankLayouts(flags.engine, config);
   if (!trials.ok()) return Fail(trials.status());
   Print(fmt::format("{:>10} {:>12} {:>12} {:>12}  layout", "seconds", "output tok/s", "a rank's",
                     "KV tokens"));
   int64_t shown = 0;
-  for (const layout::LayoutTrial& trial : *trials) {
+  for (const choose::LayoutTrial& trial : *trials) {
     if (trial.plan && ++shown > kShown) continue;
     Print(FormatTrial(trial));
   }
@@ -125,7 +126,7 @@ int PlanLayouts(const PlanFlags& flags, const model::ModelConfig& config) {
 
 // Prints a layout's price of a step of so many rows in each mode, the mode that such a step takes,
 // and where the mode changes.
-void PrintModes(const PlanFlags& flags, const layout::LayoutPlan& plan) {
+void PrintModes(const PlanFlags& flags, const choose::Decision& plan) {
   const layout::ShiftPlan& shift = plan.shift;
   Print(FormatLayout(plan.layout));
   Print("");
@@ -133,16 +134,16 @@ void PrintModes(const PlanFlags& flags, const layout::LayoutPlan& plan) {
     Print("one mode: " + layout::FormatMode(plan.layout.degrees()));
     return;
   }
-  const std::vector<layout::ModePrices> prices =
-      shift.prices.empty()
-          ? layout::PriceModes(shift.modes, flags.engine, plan.config(), plan.machine)
-          : shift.prices;
+  const std::vector<choose::ModePrices> prices =
+      plan.mode_prices.empty()
+          ? choose::PriceModes(shift.modes, flags.engine, plan.config(), plan.machine)
+          : plan.mode_prices;
   std::string head = fmt::format("{:>8}", "rows");
   for (const model::Degrees& mode : shift.modes)
     head += fmt::format("{:>12}", layout::FormatMode(mode) + " ms");
   Print(head + "  mode");
   const auto mode_at = [&](int64_t rows) { return shift.table.Shift({}, rows, 0).degrees; };
-  for (const layout::ModePrices& price : prices) {
+  for (const choose::ModePrices& price : prices) {
     std::string line = fmt::format("{:>8}", price.rows);
     for (const double seconds : price.seconds) line += fmt::format("{:>12.3f}", 1e3 * seconds);
     Print(line + "  " + layout::FormatMode(mode_at(price.rows)));
@@ -181,7 +182,7 @@ base::Status CheckWork(const PlanFlags& flags) {
 base::Status CheckForecast(const PlanFlags& flags) {
   if (!flags.engine.policy->make()->growth_is_free()) return {};
   return {
-      layout::kNotOfAMachine,
+      choose::kNotOfAMachine,
       fmt::format("--scheduling-policy {}: no job is foreseen where what choices generate takes "
                   "no memory; expected another policy, or --memory",
                   flags.engine.policy->name)};
@@ -199,12 +200,12 @@ base::Status CheckMute(const PlanFlags& flags) {
   return layout::CheckMuteFlags(options, columns);
 }
 
-// Tells the engine what the job comes to.
+// Tells the engine how long the job's prompts and answers are.
 base::Status DescribeJob(PlanFlags& flags, const engine::ModelFiles& files) {
   if (!flags.trace.empty()) {
     FB_ASSIGN_OR_RETURN(const trace::LengthTrace trace,
                         trace::ReadTrace(flags.trace, flags.trace_options));
-    trace::DescribeJob(trace, &flags.engine);
+    trace::DescribeTrace(trace, &flags.engine);
     return {};
   }
   FB_ASSIGN_OR_RETURN(const job::JobFile file, job::JobFile::Open(flags.input));
@@ -212,14 +213,13 @@ base::Status DescribeJob(PlanFlags& flags, const engine::ModelFiles& files) {
   if (!flags.output_lengths.empty()) {
     FB_ASSIGN_OR_RETURN(lengths, trace::ReadOutputLengths(flags.output_lengths));
   }
-  flags.text.path = flags.engine.model;
-  flags.text.gguf = files.gguf;
-  FB_ASSIGN_OR_RETURN(const auto text, job::ModelText::Load(flags.text));
-  const job::RequestRules rules{.model_names = {"*"}, .vocab_size = job::FactsOf(files).vocab_size};
+  FB_ASSIGN_OR_RETURN(const auto text, open::LoadText(flags.text, files));
+  const job::RequestRules rules{.model_names = {"*"},
+                                .vocab_size = open::FactsOf(files).vocab_size};
   FB_ASSIGN_OR_RETURN(
       trace::JobLengths measured,
-      trace::MeasureJob({file, rules, *text, files.config, &lengths}, flags.engine));
-  trace::DescribeJob(std::move(measured), true, &flags.engine);
+      open::MeasureLines({file, rules, *text, files.config, &lengths}, flags.engine));
+  trace::DescribeLengths(std::move(measured), true, &flags.engine);
   return {};
 }
 

@@ -5,12 +5,12 @@
 #include <set>
 
 #include "base/json.h"
+#include "choose/decide.h"
 #include "engine/open_model.h"
-#include "layout/layout_plan.h"
-#include "layout/step_price.h"
 #include "model/builtin_configs.h"
 #include "model/derived.h"
 #include "model/family.h"
+#include "price/step_price.h"
 #include "repro/dwdp/context_steps.h"
 #include "repro/dwdp/roofline.h"
 #include "repro/dwdp/rows.h"
@@ -270,11 +270,11 @@ TEST(Lab, AStepTakesWhatItIsPricedAt) {
       ASSERT_TRUE(decoding.ok()) << decoding.status().ToString();
       const layout::EngineOptions options = OptionsOf(setting);
       const auto files = engine::OpenModel(options.model, true, 0);
-      const auto plan = layout::PlanLayout(options, files->config);
+      const auto plan = choose::Decide(options, files->config);
       ASSERT_TRUE(plan.ok()) << plan.status().ToString();
-      const layout::StepPricer pricer(files->config, plan->dtype, {.tp = tp},
-                                      plan->ranks[0].memory.capacity, plan->machine.profile,
-                                      {cost::Calibration::kCalibrated});
+      const price::StepPricer pricer(files->config, plan->dtype, {.tp = tp},
+                                     plan->ranks[0].memory.capacity, plan->machine.profile,
+                                     {cost::Calibration::kCalibrated});
       const cost::Work step = pricer.Decode(64, 2036).all();
       const double rate = 1e-3 * decoding->fetch_ms / (1e-3 * decoding->step_ms) *
                           cost::PullRate(plan->machine.profile);
@@ -408,6 +408,11 @@ TEST(RowFormat, ShowsContradictionsAndAccounts) {
   EXPECT_THAT(text, HasSubstr("  assumed: a tail\n"));
   const RowResult rows[] = {row, row};
   EXPECT_EQ(TotalsText(rows), "2 rows: 2 not reproduced");
+  RowResult own = row;
+  own.claim.source = kBoundOfOurs;
+  EXPECT_EQ(TotalsText(std::vector{row, own}),
+            "2 rows: 2 not reproduced\nof the 1 published claims: 1 not reproduced\n"
+            "of the 1 comparisons and bounds of ours: 1 not reproduced");
   const std::string json = RowsJson(rows);
   simdjson::dom::parser parser;
   const auto document = base::ParseJson(parser, json);

@@ -12,8 +12,10 @@
 #include <utility>
 
 #include "base/units.h"
+#include "choose/create_engine.h"
 #include "runtime/real/real_runtime.h"
 #include "testing/golden_files.h"
+#include "trace/job_lengths.h"
 #include "trace/simulation.h"
 #include "trace/trace_source.h"
 
@@ -91,10 +93,10 @@ Outcome RunReal(const Case& test, const std::string& devices,
   const trace::LengthTrace trace = *trace::ReadTrace(test.trace, {});
   layout::EngineOptions options = OptionsOf(test, devices);
   options.steal = steal;
-  if (test.memory_bytes > 0) trace::DescribeJob(trace, &options);
+  if (test.memory_bytes > 0) trace::DescribeTrace(trace, &options);
   const auto runtime = runtime::CreateRealRuntime();
   const auto files = engine::OpenModel(options.model, options.random_weights, options.seed);
-  const auto engine = engine::CreateEngine(*runtime, options, *files, nullptr);
+  const auto engine = choose::CreateEngine(*runtime, options, *files, nullptr);
   EXPECT_TRUE(engine.ok()) << engine.status().ToString();
   Steps steps;
   (*engine)->SetStepObserver(&steps);
