@@ -252,7 +252,7 @@ class IdlePolicy : public schedule::Policy {
  public:
   std::string_view name() const override { return "idle"; }
   void Plan(const schedule::StepView& view, schedule::StepPlan* plan) const override {
-    plan->Begin(view.mode);
+    plan->Begin();
   }
 };
 

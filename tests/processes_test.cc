@@ -141,10 +141,11 @@ class RankProcess {
         .choices = {.limits = {.max_num_seqs = plan.machine.max_num_seqs,
                                .max_num_batched_tokens = plan.machine.max_num_batched_tokens,
                                .total_blocks = memory.num_blocks},
-                    .mode = {.ffn = FfnMode::kPull},
                     .max_blocks_per_sequence = memory.max_blocks_per_sequence},
         // Two steps for which those experts come that have rows, two for which all do.
-        .own_mode = {.routed_rows = plan.routed_rows, .flip_every = plan.routed_rows > 0 ? 2 : 0}};
+        .mode = {.wanted = {.ffn = FfnMode::kPull},
+                 .routed_rows = plan.routed_rows,
+                 .flip_every = plan.routed_rows > 0 ? 2 : 0}};
     replica_ =
         std::make_unique<engine::Replica>(*runtime_, std::move(ranks), std::move(policy), options);
     return base::Status::Ok();

@@ -309,7 +309,7 @@ TEST(SimEngine, TheThresholdFollowsTheDevice) {
     const auto files = engine::OpenModel(options.model, true, 0);
     const auto plan = choose::Decide(options, files->config);
     EXPECT_TRUE(plan.ok() && plan->group) << plan.status().ToString();
-    const double rows = plan.ok() && plan->group ? plan->group->threshold : 0;
+    const double rows = plan.ok() && plan->group ? plan->group->load.threshold : 0;
     RecordProperty("rows_" + devices.substr(6) + (layout.back() == 'r' ? "_by_layer" : "_striped"),
                    std::to_string(rows));
     return rows;

@@ -6,6 +6,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include "engine/group_control.h"
 #include "kv/book/block_tokens.h"
 #include "layout/mute_flags.h"
 #include "trace/trace.h"
@@ -83,8 +84,12 @@ void Model::Check() const {
                   "start it by \"spawn\"",
                   false};
   }
-  if (!session_->open())
-    throw Failure{job::kSessionClosed.name, "this LLM is closed, or its engine failed", false};
+  if (session_->failed()) {
+    throw Failure{engine::kGroupFailed.name,
+                  "all replicas of this LLM have failed, and the log says why; make another LLM",
+                  false};
+  }
+  if (!session_->open()) throw Failure{job::kSessionClosed.name, "this LLM is closed", false};
 }
 
 job::BuiltLine Model::Parse(std::string* text, int64_t key) {
@@ -124,20 +129,17 @@ nb::dict Model::Facts() const {
 nb::dict Model::Stats() const {
   const EngineStats stats = opened_->engine().stats();
   nb::dict dict;
-  dict["requests_finished"] = stats.requests_finished;
-  dict["prompt_tokens"] = stats.prompt_tokens;
-  dict["output_tokens"] = stats.output_tokens;
-  dict["computed_tokens"] = stats.computed_tokens;
-  dict["recomputed_tokens"] = stats.recomputed_tokens;
-  dict["cached_prompt_tokens"] = stats.cached_prompt_tokens;
-  dict["preemptions"] = stats.preemptions;
-  dict["steps"] = stats.steps;
-  dict["choices_running"] = stats.choices_running;
-  dict["choices_waiting"] = stats.choices_waiting;
-  dict["kv_blocks_used"] = stats.kv_blocks_used;
-  dict["kv_blocks_total"] = stats.kv_blocks_total;
+  for (const EngineCounter& counter : kEngineCounters) dict[counter.name] = stats.*counter.member;
   dict["step_seconds"] = stats.step_seconds;
   for (const auto& [name, count] : stats.mode_counters) dict[name.c_str()] = count;
+  nb::list replicas;
+  for (const ReplicaStats& replica : stats.replicas) {
+    nb::dict one;
+    one["steps"] = replica.steps;
+    one["tokens"] = replica.tokens;
+    replicas.append(one);
+  }
+  dict["replicas"] = replicas;
   return dict;
 }
 

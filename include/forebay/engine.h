@@ -81,6 +81,7 @@ struct EngineStats {
   // taken over from a context replica, and pulled with them
   int64_t requests_handed_over = 0;
   int64_t kv_bytes_handed_over = 0;
+  int64_t requests_returned = 0;  // taken over from a replica that failed
   int64_t steps = 0;
   // computed rows of one generated token, alone in their step; the others are prefill
   int64_t decode_rows = 0;
@@ -97,6 +98,44 @@ struct EngineStats {
   double first_result_seconds = -1;              // since Run began; -1: none yet
   std::map<std::string, int64_t> mode_counters;  // e.g. "rows_decode", "steps.avx512bf16"
   std::vector<ReplicaStats> replicas;            // one for each of several replicas
+
+  // One of mode_counters; nothing: the run has no such counter.
+  std::optional<int64_t> counter(const std::string& name) const {
+    const auto found = mode_counters.find(name);
+    return found == mode_counters.end() ? std::nullopt : std::optional(found->second);
+  }
+};
+
+// The whole numbers of EngineStats, by name. Those of a job are the sums over its replicas.
+struct EngineCounter {
+  const char* name;
+  int64_t EngineStats::*member;
+  bool in_summary = true;  // in its `engine`; the others are levels, or stand in mode_counters
+};
+inline constexpr EngineCounter kEngineCounters[] = {
+    {"requests_finished", &EngineStats::requests_finished},
+    {"prompt_tokens", &EngineStats::prompt_tokens},
+    {"output_tokens", &EngineStats::output_tokens},
+    {"computed_tokens", &EngineStats::computed_tokens},
+    {"recomputed_tokens", &EngineStats::recomputed_tokens},
+    {"cached_prompt_tokens", &EngineStats::cached_prompt_tokens},
+    {"prefix_blocks_hit", &EngineStats::prefix_blocks_hit},
+    {"preemptions", &EngineStats::preemptions},
+    {"requests_stolen", &EngineStats::requests_stolen},
+    {"kv_bytes_stolen", &EngineStats::kv_bytes_stolen},
+    {"requests_handed_over", &EngineStats::requests_handed_over},
+    {"kv_bytes_handed_over", &EngineStats::kv_bytes_handed_over},
+    {"steps", &EngineStats::steps},
+    {"kv_blocks_total", &EngineStats::kv_blocks_total},
+    {"kv_blocks_used_peak", &EngineStats::kv_blocks_used_peak},
+    {"requests_returned", &EngineStats::requests_returned, false},
+    {"decode_rows", &EngineStats::decode_rows, false},
+    {"prefill_rows", &EngineStats::prefill_rows, false},
+    {"choices_running", &EngineStats::choices_running, false},
+    {"choices_waiting", &EngineStats::choices_waiting, false},
+    {"output_room", &EngineStats::output_room, false},
+    {"output_allowed", &EngineStats::output_allowed, false},
+    {"kv_blocks_used", &EngineStats::kv_blocks_used, false},
 };
 
 // The largest replica's share over the mean of all: 1 is level, and also the value of nothing.
@@ -199,7 +238,7 @@ class Engine {
   // cache.
   virtual std::optional<RequestResult> Refusal(const Request& request) const = 0;
   // Runs requests from `source` until it ends. Every request that was taken gets one Finish, but
-  // for aborts and drains past their deadline.
+  // for aborts, drains past their deadline, and a stall of all replicas.
   virtual RunEnd Run(RequestSource& source, ResultSink& sink, RunControl& control) = 0;
   // Gives up a request at the next step's border, wherever it is: its choices end, its memory is
   // free, and its Finish says `request_cancelled`, unless it was finished by then. From any thread.

@@ -15,10 +15,20 @@ namespace forebay {
 enum class FfnMode : uint8_t { kLocal, kPull, kShip, kGather, kRouted };
 inline constexpr int kNumFfnModes = 5;
 
+// Degrees of sequence and tensor parallelism, of a layout or of a mode, and where a block stands
+// (model/modes.h).
+struct Degrees {
+  int sp = 1, tp = 1;
+
+  int ranks() const { return sp * tp; }
+  int TpIndex(int block) const { return block / sp; }
+  int SpIndex(int block) const { return block % sp; }
+  friend auto operator<=>(const Degrees&, const Degrees&) = default;
+};
+
 struct StepMode {
   FfnMode ffn = FfnMode::kLocal;
-  // The degrees of sequence and tensor parallelism in which the step runs.
-  uint8_t sp = 1, tp = 1;
+  Degrees degrees;  // in which the step runs
 
   // The replicas of a group take such a step together, so they agree on it before it begins.
   bool meets() const { return ffn == FfnMode::kShip || ffn == FfnMode::kGather; }

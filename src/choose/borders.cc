@@ -31,7 +31,7 @@ void SetThreshold(const layout::EngineOptions& options, const price::StepPricer*
   layout::GroupOptions& group = *plan->group;
   for (size_t rank = 0; rank < plan->ranks.size(); rank += static_cast<size_t>(plan->layout.tp)) {
     const std::vector<share::PoolPlan>& pools = plan->ranks[rank].request.pool;
-    const price::ShipRule rule =
+    const schedule::LoadRule rule =
         pricer ? price::PlanShipping(
                      {*pricer, price::PullsOf(*pricer, machine, pools, plan->layout.pp), first_pool,
                       experts},
@@ -39,12 +39,13 @@ void SetThreshold(const layout::EngineOptions& options, const price::StepPricer*
                      {machine.max_num_batched_tokens,
                       std::min(machine.max_num_seqs, machine.max_num_batched_tokens)},
                      ContextOf(options), options.ship.patience)
-               : price::ShipRule{kDefaultThreshold, {}, options.ship.patience};
+               : schedule::LoadRule{kDefaultThreshold, {}, options.ship.patience};
     if (std::isinf(rule.threshold)) group.by_load = false;
-    group.patience = rule.patience;
-    if (rule.threshold > group.threshold) group.tolerated = rule.tolerated;
+    group.load.patience = rule.patience;
+    if (rule.threshold > group.load.threshold) group.load.tolerated = rule.tolerated;
     // Where most rounds could not ship, meeting for them would only cost.
-    group.threshold = std::max(group.threshold, std::min<double>(rule.threshold, group.most_rows));
+    group.load.threshold =
+        std::max(group.load.threshold, std::min<double>(rule.threshold, group.most_rows));
   }
 }
 

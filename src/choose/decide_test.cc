@@ -158,7 +158,7 @@ TEST(Decide, OneProfileDecidesForRealAndSimulatedDevicesAlike) {
   EXPECT_EQ(real.forecast->seconds, simulated.forecast->seconds);
   ASSERT_EQ(real.group.has_value(), simulated.group.has_value());
   if (real.group) {
-    EXPECT_EQ(real.group->threshold, simulated.group->threshold);
+    EXPECT_EQ(real.group->load.threshold, simulated.group->load.threshold);
   }
   EXPECT_FALSE(plan("2xcpu", "").forecast);
 

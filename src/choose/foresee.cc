@@ -251,13 +251,11 @@ void Job::Act(int replica) {
     border = true;
     Flight& flight = self.flights.back();
     flight.offer.step = static_cast<uint64_t>(self.begun);
-    flight.offer.wanted =
-        question_.own_mode.Of(question_.choices.mode, flight.offer.rows, self.begun);
+    flight.offer.wanted = question_.mode.Of(flight.offer.rows, self.begun);
     if (GroupOf(replica).rule) {
       Offer(replica, flight.offer);
     } else {
-      const StepMode mode =
-          question_.shift.Shift(flight.offer.wanted, flight.offer.rows, self.begun);
+      const StepMode mode = flight.offer.wanted;
       Enqueue(replica, Price(flight, mode, {}), mode);
     }
   }

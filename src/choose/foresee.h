@@ -13,9 +13,8 @@
 #include "layout/group_options.h"
 #include "layout/options.h"
 #include "price/step_load.h"
+#include "schedule/mode_rule.h"
 #include "schedule/policy.h"
-#include "schedule/shift_table.h"
-#include "schedule/step_mode.h"
 
 namespace forebay::choose {
 
@@ -32,8 +31,7 @@ struct ForeseeQuestion {
   engine::ChoicesOptions choices;            // each replica's; `replica` is set for each
   int64_t max_model_len = 0;
   const schedule::Policy* policy = nullptr;
-  schedule::OwnMode own_mode;  // of steps that a replica takes for itself
-  schedule::ShiftTable shift;
+  schedule::ModeRule mode;                        // of steps that a replica takes for itself
   std::optional<layout::GroupOptions> agreement;  // a group's; nothing: it has none
   bool steals = false;  // replicas of a group without work get some from the others
   int stages = 1;       // of a replica's pipeline

@@ -52,7 +52,10 @@ TEST(Foresee, Table) {
   };
   const ChoiceShape small{32, 4, 100}, large{64, 65, 100};
   const GroupOptions ships{.num_replicas = 2, .by_load = false, .most_rows = 4},
-      by_load{.num_replicas = 2, .by_load = true, .threshold = 4, .most_rows = 4, .patience = 1};
+      by_load{.num_replicas = 2,
+              .by_load = true,
+              .load = {.threshold = 4, .patience = 1},
+              .most_rows = 4};
   const std::vector<Case> cases = {
       {"a prompt and a token, then a token a step", {small}, 1, 100, {}, 4, 0, 0},
       {"a prompt of two steps", {{128, 4, 100}}, 1, 100, {}, 5, 0, 0},
@@ -222,11 +225,12 @@ TEST(Foresee, RandomJobsComeToTheirEnd) {
     question.choices.steal = {.row_seconds = 0.1, .kv_token_seconds = 1e-3, .move_seconds = 0.01};
     if (below(2) == 0) question.choices.kv_reaches = {0, 64};
     if (question.replicas > 1 && below(2) == 0) {
-      question.agreement = {.num_replicas = question.replicas,
-                            .by_load = below(2) == 0,
-                            .threshold = 4.0 + below(8),
-                            .most_rows = 16 + below(64),
-                            .patience = 1 + below(8)};
+      layout::GroupOptions& group = question.agreement.emplace();
+      group.num_replicas = question.replicas;
+      group.by_load = below(2) == 0;
+      group.load.threshold = 4.0 + below(8);
+      group.most_rows = 16 + below(64);
+      group.load.patience = 1 + below(8);
     }
     question.price = [](const PricedStep& step, std::span<double> stages) {
       for (double& stage : stages) {

@@ -84,8 +84,7 @@ class JobPrices {
 
   // As ForeseeQuestion::price.
   void Price(const PricedStep& step, std::span<double> stages) {
-    const model::Degrees degrees{step.mode.sp, step.mode.tp};
-    const price::StepPrice& own = modes_.Of(degrees).Near(step.load);
+    const price::StepPrice& own = modes_.Of(step.mode.degrees).Near(step.load);
     const double alone = own.all().seconds, layers = alone - own.first - own.last,
                  seconds = Seconds(step, own);
     for (size_t stage = 0; stage < stages.size(); ++stage) {
@@ -104,8 +103,7 @@ class JobPrices {
     if (step.mode.meets()) return Shipped(step, own);
     if (plan_.ranks.front().memory.streamed_blocks > 0) return Streaming(step.load, own.all());
     // In the other modes a rank owns all that it reads of what is pooled along sp.
-    if (rank().pool.empty() || !modes_.is_own({step.mode.sp, step.mode.tp}))
-      return own.all().seconds;
+    if (rank().pool.empty() || !modes_.is_own(step.mode.degrees)) return own.all().seconds;
     // Experts come alone that have rows, in steps of few.
     const price::PullPrices prices{pricer_, pulls_, rank().pool.front(), experts_};
     return step.mode.ffn == FfnMode::kRouted ? prices.Routed(own, step.load.rows())
@@ -186,9 +184,6 @@ JobForecast ForecastOf(const layout::EngineOptions& options, const model::ModelC
                               .max_num_batched_tokens = plan.machine.max_num_batched_tokens,
                               .least_chunk = config.expands_prompts() ? model::kLeastChunk : 0,
                               .total_blocks = memory.num_blocks + memory.streamed_blocks},
-                   .mode = {.ffn = plan.layout.pools() ? FfnMode::kPull : FfnMode::kLocal,
-                            .sp = static_cast<uint8_t>(plan.layout.sp),
-                            .tp = static_cast<uint8_t>(plan.layout.tp)},
                    .prefix_caching = false,
                    // Books are as large as the job needs.
                    .max_blocks_per_sequence = static_cast<int32_t>(
@@ -201,8 +196,10 @@ JobForecast ForecastOf(const layout::EngineOptions& options, const model::ModelC
                    .overcommit = options.trial.overcommit},
        .max_model_len = memory.max_model_len,
        .policy = policy.get(),
-       .own_mode = {.routed_rows = plan.routed_rows},
-       .shift = plan.shift.table,
+       .mode = {.wanted = {.ffn = plan.layout.pools() ? FfnMode::kPull : FfnMode::kLocal,
+                           .degrees = plan.layout.degrees()},
+                .routed_rows = plan.routed_rows,
+                .shift = plan.shift.table},
        .agreement = plan.group,
        .steals = steal.has_value(),
        .stages = plan.layout.pp,

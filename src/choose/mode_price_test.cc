@@ -66,9 +66,9 @@ TEST(ModePrice, FullStepsOfPromptsTakeTheFasterMode) {
     EXPECT_EQ(!group->by_load, c.ships)
         << c.cell.device << " x" << c.cell.ranks << " " << c.cell.prompt << " " << c.cell.rows;
     // Steps that decode ship, and soon.
-    EXPECT_GT(group->threshold, 256);
+    EXPECT_GT(group->load.threshold, 256);
     if (group->by_load) {
-      EXPECT_EQ(group->patience, 1);  // who pulls takes more than twice as long
+      EXPECT_EQ(group->load.patience, 1);  // who pulls takes more than twice as long
     }
   }
 }
@@ -79,17 +79,18 @@ TEST(ModePrice, UnlikeRanksShipFewerRows) {
     const auto group = GroupOf({"gb200-nvl72", "DeepSeek-R1-NVFP4", 4, prompt, 16384});
     ASSERT_TRUE(group.ok()) << group.status().ToString();
     ASSERT_TRUE(group->by_load);
-    layout::GroupOptions::Tolerated before{.rows = group->threshold};
-    for (const layout::GroupOptions::Tolerated& each : group->tolerated) {
+    const schedule::LoadRule& rule = group->load;
+    schedule::LoadRule::Tolerated before{.rows = rule.threshold};
+    for (const schedule::LoadRule::Tolerated& each : rule.tolerated) {
       EXPECT_LT(each.rows, before.rows) << prompt;
       EXPECT_GT(each.rows, 0);
       EXPECT_GE(each.spread, before.spread);
       before = each;
     }
     EXPECT_GT(before.spread, 0) << prompt;
-    EXPECT_EQ(group->Threshold(0), group->threshold);
-    EXPECT_LT(group->Threshold(3), group->threshold);
-    EXPECT_LT(group->Threshold(30), group->Threshold(3));
+    EXPECT_EQ(rule.Threshold(0), rule.threshold);
+    EXPECT_LT(rule.Threshold(3), rule.threshold);
+    EXPECT_LT(rule.Threshold(30), rule.Threshold(3));
   }
 }
 

@@ -28,8 +28,7 @@ std::vector<int64_t> Buckets(int64_t max_rows) {
 std::vector<ShiftEntry> EntriesOf(const ShiftChoice& choice) {
   std::vector<ShiftEntry> entries;
   for (const ModePrices& price : choice.prices) {
-    const ShiftEntry entry =
-        layout::ShiftEntryOf(choice.plan.modes[price.best], std::numeric_limits<int64_t>::max());
+    const ShiftEntry entry{std::numeric_limits<int64_t>::max(), choice.plan.modes[price.best]};
     if (!entries.empty() && entries.back() == entry) continue;
     if (!entries.empty()) entries.back().most_rows = price.rows - 1;
     entries.push_back(entry);

@@ -43,9 +43,9 @@ TEST(ShiftChoice, TheTableIsTheCheapestModeOfEachStep) {
   const layout::ShiftPlan& shift = plan->shift;
   ASSERT_GT(plan->mode_prices.size(), 20u);
   for (const ModePrices& price : plan->mode_prices) {
-    const StepMode mode = shift.table.Shift({}, price.rows, 0);
+    const Degrees taken = shift.table.Shift({}, price.rows, 0).degrees;
     const Degrees& best = shift.modes[price.best];
-    EXPECT_EQ((Degrees{mode.sp, mode.tp}), best) << price.rows;
+    EXPECT_EQ(taken, best) << price.rows;
     for (const double seconds : price.seconds) EXPECT_GE(seconds, price.seconds[price.best]);
   }
   EXPECT_EQ(shift.modes[plan->mode_prices.front().best], (Degrees{1, 8}));
@@ -74,7 +74,7 @@ TEST(ShiftChoice, CrossingsAreThoseOfTheTables) {
   std::vector<std::pair<int, int64_t>> up_to;  // sp, and the most rows
   const Decision all = shift("Llama-3.1-70B", false, layout::ModeChoice::kAll);
   for (const schedule::ShiftEntry& entry : all.shift.table.entries)
-    up_to.emplace_back(entry.sp, entry.most_rows);
+    up_to.emplace_back(entry.degrees.sp, entry.most_rows);
   EXPECT_THAT(up_to,
               ElementsAre(testing::Pair(1, 95), testing::Pair(2, 319), testing::Pair(4, 1023),
                           testing::Pair(8, std::numeric_limits<int64_t>::max())));
@@ -114,11 +114,11 @@ TEST(ShiftChoice, ThresholdsAndForcedModes) {
   EXPECT_EQ(used[0].rows, 256);
   EXPECT_EQ(used[1].mode, (Degrees{8, 1}));
   EXPECT_EQ(used[1].rows, 1000);
-  EXPECT_EQ(plan->shift.table.Shift({}, 257, 0).sp, 8);
+  EXPECT_EQ(plan->shift.table.Shift({}, 257, 0).degrees.sp, 8);
   options.shift = {.mode = Degrees{2, 4}};
   plan = Plan(options);
   ASSERT_TRUE(plan.ok()) << plan.status().ToString();
-  EXPECT_EQ(plan->shift.table.Shift({}, 1, 0).tp, 4);
+  EXPECT_EQ(plan->shift.table.Shift({}, 1, 0).degrees.tp, 4);
 }
 
 TEST(ShiftChoice, RefusalsNameTheNumbersThatDisagree) {
@@ -195,7 +195,7 @@ TEST(ShiftChoice, APoolAlongSpIsHiddenBehindManyRows) {
   EXPECT_NEAR(pooled->mode_prices.front().seconds.front(), 0.137, 0.01);  // a fetch
   const auto& entries = pooled->shift.table.entries;
   ASSERT_EQ(entries.size(), 2u);
-  EXPECT_EQ(entries[0].sp, 1);
+  EXPECT_EQ(entries[0].degrees.sp, 1);
   EXPECT_GT(entries[0].most_rows, copies->shift.table.entries[0].most_rows);
   // The most layers that a full step hides.
   options.layout = *layout::ParseLayout("sp=8,weights=striped");

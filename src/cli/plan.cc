@@ -142,10 +142,7 @@ void PrintModes(const PlanFlags& flags, const choose::Decision& plan) {
   for (const model::Degrees& mode : shift.modes)
     head += fmt::format("{:>12}", layout::FormatMode(mode) + " ms");
   Print(head + "  mode");
-  const auto mode_at = [&](int64_t rows) {
-    const StepMode mode = shift.table.Shift({}, rows, 0);
-    return model::Degrees{mode.sp, mode.tp};
-  };
+  const auto mode_at = [&](int64_t rows) { return shift.table.Shift({}, rows, 0).degrees; };
   for (const choose::ModePrices& price : prices) {
     std::string line = fmt::format("{:>8}", price.rows);
     for (const double seconds : price.seconds) line += fmt::format("{:>12.3f}", 1e3 * seconds);
@@ -156,7 +153,7 @@ void PrintModes(const PlanFlags& flags, const choose::Decision& plan) {
     const bool last = &entry == &shift.table.entries.back();
     if (!last) rule += fmt::format(" up to {} rows", entry.most_rows);
     if (last && shift.table.entries.size() > 1) rule += " above,";
-    rule += " " + layout::FormatMode({entry.sp, entry.tp}) + (last ? "" : ",");
+    rule += " " + layout::FormatMode(entry.degrees) + (last ? "" : ",");
   }
   Print("");
   Print(rule);

@@ -199,14 +199,17 @@ int Run(RunFlags& flags, runtime::Runtime& runtime) {
     PrintProfile(engine.Profile(), engine.stats().step_seconds, rates.flops > 0 ? &rates : nullptr);
   }
   if (!outcome.status.ok()) base::Log(base::LogLevel::kError, outcome.status.ToString());
+  const auto exit_code = [&] {
+    if (outcome.exit_code != job::ExitCode::kComplete) return static_cast<int>(outcome.exit_code);
+    const base::Status did = engine.CheckCounters();
+    // The rest of a resumed job may fit where the whole of it did not.
+    const bool rest_fits = did.code() == engine::kOffloadUnused && outcome.summary.resumed > 0;
+    if (!did.ok() && !rest_fits) return Fail(did);
+    return written.ok() ? 0 : 1;
+  }();
   // A device that hangs cannot be waited for; the results file is whole without it.
-  if (outcome.exit_code == job::ExitCode::kStalled) std::_Exit(static_cast<int>(outcome.exit_code));
-  if (outcome.exit_code != job::ExitCode::kComplete) return static_cast<int>(outcome.exit_code);
-  const base::Status did = engine.CheckCounters();
-  // The rest of a resumed job may fit where the whole of it did not.
-  const bool rest_fits = did.code() == engine::kOffloadUnused && outcome.summary.resumed > 0;
-  if (!did.ok() && !rest_fits) return Fail(did);
-  return written.ok() ? 0 : 1;
+  if (engine.failed()) std::_Exit(exit_code);
+  return exit_code;
 }
 
 void AddArrivalFlags(Command command, job::ArrivalOptions& arrivals) {

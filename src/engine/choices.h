@@ -62,6 +62,13 @@ class Choices {
   bool WantsRequests() const;  // schedule/intake.h
   bool idle() const { return lists_.empty() && ended_.empty(); }
   void Take(std::unique_ptr<RequestState> state);
+  // Takes a request that a replica which failed has given back: its choices are computed again as
+  // far as they came.
+  void TakeReturned(std::unique_ptr<RequestState> state);
+  // The replica has failed: gives up all that it holds. Returns the requests for others to go on
+  // with; those that had their end already are appended to `finished`.
+  std::vector<std::unique_ptr<RequestState>> GiveBack(const SequenceContext& context,
+                                                      std::vector<RequestResult>* finished);
   // Forgets the requests of which nothing was computed yet (a drain).
   void DropUnstarted();
   // Those that had nothing to compute.
@@ -165,6 +172,8 @@ class Choices {
   ChoicesView view_;
   std::vector<std::unique_ptr<RequestState>> states_;
   std::vector<std::unique_ptr<RequestState>> ended_;  // with nothing to compute
+  // Given back; the device that failed may still read their parameters.
+  std::vector<std::unique_ptr<RequestState>> given_back_;
   std::vector<int64_t> ids_;
   std::vector<ChoicePiece> pieces_;
   EngineStats stats_;

@@ -1,4 +1,6 @@
-// Requests that are given up, or fail, before their end.
+// Requests that are given up, or fail, before their end, and those of a replica that failed.
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "engine/choices.h"
@@ -38,6 +40,34 @@ void Choices::Drop(Sequence* sequence) {
   Close(sequence);
   parking_.StopReturning(sequence);
   lists_.StopRunning(sequence);
+}
+
+std::vector<std::unique_ptr<RequestState>> Choices::GiveBack(const SequenceContext& context,
+                                                             std::vector<RequestResult>* finished) {
+  DeliverEnded(finished);
+  std::vector<std::unique_ptr<RequestState>> returned;
+  for (const auto& state : states_) {
+    if (state->cancelled || state->failed) {
+      state->unfinished = 0;
+      finished->push_back(TakeResult(state.get()));
+    } else {
+      returned.push_back(CopyForAnother(*state, context));
+    }
+  }
+  std::ranges::move(states_, std::back_inserter(given_back_));
+  states_.clear();
+  lists_ = {};
+  return returned;
+}
+
+void Choices::TakeReturned(std::unique_ptr<RequestState> state) {
+  ids_.push_back(state->request.id);
+  ++stats_.requests_returned;
+  for (const auto& sequence : state->sequences) {
+    sequence->let_go_digest = 0;
+    if (sequence->phase != Phase::kFinished) Queue(sequence.get());
+  }
+  states_.push_back(std::move(state));
 }
 
 }  // namespace forebay::engine

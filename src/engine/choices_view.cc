@@ -51,7 +51,6 @@ const schedule::StepView& ChoicesView::Update(bool share, int64_t now_us) {
       std::max<int64_t>(0, from_.book.available_blocks() + movable - from_.streaming.excess());
   view_.later_blocks = from_.streaming.room() - movable;
   view_.now_us = now_us;
-  view_.mode = options_.mode;
   view_.overcommit = options_.overcommit;
   view_.mean_tokens = from_.foresight.mean_tokens();
   const int64_t running = std::ssize(from_.lists.running());

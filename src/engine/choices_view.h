@@ -24,7 +24,6 @@ struct ChoicesOptions {
   int replica = 0;  // whose they are, among the job's
   GroupRole role = GroupRole::kAll;
   schedule::Limits limits;
-  StepMode mode;  // the view's: how the replica takes a step where nothing else is agreed
   bool prefix_caching = true;
   int32_t max_blocks_per_sequence = 0;
   int32_t steps_in_flight = 1;

@@ -88,10 +88,14 @@ Fabrics MakeFabrics(const Materials& job, const layout::JobGroup& group) {
   return fabrics;
 }
 
-schedule::OwnMode OwnModeOf(const Materials& job) {
+schedule::ModeRule ModeRuleOf(const Materials& job, const layout::Layout& layout) {
   // A group that meets flips by itself.
   const bool flips = job.mode && !job.mode->meets();
-  return {job.plan.routed_rows, flips ? job.options.trial.flip_every : 0};
+  return {.wanted = {.ffn = layout.pools() ? FfnMode::kPull : FfnMode::kLocal,
+                     .degrees = layout.degrees()},
+          .routed_rows = job.plan.routed_rows,
+          .flip_every = flips ? job.options.trial.flip_every : 0,
+          .shift = job.plan.shift.table};
 }
 
 // By device of the job; none where no KV goes from group to group.
@@ -165,9 +169,6 @@ ReplicaOptions ReplicaOptionsOf(const Materials& job, const layout::JobGroup& gr
                              .least_chunk = job.config.expands_prompts() ? model::kLeastChunk : 0,
                              .total_blocks = memory.num_blocks,
                              .prompt_blocks = job.plan.prompt_blocks},
-                  .mode = {.ffn = group.layout.pools() ? FfnMode::kPull : FfnMode::kLocal,
-                           .sp = static_cast<uint8_t>(group.layout.sp),
-                           .tp = static_cast<uint8_t>(group.layout.tp)},
                   .prefix_caching = job.options.prefix_caching,
                   .max_blocks_per_sequence = memory.max_blocks_per_sequence,
                   .steps_in_flight = job.plan.steps_in_flight,
@@ -181,8 +182,7 @@ ReplicaOptions ReplicaOptionsOf(const Materials& job, const layout::JobGroup& gr
                   .lengths = job.earlier ? std::optional(job.options.lengths) : std::nullopt,
                   .earlier = job.earlier,
                   .overcommit = job.options.trial.overcommit},
-      .shift = job.plan.shift.table,
-      .own_mode = OwnModeOf(job),
+      .mode = ModeRuleOf(job, group.layout),
       .seed = job.options.seed,
       .stall_timeout = static_cast<runtime::TimeNs>(job.options.stall_seconds * 1e9),
       .routing = job.plan.routing,

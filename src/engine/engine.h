@@ -81,6 +81,8 @@ class LocalEngine : public Engine {
   const std::string& isa() const { return parts_.isa; }
   // That are read ahead of the replicas, at most: of the last ones that they choose.
   int64_t requests_ahead() const { return static_cast<int64_t>(parts_.most_ahead); }
+  // A replica has failed in the last run. Its device may hang, so that nobody should wait for it.
+  bool failed() const { return failed_; }
   // Replicas of all groups, by the job's number.
   int num_replicas() const { return static_cast<int>(replicas_.size()); }
   const Replica& replica(int index) const { return *replicas_[static_cast<size_t>(index)]; }
@@ -94,6 +96,18 @@ class LocalEngine : public Engine {
   std::vector<RankReport> Reports() const;
 
  private:
+  struct RunParts {
+    RequestSource& source;
+    ResultSink& sink;
+    RunControl& control;
+    runtime::TimeNs start;
+  };
+  // Runs the replicas that have not failed until each has come to its end: `returned` are requests
+  // that failed ones have given back, and `ends` is by replica. Returns what nobody has taken.
+  std::vector<std::unique_ptr<RequestState>> RunOnce(
+      const RunParts& parts, std::vector<std::unique_ptr<RequestState>> returned,
+      std::vector<RunEnd>* ends);
+
   runtime::Runtime& runtime_;
   const EngineParts parts_;
   // The groups' replicas by role and room, where the job has roles.
@@ -107,6 +121,7 @@ class LocalEngine : public Engine {
   Cancellations cancellations_;
   std::atomic<uint64_t> prefix_salt_{0};
   std::atomic<double> first_result_seconds_{-1};
+  std::atomic<bool> failed_{false};
 };
 
 }  // namespace forebay::engine

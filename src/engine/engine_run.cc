@@ -7,18 +7,25 @@ namespace forebay::engine {
 EngineRun::EngineRun(runtime::Runtime& runtime, const Parts& parts)
     : runtime_(runtime),
       parts_(parts),
-      start_(runtime.Now()),
       queue_(runtime, parts.replicas, parts.most_ahead, parts.source, parts.sink, parts.replay) {}
 
 void EngineRun::TakeRequests(Replica& replica, bool wait) {
   Choices& choices = replica.choices();
-  const auto tell = [&] { queue_.SetLoad(replica.index(), choices.load()); };
+  const auto tell = [&] {
+    ReplicaLoad load = choices.load();
+    load.full = !choices.WantsRequests();
+    queue_.SetLoad(replica.index(), load);
+  };
   while (!queue_.ended(replica.index()) && choices.WantsRequests() && !stop_) {
     // While choices run the device must not wait for a slow line, nor others for this replica.
     tell();
     std::optional<TakenRequest> taken =
         queue_.Next(replica.index(), replica.steps(), replica.policy(), choices.idle() && wait);
     if (!taken) return;
+    if (taken->returned) {
+      choices.TakeReturned(std::move(taken->returned));
+      continue;
+    }
     const int64_t id = taken->request.id;
     std::optional<RequestResult> refusal = RefusalOf(taken->request, parts_.facts);
     // It may have been given up since it was read.
@@ -34,6 +41,28 @@ void EngineRun::TakeRequests(Replica& replica, bool wait) {
     choices.Take(std::move(state));
   }
   if (!queue_.ended(replica.index())) tell();
+}
+
+void EngineRun::GiveBack(int replica, std::vector<Gift> gifts) {
+  std::vector<std::unique_ptr<RequestState>> requests;
+  for (Gift& gift : gifts) {
+    // Nobody will pull them: the giver closes their sequences.
+    for (const auto& loan : gift.loans) loan->over = true;
+    requests.push_back(std::move(gift.state));
+  }
+  queue_.Return(replica, std::move(requests));
+}
+
+void EngineRun::GiveBack(Replica& replica, std::vector<Gift> gifts) {
+  std::vector<RequestResult> finished;
+  queue_.Return(replica.index(), replica.GiveBack(parts_.context, &finished));
+  GiveBack(replica.index(), std::move(gifts));
+  Deliver(replica, &finished);
+}
+
+std::vector<std::unique_ptr<RequestState>> EngineRun::TakeReturned() {
+  if (parts_.hand_over) GiveBack(-1, parts_.hand_over->TakeRest());
+  return queue_.TakeReturned();
 }
 
 bool EngineRun::ended(const Replica& replica) const {
@@ -61,7 +90,7 @@ bool EngineRun::Cancel(Replica& replica) {
 
 bool EngineRun::Deliver(Replica& replica, std::vector<RequestResult>* finished) {
   if (!finished->empty() && parts_.first_result_seconds < 0)
-    parts_.first_result_seconds = runtime::SecondsOf(runtime_.Now() - start_);
+    parts_.first_result_seconds = runtime::SecondsOf(runtime_.Now() - parts_.start);
   for (ChoicePiece& piece : replica.choices().TakePieces()) queue_.Progress(std::move(piece));
   for (RequestResult& result : *finished) {
     const int64_t id = result.id;
@@ -73,7 +102,7 @@ bool EngineRun::Deliver(Replica& replica, std::vector<RequestResult>* finished) 
 }
 
 void EngineRun::Observe(StepRecord record) {
-  const double start = runtime::SecondsOf(start_);
+  const double start = runtime::SecondsOf(parts_.start);
   record.begin_seconds -= start;
   record.end_seconds -= start;
   const std::lock_guard lock(observer_mutex_);

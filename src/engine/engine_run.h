@@ -32,6 +32,7 @@ class EngineRun {
     StepObserver* observer = nullptr;
     std::atomic<double>& first_result_seconds;
     HandOverBoard* hand_over = nullptr;  // null: all groups have all of a request's life
+    runtime::TimeNs start = 0;           // when Engine::Run began
   };
   EngineRun(runtime::Runtime& runtime, const Parts& parts);
 
@@ -46,6 +47,12 @@ class EngineRun {
   // Takes requests until the replica has enough for its next step, or none is ready. `wait`: blocks
   // for one while the replica has nothing to do.
   void TakeRequests(Replica& replica, bool wait);
+  // The replica has failed: what it holds goes to others, `gifts` to it too.
+  void GiveBack(Replica& replica, std::vector<Gift> gifts);
+  // The same for gifts to a replica that has left.
+  void GiveBack(int replica, std::vector<Gift> gifts);
+  // After the run: the requests that nobody has taken from a replica that failed.
+  std::vector<std::unique_ptr<RequestState>> TakeReturned();
   // Whether the job has nothing more for the replica, but for what others of its group may give.
   bool ended(const Replica& replica) const;
   // Ends what was cancelled, wherever the replica has it. False: a result could not be kept.
@@ -58,7 +65,6 @@ class EngineRun {
  private:
   runtime::Runtime& runtime_;
   const Parts parts_;
-  const runtime::TimeNs start_;
   RequestQueue queue_;
   std::atomic<bool> stop_{false};
   std::mutex observer_mutex_;

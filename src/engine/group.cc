@@ -56,16 +56,22 @@ RunEnd Group::Run(int replica, EngineRun& run) {
   const RunEnd end = control_ ? RunAgreed(replica, run) : RunAlone(replica, run);
   // What is wrong with the job ends it for all groups; a stall is its group's alone.
   if (end == RunEnd::kSinkFailed || end == RunEnd::kAborted) run.Stop();
-  // Nobody may wait for it from here on: not in a round, for a gift, for what was handed over, nor
-  // for its share of the requests.
-  if (control_) control_->Leave(replica);
-  const size_t lost = board_->Leave(replica).size();
-  FB_CHECK(lost == 0 || (end != RunEnd::kComplete && end != RunEnd::kDrained),
+  std::vector<Gift> gifts = board_->Leave(replica);
+  FB_CHECK(gifts.empty() || (end != RunEnd::kComplete && end != RunEnd::kDrained),
            "replica {} came to its end without {} requests that were given to it",
-           At(replica).index(), lost);
+           At(replica).index(), gifts.size());
+  if (end == RunEnd::kStalled) run.GiveBack(At(replica), std::move(gifts));
+  Leave(replica, run);
+  return end;
+}
+
+// Nobody may wait for it from here on: not in a round, for a gift, for what was handed over, nor
+// for its share of the requests.
+void Group::Leave(int replica, EngineRun& run) {
+  if (control_) control_->Leave(replica);
+  board_->Leave(replica);
   if (parts_.role != GroupRole::kAll) run.hand_over().Leave(At(replica).index());
   run.queue().Leave(At(replica).index());
-  return end;
 }
 
 RunEnd Group::RunAgreed(int replica, EngineRun& run) {
@@ -138,11 +144,13 @@ base::Status Group::TakeOver(Replica& replica, EngineRun& run, bool wait) {
   std::vector<Gift> gifts = run.hand_over().Take(replica.index(), replica.choices().room());
   if (gifts.empty() && wait && replica.choices().idle())
     run.hand_over().Await(replica.index(), runtime::kGlance);
+  base::Status status;
   for (Gift& gift : gifts) {
     run.queue().Move(gift.from, replica.index());
-    FB_RETURN_IF_ERROR(replica.Adopt(std::move(gift)));
+    const base::Status adopted = replica.Adopt(std::move(gift));
+    if (status.ok()) status = adopted;
   }
-  return {};
+  return status;
 }
 
 std::optional<RunEnd> Group::Step(int replica, EngineRun& run, StepEnd* end) {
@@ -164,7 +172,8 @@ void Group::GiveAway(int replica, EngineRun& run) {
   std::vector<Gift> gifts = At(replica).choices().GiveAway(1 + board_->askers());
   for (size_t i = 0; i < gifts.size(); ++i) run.queue().Move(At(replica).index(), At(*to).index());
   const bool any = !gifts.empty();
-  board_->Give(*to, std::move(gifts));
+  std::vector<Gift> left = board_->Give(*to, std::move(gifts));
+  if (!left.empty()) return run.GiveBack(At(*to).index(), std::move(left));
   if (any && control_) control_->Wake(*to);
 }
 

@@ -4,7 +4,7 @@
 //
 // Invariants:
 //  1. Nobody waits for a replica that has ended or failed: the agreement, the board and, where they
-//     share a fate, the fabric are told first.
+//     share a fate, the fabric are told first. What a failed one held goes back to the job's queue.
 //  2. Replicas are numbered within the group here (`replica`); the job's number is the replica's
 //     index().
 #pragma once
@@ -46,8 +46,11 @@ class Group {
 
   // Before a run's tasks: agreement and board are as new.
   void Begin();
-  // The control task of one replica, until the run ends for it.
+  // The control task of one replica, until the run ends for it. kStalled: it has failed, and what
+  // it held goes to others.
   RunEnd Run(int replica, EngineRun& run);
+  // The replica takes no part in the run.
+  void Leave(int replica, EngineRun& run);
   // After all tasks.
   void End();
   // Waits until its ranks read nobody's memory any more.

@@ -213,9 +213,9 @@ GroupOptions OptionsOf(uint64_t seed) {
   base::Rng rng(seed);
   GroupOptions options{.num_replicas = static_cast<int>(1 + rng.Next() % 8)};
   options.by_load = rng.Next() % 3 != 0;
-  options.threshold = static_cast<double>(2 + rng.Next() % 8);
+  options.load.threshold = static_cast<double>(2 + rng.Next() % 8);
   options.most_rows = static_cast<int32_t>(6 + rng.Next() % 8);
-  options.patience = static_cast<int>(1 + rng.Next() % 4);
+  options.load.patience = static_cast<int>(1 + rng.Next() % 4);
   options.flip_every = rng.Next() % 4 == 0 ? static_cast<int>(1 + rng.Next() % 3) : 0;
   options.look_every = 1000;
   return options;
@@ -349,7 +349,7 @@ class OneReplica : public testing::Test {
 };
 
 TEST_F(OneReplica, ShipsAfterCalmStepsAndPullsAgainAboveTheThreshold) {
-  const GroupOptions options{.threshold = 10, .patience = 3};
+  const GroupOptions options{.load = {.threshold = 10, .patience = 3}};
   // Below the threshold for three steps in a row: the third ships. Up to 12 rows go on; 13 are too
   // many.
   EXPECT_EQ(
@@ -358,7 +358,7 @@ TEST_F(OneReplica, ShipsAfterCalmStepsAndPullsAgainAboveTheThreshold) {
 }
 
 TEST_F(OneReplica, PromptsAboveTheThresholdAndTooManyRowsPullOnce) {
-  const GroupOptions options{.threshold = 10, .most_rows = 11, .patience = 1};
+  const GroupOptions options{.load = {.threshold = 10, .patience = 1}, .most_rows = 11};
   EXPECT_EQ(Take(options, {{5}, {12, 11}, {12, 9}, {11, 10}, {12}, {5}}),
             (Turns{kShip, kPull, kPull, kShip, kPull, kShip}));
 }
@@ -385,8 +385,7 @@ std::vector<int> StepsAlone(const std::vector<Script>& scripts) {
   EXPECT_TRUE(runtime
                   .Run([&] {
                     GroupControl control(runtime, {.num_replicas = static_cast<int>(scripts.size()),
-                                                   .threshold = 10,
-                                                   .patience = 1});
+                                                   .load = {.threshold = 10, .patience = 1}});
                     const auto run = [&](int replica) {
                       const Script& script = scripts[static_cast<size_t>(replica)];
                       runtime.Sleep(script.late);
@@ -431,54 +430,6 @@ TEST(GroupControl, NobodyWaitsForALongPromptOrForWhoHasNotCome) {
   const std::vector<int> unlike = StepsAlone({{}, {}, {0, prompt, 5000}});
   EXPECT_GE(std::min(unlike[0], unlike[1]), 16);
   EXPECT_EQ(unlike[2], 0);
-}
-
-// Ranks of unlike rows ship fewer of them: whoever meets waits for the busiest.
-TEST(LoadWatch, TheSpreadOfRowsMovesTheThreshold) {
-  GroupOptions options{.threshold = 10, .patience = 2};
-  LoadWatch watch(options);
-  watch.See(std::vector<int32_t>{20, 20, 0});
-  for (int i = 0; i < 2; ++i) watch.See(std::vector<int32_t>{8, 8, 0});
-  EXPECT_FALSE(watch.calm());  // two steps of each of the two that work: those that they are in
-  watch.See(std::vector<int32_t>{8, 8, 0});
-  EXPECT_TRUE(watch.calm());  // and one more of each
-  EXPECT_EQ(watch.spread(), 0);
-  options.tolerated = {{{8, .25}, {4, .75}}};
-  EXPECT_EQ(watch.threshold(), 10);
-  // One that works alone is no spread, two of which one has all but all rows are nearly 1.
-  for (int i = 0; i < 100; ++i) watch.See(std::vector<int32_t>{15, 0, 0});
-  EXPECT_EQ(watch.spread(), 0);
-  for (int i = 0; i < 200; ++i) watch.See(std::vector<int32_t>{14, 1, 0});
-  EXPECT_NEAR(watch.spread(), 13. / 15, .01);
-  EXPECT_EQ(watch.threshold(), 4);
-  EXPECT_FALSE(watch.calm());
-  EXPECT_FALSE(watch.high());  // 5 rows of each, and up to 1.25 times the threshold
-  watch.See(std::vector<int32_t>{15, 1, 0});
-  EXPECT_TRUE(watch.high());
-  // Nor do steps count whose load is far too high, as one with a prompt is.
-  const double before = watch.spread();
-  watch.See(std::vector<int32_t>{1000, 1, 1});
-  EXPECT_EQ(watch.spread(), before);
-  EXPECT_TRUE(watch.high());
-  watch.See(std::vector<int32_t>{7, 1, 0});
-  EXPECT_FALSE(watch.high());
-  // It comes back as slowly.
-  for (int i = 0; i < 200; ++i) watch.See(std::vector<int32_t>{8, 8, 8});
-  EXPECT_LT(watch.spread(), .01);
-  EXPECT_TRUE(watch.calm());
-  watch.Restart();
-  EXPECT_FALSE(watch.calm());
-}
-
-TEST(GroupOptions, TheThresholdFallsAsTheSpreadGrows) {
-  GroupOptions options{.threshold = 100};
-  EXPECT_EQ(options.Threshold(3), 100);  // nothing is known
-  options.tolerated = {{{80, .1}, {40, .5}, {20, 1.5}, {10, 4}}};
-  const std::pair<double, double> cases[] = {{0, 100}, {.05, 90}, {.1, 80}, {.3, 60}, {.5, 40},
-                                             {1, 30},  {1.5, 20}, {4, 10},  {8, 5}};
-  for (const auto& [spread, rows] : cases) EXPECT_NEAR(options.Threshold(spread), rows, 1e-9);
-  options.threshold = 50;  // no step may have more
-  EXPECT_EQ(options.Threshold(.1), 50);
 }
 
 TEST_F(OneReplica, EndsWhenAllHaveEnded) {

@@ -20,8 +20,8 @@
 #include <optional>
 #include <vector>
 
-#include "engine/load_watch.h"
 #include "layout/group_options.h"
+#include "schedule/load_watch.h"
 #include "share/ship.h"
 
 namespace forebay::engine {
@@ -97,7 +97,7 @@ class GroupRule {
 
   const GroupOptions options_;
   const std::function<void(int replica)> woken_;
-  LoadWatch watch_{options_};
+  schedule::LoadWatch watch_{options_.load};
   std::vector<ReplicaState> replicas_;
   Phase phase_;
   bool may_meet_ = true;

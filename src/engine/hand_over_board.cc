@@ -103,6 +103,10 @@ void HandOverBoard::Leave(int replica) {
   WakeAll();
 }
 
+std::vector<Gift> HandOverBoard::TakeRest() {
+  return Withdraw([](int64_t) { return true; });
+}
+
 bool HandOverBoard::done() const {
   const std::lock_guard lock(mutex_);
   return gifts_.empty() && !AnyLeft(GroupRole::kContext);

@@ -42,6 +42,8 @@ class HandOverBoard {
   std::vector<Gift> Withdraw(const std::function<bool(int64_t id)>& cancelled);
   // The replica takes no part any more.
   void Leave(int replica);
+  // After all have left: what nobody has taken.
+  std::vector<Gift> TakeRest();
 
   bool done() const;
   // No generation replica is left, so that what lies here, or comes, goes nowhere.

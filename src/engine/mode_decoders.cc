@@ -65,9 +65,9 @@ base::Status ModeDecoders::ConnectStages(const Membership& group, model::Replica
 }
 
 const model::Decoder& ModeDecoders::Begin(const StepMode& mode, uint16_t* chosen) {
-  const model::Degrees degrees{mode.sp, mode.tp};
-  const auto found = std::ranges::find(modes_, degrees, &Mode::degrees);
-  FB_CHECK(found != modes_.end(), "a step in a mode of sp={}, tp={}", mode.sp, mode.tp);
+  const auto found = std::ranges::find(modes_, mode.degrees, &Mode::degrees);
+  FB_CHECK(found != modes_.end(), "a step in a mode of sp={}, tp={}", mode.degrees.sp,
+           mode.degrees.tp);
   model::Decoder& decoder = found->decoder;
   decoder.step = begun_++;
   decoder.chosen = chosen;

@@ -8,12 +8,14 @@
 namespace forebay::engine {
 namespace {
 
-StepOffer OfferOf(std::span<const ChoiceRows> step, int64_t number, const StepMode& wanted) {
-  StepOffer offer{.step = static_cast<uint64_t>(number), .wanted = wanted};
+StepOffer OfferOf(std::span<const ChoiceRows> step, int64_t number,
+                  const schedule::ModeRule& rule) {
+  StepOffer offer{.step = static_cast<uint64_t>(number)};
   for (const ChoiceRows& rows : step) {
     offer.rows += static_cast<int32_t>(rows.count());
     if (!rows.is_decode()) offer.prefill_rows += static_cast<int32_t>(rows.count());
   }
+  offer.wanted = rule.Of(offer.rows, number);
   return offer;
 }
 
@@ -82,7 +84,7 @@ Replica::Replica(runtime::Runtime& runtime, std::vector<std::unique_ptr<Rank>> r
     : runtime_(runtime),
       policy_(std::move(policy)),
       options_(options),
-      round_({.mode = options.choices.mode}),
+      round_({.mode = options.mode.wanted}),
       choices_(options.choices,
                ranks.front()->digests_on()
                    ? [this](int group, std::span<const kv::BlockId> table, int64_t begin,
@@ -158,10 +160,9 @@ base::Result<bool> Replica::Begin(bool share) {
 }
 
 base::Result<Round> Replica::Agree(const Flight& flight) const {
-  StepOffer offer = OfferOf(flight.rows, begun_, plan_.mode);
-  offer.wanted = options_.own_mode.Of(plan_.mode, offer.rows, begun_);
+  const StepOffer offer = OfferOf(flight.rows, begun_, options_.mode);
   if (group_) return group_->Next(number_in_group_, offer);
-  return Round{.mode = options_.shift.Shift(offer.wanted, offer.rows, begun_)};
+  return Round{.mode = offer.wanted};
 }
 
 void Replica::BuildBatch(Flight& flight) {
@@ -286,7 +287,7 @@ void Replica::CommitLogits(Flight& flight, size_t index) {
 base::Result<Turn> Replica::StepIdle(bool ended) {
   FB_ASSIGN_OR_RETURN(
       const Round round,
-      group_->Next(number_in_group_, {.ended = ended, .wanted = options_.choices.mode}));
+      group_->Next(number_in_group_, {.ended = ended, .wanted = options_.mode.wanted}));
   if (round.turn != Turn::kStep) return round.turn;
   // Nothing of its own is in flight here, so that the first flight's end is free for this.
   ranks_.EnqueueService(round);
@@ -314,6 +315,13 @@ base::Status Replica::Adopt(Gift gift, const Replica* giver) {
   }
   for (const auto& loan : gift.loans) loan->over.store(true, std::memory_order_release);
   return base::Status::Ok();
+}
+
+std::vector<std::unique_ptr<RequestState>> Replica::GiveBack(const SequenceContext& context,
+                                                             std::vector<RequestResult>* finished) {
+  auto returned = choices_.GiveBack(context, finished);
+  Publish();
+  return returned;
 }
 
 StepEnd Replica::WaitForLoans() {

@@ -20,17 +20,15 @@
 #include "engine/rank_set.h"
 #include "engine/step_routing.h"
 #include "forebay/engine.h"
+#include "schedule/mode_rule.h"
 #include "schedule/policy.h"
-#include "schedule/shift_table.h"
-#include "schedule/step_mode.h"
 
 namespace forebay::engine {
 
 struct ReplicaOptions {
   ChoicesOptions choices;
-  schedule::ShiftTable shift;  // in which of the layout's modes a step is taken
-  schedule::OwnMode own_mode;  // in which way it pulls weights in steps of its own
-  uint64_t seed = 0;           // the job's
+  schedule::ModeRule mode;
+  uint64_t seed = 0;  // the job's
   runtime::TimeNs stall_timeout = runtime::kForever;
   std::shared_ptr<const model::Routing> routing;   // null: data say which experts rows go to
   std::shared_ptr<model::RoutingLog> routing_log;  // null: nobody keeps that
@@ -60,6 +58,10 @@ class Replica {
   // committed, its times on the runtime's clock.
   StepEnd Step(std::vector<RequestResult>* finished, StepRecord* record);
   const std::string& what_stalled() const { return what_stalled_; }
+
+  // After kStalled: Choices::GiveBack.
+  std::vector<std::unique_ptr<RequestState>> GiveBack(const SequenceContext& context,
+                                                      std::vector<RequestResult>* finished);
 
   // From here on steps are taken as the group has it, in which the replica is `number`; null:
   // alone.
@@ -103,7 +105,7 @@ class Replica {
   }
   // False: the policy has nothing to run now. `share`: only this step's part of the choices.
   base::Result<bool> Begin(bool share);
-  // The round in which the planned step is taken: here a plan's mode meets the group's.
+  // The round in which the planned step is taken: the group decides, and without one the rule.
   base::Result<Round> Agree(const Flight& flight) const;
   // The step's rows in the leader's buffers, and a task for each row of logits.
   void BuildBatch(Flight& flight);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 #include <utility>
 
 namespace forebay::engine {
@@ -16,6 +17,15 @@ schedule::LengthView LengthOf(const Request& request) {
   for (const auto& prompt : request.prompts)
     length.prompt_tokens += static_cast<int64_t>(prompt.size());
   return length;
+}
+
+// Tokens of what another replica computes of it again, and goes on with.
+int64_t TokensOf(const RequestState& state) {
+  int64_t tokens = 0;
+  for (const auto& sequence : state.sequences) {
+    if (sequence->phase != Phase::kFinished) tokens += sequence->expected_tokens;
+  }
+  return tokens;
 }
 
 }  // namespace
@@ -41,6 +51,7 @@ RequestQueue::RequestQueue(runtime::Runtime& runtime, int replicas, size_t most_
       held_(replicas),
       held_tokens_(replicas),
       left_tokens_(replicas),
+      full_(replicas),
       loads_(static_cast<size_t>(replicas)),
       replicas_(replicas) {}
 
@@ -57,15 +68,32 @@ double RequestQueue::HeldTokens(int replica, bool after_its_steps) const {
   return after_its_steps && held >= 0 ? static_cast<double>(left_tokens_[replica]) : held;
 }
 
+double RequestQueue::LeastHeldByOthers(int replica) const {
+  double least = std::numeric_limits<double>::infinity();
+  for (int each = 0; each < std::ssize(held_tokens_); ++each) {
+    const auto held = static_cast<double>(held_tokens_[each]);
+    if (each != replica && held >= 0 && !full_[each]) least = std::min(least, held);
+  }
+  return least;
+}
+
+double RequestQueue::NextTokens() {
+  const std::lock_guard lock(mutex_);
+  if (!returned_.empty()) return static_cast<double>(TokensOf(*returned_.front()));
+  return ahead_.empty() ? 0 : ahead_.front().tokens;
+}
+
 schedule::QueueView RequestQueue::View(int replica) {
   const int64_t unread = source_.ended() ? 0 : source_.remaining();
-  const auto ahead = static_cast<int64_t>(num_ahead());
+  const int64_t ahead = static_cast<int64_t>(num_ahead()) + num_returned_;
   schedule::QueueView view{
       .replicas = replicas_,
       // A source that cannot say how much is left leaves the sum unknown.
       .remaining = unread < 0 ? -1 : unread + ahead,
       .held = held_[replica],
       .held_tokens = static_cast<double>(held_tokens_[replica]),
+      .least_held_tokens = LeastHeldByOthers(replica),
+      .next_tokens = NextTokens(),
       .held_choices = loads_[replica].choices,
       .held_longest_output = static_cast<double>(loads_[replica].longest_output),
       .at_end = last_.has_value()};
@@ -74,7 +102,8 @@ schedule::QueueView RequestQueue::View(int replica) {
     view.longest_output = last_->longest_output(replica);
   }
   const double mean = requests_read_ > 0 ? tokens_read_ / static_cast<double>(requests_read_) : 0;
-  view.remaining_tokens = tokens_ahead_ + mean * static_cast<double>(std::max<int64_t>(0, unread));
+  view.remaining_tokens = tokens_ahead_ + static_cast<double>(returned_tokens_) +
+                          mean * static_cast<double>(std::max<int64_t>(0, unread));
   const bool of_others = last_ && !last_->has_own(replica);
   for (int each = 0; each < std::ssize(held_tokens_); ++each)
     view.held_tokens_by_all += std::max(0.0, HeldTokens(each, of_others && each != replica));
@@ -164,6 +193,33 @@ std::optional<TakenRequest> RequestQueue::Take(int replica, schedule::Taking tak
       last_ ? static_cast<size_t>(last_->Take(replica, taking == schedule::Taking::kLongest)) : 0);
 }
 
+void RequestQueue::Return(int replica, std::vector<std::unique_ptr<RequestState>> requests) {
+  const std::lock_guard lock(mutex_);
+  if (replica >= 0) held_[replica] -= std::ssize(requests);
+  for (auto& request : requests) {
+    returned_tokens_ += TokensOf(*request);
+    ++num_returned_;
+    returned_.push_back(std::move(request));
+  }
+}
+
+std::vector<std::unique_ptr<RequestState>> RequestQueue::TakeReturned() {
+  std::vector<std::unique_ptr<RequestState>> requests;
+  while (std::optional<TakenRequest> taken = TakeFirstReturned())
+    requests.push_back(std::move(taken->returned));
+  return requests;
+}
+
+std::optional<TakenRequest> RequestQueue::TakeFirstReturned() {
+  const std::lock_guard lock(mutex_);
+  if (returned_.empty()) return std::nullopt;
+  TakenRequest taken{.returned = std::move(returned_.front())};
+  returned_.pop_front();
+  --num_returned_;
+  returned_tokens_ -= TokensOf(*taken.returned);
+  return taken;
+}
+
 // The source may block, so no lock can be held around it; instead replicas take turns, and one that
 // holds work goes on without a request while another's turn waits for the source. Near the end the
 // order changes, but for requests that come over time: once the source has ended, what was read
@@ -176,6 +232,9 @@ std::optional<TakenRequest> RequestQueue::Next(int replica, int64_t step,
   std::optional<TakenRequest> taken;
   if (replay_) {
     taken = Replay(replica, step);
+    if (taken) ++held_[replica];
+  } else if (num_returned_ > 0) {
+    if (policy.HandOut(View(replica)) != schedule::Taking::kNothing) taken = TakeFirstReturned();
     if (taken) ++held_[replica];
   } else if (!ended_) {
     ReadAhead(wait);
@@ -203,6 +262,17 @@ std::vector<int64_t> RequestQueue::Withdraw(int replica,
     withdrawn.push_back(id);
   }
   if (num_ahead() == 0 && source_.ended()) ended_ = true;
+  {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(returned_, [&](const std::unique_ptr<RequestState>& request) {
+      if (!cancelled(request->request.id)) return false;
+      --num_returned_;
+      returned_tokens_ -= TokensOf(*request);
+      ++held_[replica];
+      withdrawn.push_back(request->request.id);
+      return true;
+    });
+  }
   EndTurn();
   return withdrawn;
 }

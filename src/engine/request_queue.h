@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/sequence.h"
 #include "forebay/engine.h"
 #include "runtime/runtime.h"
 #include "schedule/hand_out.h"
@@ -19,6 +20,8 @@ namespace forebay::engine {
 struct TakenRequest {
   Request request;
   int64_t expected_output = 0;  // tokens of a choice, where the request does not bound them
+  // A request that a replica which failed has given back, in place of `request`; else null.
+  std::unique_ptr<RequestState> returned;
 };
 
 // What a replica holds and still has to compute, as far as is known.
@@ -27,6 +30,7 @@ struct ReplicaLoad {
   int64_t step_tokens = 0;  // of the tokens those that its steps compute before it is heard again
   // tokens that one choice has yet to generate, of those that are bounded
   int64_t longest_output = 0;
+  bool full = false;  // it takes no requests now
 };
 
 // Which requests each replica took before which of its steps: a run's hand-out, to be replayed by
@@ -60,8 +64,14 @@ class RequestQueue {
   std::optional<TakenRequest> Next(int replica, int64_t step, const schedule::Policy& policy,
                                    bool wait);
   bool ended(int replica) const {
-    return replay_ ? replayed_[replica] == replay_->replicas[replica].size() : ended_.load();
+    return replay_ ? replayed_[replica] == replay_->replicas[replica].size()
+                   : ended_ && num_returned_ == 0;
   }
+  // Requests of a replica that has failed, -1: of one that has left. Others take them before new
+  // ones.
+  void Return(int replica, std::vector<std::unique_ptr<RequestState>> requests);
+  // After the run: what nobody has taken of them.
+  std::vector<std::unique_ptr<RequestState>> TakeReturned();
   // Takes out what was read ahead and is given up, and counts it as taken by the replica. Blocks
   // for nobody who waits for a request. A replay hands out all that its log has.
   std::vector<int64_t> Withdraw(int replica, const std::function<bool(int64_t id)>& cancelled);
@@ -77,6 +87,7 @@ class RequestQueue {
   void SetLoad(int replica, const ReplicaLoad& load) {
     held_tokens_[replica] = load.tokens;
     left_tokens_[replica] = load.tokens - load.step_tokens;
+    full_[replica] = load.full;
     loads_[replica] = load;
   }
 
@@ -96,7 +107,11 @@ class RequestQueue {
   // Out of ahead_, where it keeps its place when that is dealt.
   TakenRequest TakeAt(size_t index);
   std::optional<TakenRequest> Replay(int replica, int64_t step);
+  // The first that was given back.
+  std::optional<TakenRequest> TakeFirstReturned();
   schedule::QueueView View(int replica);
+  double LeastHeldByOthers(int replica) const;
+  double NextTokens();
   // Negative: it has left.
   double HeldTokens(int replica, bool after_its_steps) const;
   std::optional<TakenRequest> Take(int replica, schedule::Taking taking);
@@ -113,6 +128,8 @@ class RequestQueue {
   bool taken_ = false, blocked_ = false;  // somebody is in the source; and waits there
   std::unique_ptr<runtime::Event> free_;
   std::atomic<bool> ended_{false};
+  std::deque<std::unique_ptr<RequestState>> returned_;  // REQUIRE the lock
+  std::atomic<int64_t> num_returned_{0}, returned_tokens_{0};
 
   // For whoever has the turn.
   std::deque<Ahead> ahead_;
@@ -124,6 +141,7 @@ class RequestQueue {
 
   // By replica; held_tokens_ is -1 of one that has left. left_tokens_: after its steps.
   std::vector<std::atomic<int64_t>> held_, held_tokens_, left_tokens_;
+  std::vector<std::atomic<bool>> full_;
   std::vector<ReplicaLoad> loads_;                      // by replica, each its own
   std::atomic<int> replicas_;                           // that take requests
   std::atomic<int64_t> output_tokens_{0}, choices_{0};  // those of results

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <array>
 
+#include "base/rng.h"
 #include "runtime/real/real_runtime.h"
+#include "runtime/virtual/virtual_runtime.h"
 
 namespace forebay::engine {
 namespace {
@@ -172,6 +174,120 @@ TEST(RequestQueue, WhoAsksFirstTakesNoMoreThanItsShare) {
     }
   }
   EXPECT_THAT(taken, testing::Each(25));
+}
+
+// Requests come in bursts, for as long as the source is open.
+class OpenSource final : public RequestSource {
+ public:
+  explicit OpenSource(runtime::Runtime& runtime) : some_(runtime.NewEvent("requests")) {}
+  void Put(std::vector<Request> requests) {
+    for (Request& request : requests) requests_.push_back(std::move(request));
+    some_->Set();
+  }
+  void Close() {
+    closed_ = true;
+    some_->Set();
+  }
+  std::optional<Request> Next(bool wait) override {
+    if (wait) some_->Wait(runtime::kGlance);
+    if (requests_.empty()) {
+      if (!closed_) some_->Reset();
+      return std::nullopt;
+    }
+    Request request = std::move(requests_.front());
+    requests_.pop_front();
+    return request;
+  }
+  bool ended() const override { return closed_ && requests_.empty(); }
+
+ private:
+  const std::unique_ptr<runtime::Event> some_;
+  std::deque<Request> requests_;
+  bool closed_ = false;
+};
+
+// What replicas took of one burst.
+struct Levelness {
+  std::vector<int64_t> tokens, requests;  // by replica
+  int64_t largest = 0;                    // tokens of a request
+};
+
+// One burst at a time, each when the one before has been computed. Steps differ in time, and
+// compute once all of the burst is taken: until then what replicas hold only grows.
+std::vector<Levelness> TakeBursts(uint64_t seed, bool alike) {
+  base::Rng rng(seed);
+  const auto below = [&](uint64_t count) { return static_cast<int64_t>(rng.Next() % count); };
+  const int replicas = static_cast<int>(2 + below(3));
+  std::vector<Levelness> bursts;
+  runtime::VirtualRuntime runtime(seed);
+  const auto policy = schedule::CreatePolicy("continuous");
+  const base::Status status = runtime.Run([&] {
+    OpenSource source(runtime);
+    NoSink sink;
+    RequestQueue queue(runtime, replicas, 64, source, sink);
+    int64_t unfinished = 0, untaken = 0;
+    const auto run = [&](int replica, uint64_t pace) {
+      base::Rng own(pace);
+      std::deque<int64_t> held;  // tokens left of each
+      const auto tell = [&] {
+        int64_t tokens = 0;
+        for (const int64_t each : held) tokens += each;
+        queue.SetLoad(replica, {.tokens = tokens, .choices = std::ssize(held)});
+      };
+      for (int64_t step = 0; !queue.ended(replica); ++step) {
+        tell();
+        while (auto taken = queue.Next(replica, step, **policy, held.empty())) {
+          const Request& request = taken->request;
+          held.push_back(std::ssize(request.prompts[0]) + request.sampling.max_tokens);
+          bursts.back().tokens[static_cast<size_t>(replica)] += held.back();
+          ++bursts.back().requests[static_cast<size_t>(replica)];
+          --untaken;
+          tell();
+        }
+        if (held.empty()) continue;
+        runtime.Sleep(static_cast<runtime::TimeNs>(1 + own.Next() % 1000));
+        if (untaken > 0) continue;
+        for (int64_t& tokens : held) tokens -= std::min<int64_t>(tokens, 40);
+        unfinished -= static_cast<int64_t>(std::erase(held, 0));
+      }
+    };
+    std::vector<std::unique_ptr<runtime::Task>> tasks;
+    for (int replica = 0; replica < replicas; ++replica) {
+      tasks.push_back(runtime.Spawn({.name = fmt::format("replica {}", replica)},
+                                    [&run, replica, pace = rng.Next()] { run(replica, pace); }));
+    }
+    for (int burst = 0; burst < 3; ++burst) {
+      Levelness& level = bursts.emplace_back();
+      level.tokens.resize(static_cast<size_t>(replicas));
+      level.requests.resize(static_cast<size_t>(replicas));
+      std::vector<Request> requests(static_cast<size_t>(1 + below(24)));
+      for (Request& request : requests) {
+        request.prompts = {std::vector<int32_t>(static_cast<size_t>(alike ? 50 : 1 + below(100)))};
+        request.sampling.max_tokens = static_cast<int32_t>(alike ? 50 : 1 + below(100));
+        level.largest = std::max<int64_t>(
+            level.largest, std::ssize(request.prompts[0]) + request.sampling.max_tokens);
+      }
+      unfinished = untaken = std::ssize(requests);
+      source.Put(std::move(requests));
+      while (unfinished > 0) runtime.Sleep(100);
+    }
+    source.Close();
+    for (const auto& task : tasks) task->Join();
+  });
+  EXPECT_TRUE(status.ok()) << status.ToString();
+  return bursts;
+}
+
+TEST(RequestQueue, ReplicasOfAnOpenSourceStayLevelWithinOneRequest) {
+  for (uint64_t seed = 0; seed < 1000; ++seed) {
+    const bool alike = seed % 2 == 0;
+    for (const auto& [tokens, requests, largest] : TakeBursts(seed, alike)) {
+      ASSERT_LE(std::ranges::max(tokens) - std::ranges::min(tokens), largest) << seed;
+      if (alike) {
+        ASSERT_LE(std::ranges::max(requests) - std::ranges::min(requests), 1) << seed;
+      }
+    }
+  }
 }
 
 }  // namespace

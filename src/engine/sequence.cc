@@ -113,6 +113,47 @@ std::unique_ptr<RequestState> MakeRequestState(Request request, const SequenceCo
   return state;
 }
 
+std::unique_ptr<RequestState> CopyForAnother(const RequestState& state,
+                                             const SequenceContext& context) {
+  Request request = state.request;
+  for (size_t prompt = 0; prompt < request.prompts.size(); ++prompt) {
+    const Sequence& first = *state.sequences[prompt * static_cast<size_t>(request.n)];
+    request.prompts[prompt].assign(first.tokens.begin(),
+                                   first.tokens.begin() + first.prompt_tokens);
+  }
+  auto copy = MakeRequestState(std::move(request), context);
+  for (size_t i = 0; i < copy->sequences.size(); ++i) {
+    Sequence& sequence = *copy->sequences[i];
+    const Sequence& original = *state.sequences[i];
+    sequence.phase = original.phase == Phase::kFinished ? Phase::kFinished : Phase::kWaiting;
+    sequence.salt = original.salt;
+    sequence.expected_tokens = original.expected_tokens;
+    sequence.computed_peak = original.computed_peak;
+    sequence.admitted_before = original.admitted_before;
+    sequence.counts = original.counts;
+    // Text and stop conditions depend on the tokens alone.
+    for (int64_t at = original.prompt_tokens; at < original.known(); ++at) {
+      sequence.tokens.push_back(original.tokens[static_cast<size_t>(at)]);
+      sequence.AfterToken(sequence.tokens.back());
+    }
+    sequence.result = original.result;
+    sequence.last_token_ns = original.last_token_ns;
+    sequence.told_text = original.told_text;
+    sequence.told_tokens = original.told_tokens;
+  }
+  for (size_t prompt = 0; prompt < copy->computes_prompt.size(); ++prompt) {
+    const Sequence* const computes = state.computes_prompt[prompt];
+    copy->computes_prompt[prompt] =
+        computes ? copy->sequences[static_cast<size_t>(computes->choice_index)].get() : nullptr;
+  }
+  copy->prompt_logprobs = state.prompt_logprobs;
+  copy->cached_tokens = state.cached_tokens;
+  copy->admitted_ns = state.admitted_ns;
+  copy->first_token_ns = state.first_token_ns;
+  copy->unfinished = state.unfinished;
+  return copy;
+}
+
 RequestResult TakeResult(RequestState* state) {
   FB_CHECK(state->unfinished == 0, "request {} has {} unfinished choices", state->request.id,
            state->unfinished);

@@ -148,6 +148,11 @@ struct SequenceContext {
 std::unique_ptr<RequestState> MakeRequestState(Request request, const SequenceContext& context,
                                                int64_t expected_output = 0);
 
+// A copy of the request that another replica goes on with: what its choices have generated, and no
+// KV cache. The original stays as it is, since a device that failed may still read it.
+std::unique_ptr<RequestState> CopyForAnother(const RequestState& state,
+                                             const SequenceContext& context);
+
 inline constexpr base::ErrorCode kLogitsNan{"logits_nan"};
 // The finished request's result, or kRequestCancelled or kLogitsNan. REQUIRES: unfinished == 0.
 RequestResult TakeResult(RequestState* state);

@@ -73,15 +73,19 @@ std::optional<int> StealBoard::Claim() {
   return static_cast<int>(asks - replicas_.begin());
 }
 
-void StealBoard::Give(int to, std::vector<Gift> gifts) {
+std::vector<Gift> StealBoard::Give(int to, std::vector<Gift> gifts) {
   const std::lock_guard lock(mutex_);
   ReplicaState& state = replicas_[static_cast<size_t>(to)];
   FB_CHECK(state.claimed, "replica {} was not claimed", to);
   state.claimed = false;
   // Nothing was worth a move: it asks again.
-  if (gifts.empty() || !state.live) return SetAsks(state, state.live);
+  if (gifts.empty() || !state.live) {
+    SetAsks(state, state.live);
+    return gifts;
+  }
   std::ranges::move(gifts, std::back_inserter(state.inbox));
   state.woken->Set();
+  return {};
 }
 
 std::vector<Gift> StealBoard::Leave(int replica) {

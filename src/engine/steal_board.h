@@ -51,8 +51,8 @@ class StealBoard {
   int askers() const { return askers_; }
   // For whom the caller may look what it has: one that asks, or nothing. Give must follow.
   std::optional<int> Claim();
-  // None: the other one goes on asking. If it has left they are lost with it: the run ends.
-  void Give(int to, std::vector<Gift> gifts);
+  // None: the other one goes on asking. Returns the gifts where it has left meanwhile.
+  std::vector<Gift> Give(int to, std::vector<Gift> gifts);
 
   // The replica takes no part any more. Returns what it has not collected: nothing where the group
   // is done, since who has a gift has not ended (invariant 3).

@@ -40,7 +40,7 @@ std::vector<AnswerLine> LineServer::Take(runtime::TimeNs timeout) {
     inputs_.erase(delivery.tag);
     delivery.result->id = delivery.tag;
     AnswerLine answer = answers_.Finish(&*delivery.result);
-    const bool given_up = answer.error && (answer.error->code == kSessionClosed.name ||
+    const bool given_up = answer.error && (EndedBySession(answer.error->code) ||
                                            answer.error->code == "request_cancelled");
     if (!given_up) answers.push_back(std::move(answer));
   }

@@ -9,6 +9,7 @@
 #include <iterator>
 
 #include "base/units.h"
+#include "forebay/counter_names.h"
 #include "schedule/step_mode.h"
 
 namespace forebay::job {
@@ -58,7 +59,7 @@ std::map<std::string, int64_t> StepsByMode(const EngineStats& stats) {
   constexpr std::string_view kSteps = "steps_";
   std::map<std::string, int64_t> steps;
   for (const auto& [name, count] : stats.mode_counters) {
-    if (name.starts_with("steps_sp")) steps[name.substr(kSteps.size())] = count;
+    if (name.starts_with(counter_names::kStepsByDegrees)) steps[name.substr(kSteps.size())] = count;
   }
   return steps;
 }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "engine/cancellations.h"
+#include "engine/group_control.h"
 
 namespace forebay::job {
 namespace {
@@ -15,11 +16,25 @@ RequestResult ClosedResult(int64_t id) {
   return {.id = id,
           .http_status = 499,
           .error_type = kSessionClosed.name,
-          .error_message = "the engine was closed, or failed, before the request's end",
+          .error_message = "the engine was closed before the request's end",
           .error_code = kSessionClosed.name};
 }
 
+RequestResult FailedResult(int64_t id) {
+  return {.id = id,
+          .http_status = 500,
+          .error_type = "server_error",
+          .error_message =
+              "all replicas of the engine have failed before the request's end, and the "
+              "log says why; expected one at least; open the model again",
+          .error_code = engine::kGroupFailed.name};
+}
+
 }  // namespace
+
+bool EndedBySession(const std::string& error_code) {
+  return error_code == kSessionClosed.name || error_code == engine::kGroupFailed.name;
+}
 
 Inbox::~Inbox() {
   if (descriptor_ >= 0) close(descriptor_);
@@ -71,7 +86,7 @@ Session::Session(runtime::Runtime& runtime, Engine& engine)
 Session::~Session() { Close(); }
 
 void Session::Run() {
-  engine_.Run(*this, *this, control_);
+  failed_ = engine_.Run(*this, *this, control_) == RunEnd::kStalled;
   closed_ = true;
   EndAll();
 }
@@ -84,7 +99,7 @@ void Session::EndAll() {
     waiting_.clear();
   }
   for (auto& [id, entry] : entries) {
-    entry.inbox->Put({.tag = entry.tag, .result = ClosedResult(id)});
+    entry.inbox->Put({.tag = entry.tag, .result = failed_ ? FailedResult(id) : ClosedResult(id)});
   }
 }
 

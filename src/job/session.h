@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -19,6 +20,9 @@
 namespace forebay::job {
 
 inline constexpr base::ErrorCode kSessionClosed{"session_closed"};
+
+// The session ended before the request: it has no answer, and another engine may give it one.
+bool EndedBySession(const std::string& error_code);
 
 // A piece of one of a request's choices, or the request's end.
 struct Delivery {
@@ -54,7 +58,7 @@ class Inbox {
 };
 
 // Any thread may call. Each request that was submitted gets one end, whatever happens: its result,
-// `request_cancelled`, or `session_closed`.
+// `request_cancelled`, `session_closed`, or, where all replicas have failed, `group_failed`.
 class Session : private RequestSource, private ResultSink {
  public:
   struct Submitted {
@@ -76,6 +80,8 @@ class Session : private RequestSource, private ResultSink {
   RequestMetrics metrics() const;
   // False: closed, or the engine cannot go on.
   bool open() const { return !closed_; }
+  // All replicas have failed.
+  bool failed() const { return failed_; }
 
  private:
   struct Entry {
@@ -96,7 +102,7 @@ class Session : private RequestSource, private ResultSink {
   Engine& engine_;
   RunControl control_;
   const std::unique_ptr<runtime::Event> some_;  // to read, or to notice
-  std::atomic<bool> closed_{false};
+  std::atomic<bool> closed_{false}, failed_{false};
   mutable std::mutex mutex_;  // guards what follows
   int64_t next_id_ = 0;
   std::deque<Request> waiting_;                 // not the engine's yet

@@ -33,7 +33,7 @@ RunEnd SessionEngine::Run(RequestSource& source, ResultSink& sink, RunControl& c
       }
       RequestResult& result = *delivery.result;
       result.id = delivery.tag;
-      const bool dropped = result.error_code == kSessionClosed.name ||
+      const bool dropped = EndedBySession(result.error_code) ||
                            (given_up && result.error_code == "request_cancelled");
       if (kept && !dropped) kept = sink.Finish(std::move(result));
     }

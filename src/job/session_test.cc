@@ -70,6 +70,31 @@ TEST(Session, ATakeEndsWithItsTime) {
   EXPECT_TRUE(status.ok()) << status.ToString();
 }
 
+// Those that were asked before all replicas failed, and those that are asked after.
+TEST(Session, WhereNoReplicaIsLeftRequestsEndWithGroupFailed) {
+  runtime::VirtualRuntime runtime(1);
+  FakeEngine engine;
+  engine.before_step = [&] { runtime.Sleep(kStep); };
+  engine.end_instead = RunEnd::kStalled;
+  const base::Status status = runtime.Run([&] {
+    Session session(runtime, engine);
+    const auto inbox = std::make_shared<Inbox>(runtime);
+    for (int round = 0; round < 2; ++round) {
+      session.Submit(Requests(3), inbox);
+      for (size_t left = 3; left > 0;) {
+        for (const Arrival& arrival : inbox->Take(kLong, left)) {
+          ASSERT_TRUE(arrival.result);
+          EXPECT_EQ(arrival.result->error_code, "group_failed");
+          EXPECT_EQ(arrival.result->http_status, 500);
+          --left;
+        }
+      }
+    }
+    EXPECT_FALSE(session.open());
+  });
+  EXPECT_TRUE(status.ok()) << status.ToString();
+}
+
 TEST(Session, MeasuresWhatRequestsTook) {
   runtime::VirtualRuntime runtime(1);
   FakeEngine engine;

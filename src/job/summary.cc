@@ -13,6 +13,7 @@
 #include "base/json_writer.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "forebay/counter_names.h"
 
 namespace forebay::job {
 namespace {
@@ -21,47 +22,32 @@ double Rate(int64_t count, double seconds) {
   return seconds > 0 ? static_cast<double>(count) / seconds : 0;
 }
 
-// 0: there is none.
 int64_t CounterOf(const EngineStats& stats, const char* name) {
-  const auto found = stats.mode_counters.find(name);
-  return found == stats.mode_counters.end() ? 0 : found->second;
+  return stats.counter(name).value_or(0);
 }
 
 // What a whole job was to take, by what it took; 0: nobody knew, or earlier runs did a part of it.
 double PredictedOverMeasured(const JobSummary& summary) {
-  const int64_t expected_ms = CounterOf(summary.stats, "expected_ms");
+  const int64_t expected_ms = CounterOf(summary.stats, counter_names::kExpectedMs);
   return summary.resumed > 0 ? 0 : Rate(expected_ms, 1e3 * summary.elapsed_seconds);
 }
 double StepsOverLeast(const EngineStats& stats) {
-  return Rate(stats.steps, static_cast<double>(CounterOf(stats, "least_steps")));
+  return Rate(stats.steps, static_cast<double>(CounterOf(stats, counter_names::kLeastSteps)));
 }
 
 // That of all layers with experts in all steps; 0: there are none.
 double ExpertImbalanceOf(const EngineStats& stats) {
-  return ExpertImbalance(CounterOf(stats, "expert_busiest_rows"), CounterOf(stats, "rows_routed"),
-                         CounterOf(stats, "experts_in_groups"), CounterOf(stats, "expert_groups"));
+  return ExpertImbalance(CounterOf(stats, counter_names::kExpertBusiestRows),
+                         CounterOf(stats, counter_names::kRowsRouted),
+                         CounterOf(stats, counter_names::kExpertsInGroups),
+                         CounterOf(stats, counter_names::kExpertGroups));
 }
 
 void AppendStats(const EngineStats& stats, base::JsonWriter& writer) {
-  const std::pair<const char*, int64_t> counts[] = {
-      {"requests_finished", stats.requests_finished},
-      {"prompt_tokens", stats.prompt_tokens},
-      {"output_tokens", stats.output_tokens},
-      {"computed_tokens", stats.computed_tokens},
-      {"recomputed_tokens", stats.recomputed_tokens},
-      {"cached_prompt_tokens", stats.cached_prompt_tokens},
-      {"prefix_blocks_hit", stats.prefix_blocks_hit},
-      {"preemptions", stats.preemptions},
-      {"requests_stolen", stats.requests_stolen},
-      {"kv_bytes_stolen", stats.kv_bytes_stolen},
-      {"requests_handed_over", stats.requests_handed_over},
-      {"kv_bytes_handed_over", stats.kv_bytes_handed_over},
-      {"steps", stats.steps},
-      {"kv_blocks_total", stats.kv_blocks_total},
-      {"kv_blocks_used_peak", stats.kv_blocks_used_peak},
-  };
   writer.BeginObject();
-  for (const auto& [name, count] : counts) writer.Key(name).Int(count);
+  for (const EngineCounter& counter : kEngineCounters) {
+    if (counter.in_summary) writer.Key(counter.name).Int(stats.*counter.member);
+  }
   writer.Key("step_seconds").Double(stats.step_seconds).EndObject();
 }
 
@@ -179,10 +165,9 @@ std::string SummaryText(const JobSummary& summary) {
       summary.model.name, base::FormatDuration(summary.elapsed_seconds), summary.prompt_tokens,
       summary.output_tokens, Rate(summary.output_tokens, summary.elapsed_seconds),
       Rate(tokens, summary.elapsed_seconds), Rate(summary.done, summary.elapsed_seconds));
-  const auto& counters = summary.stats.mode_counters;
-  if (const auto expected = counters.find("expected_ms"); expected != counters.end()) {
+  if (const auto expected_ms = summary.stats.counter(counter_names::kExpectedMs)) {
     text += fmt::format("the whole job was expected to take {}, this run took {}\n",
-                        base::FormatDuration(1e-3 * static_cast<double>(expected->second)),
+                        base::FormatDuration(1e-3 * static_cast<double>(*expected_ms)),
                         base::FormatDuration(summary.elapsed_seconds));
   }
   text += fmt::format(
@@ -202,7 +187,8 @@ std::string SummaryText(const JobSummary& summary) {
   }
   if (const double ratio = ExpertImbalanceOf(summary.stats); ratio > 0) {
     text += fmt::format("experts: busiest to mean {:.2f} in rows of a layer; {} of {} had rows\n",
-                        ratio, counters.at("experts_touched"), counters.at("experts_in_groups"));
+                        ratio, CounterOf(summary.stats, counter_names::kExpertsTouched),
+                        CounterOf(summary.stats, counter_names::kExpertsInGroups));
   }
   if (summary.stats.requests_handed_over > 0) {
     text +=

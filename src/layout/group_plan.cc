@@ -42,18 +42,18 @@ base::Result<std::optional<GroupOptions>> PlanGroup(const EngineOptions& options
   GroupOptions group{.num_replicas = static_cast<int>(ranks->front().pool.size()),
                      .together = options.ship.mode.value_or(StepMode{.ffn = FfnMode::kShip}),
                      .by_load = !options.ship.mode,
-                     .patience = options.ship.patience,
+                     .load = {.patience = options.ship.patience},
                      .flip_every = options.trial.flip_every};
   if (group.num_replicas < 2 || !group.together.meets()) return Planned();
   const int tp = ranks->front().cut.tp;
-  group.together.tp = static_cast<uint8_t>(tp);
+  group.together.degrees.tp = tp;
   share::ShipOptions ship = options.ship.rounds;
   ship.rows = std::min({ship.rows, machine.max_num_seqs, machine.max_num_batched_tokens});
   // Layers without experts ship no more rows than one round has.
   const share::PoolPlan& pool = ranks->front().pool.front();
   const bool any = group.together.pulls() || pool.options.layers == 0;
   group.most_rows = any ? machine.max_num_batched_tokens : ship.rows;
-  group.threshold = options.ship.threshold;
+  group.load.threshold = options.ship.threshold;
   for (size_t first = 0; first < ranks->size(); first += static_cast<size_t>(tp)) {
     const std::span<MemoryRequest> stage =
         std::span(*ranks).subspan(first, static_cast<size_t>(tp));

@@ -72,7 +72,7 @@ base::Status CheckTwoSteps(const EngineOptions& options, const model::ModelConfi
   if (!options.shift.two_step_kv) return {};
   for (const ShiftEntry& entry : plan.table.entries) {
     for (int rank = 0; rank < layout.ranks_per_stage(); ++rank) {
-      const model::Shard shard = model::ShardOf(config, CutOf(layout, rank), {entry.sp, entry.tp});
+      const model::Shard shard = model::ShardOf(config, CutOf(layout, rank), entry.degrees);
       if (model::KvCopies(shard) > 1) return {};
     }
   }
@@ -85,9 +85,7 @@ base::Status CheckTwoSteps(const EngineOptions& options, const model::ModelConfi
 
 // A second model is for a second mode.
 base::Status CheckCopies(const ShiftOptions& asked, const Layout& layout, const ShiftPlan& plan) {
-  const auto is_own = [&](const ShiftEntry& entry) {
-    return layout.degrees() == Degrees{entry.sp, entry.tp};
-  };
+  const auto is_own = [&](const ShiftEntry& entry) { return entry.degrees == layout.degrees(); };
   if (asked.copies_weights && layout.pools()) {
     return {kShiftInvalid,
             fmt::format("--shift-weights copy with sp={},weights={}: a pool's ranks own what the "
@@ -118,20 +116,15 @@ std::vector<Degrees> ModesOf(const Degrees& layout, bool ends) {
 std::vector<model::ModeRows> ShiftPlan::ModesInUse(int64_t max_rows) const {
   std::vector<model::ModeRows> used;
   for (const ShiftEntry& entry : table.entries) {
-    const Degrees mode{entry.sp, entry.tp};
     const int64_t rows = table.flip_every != 0 ? max_rows : std::min(max_rows, entry.most_rows);
-    const auto same = std::ranges::find(used, mode, &model::ModeRows::mode);
+    const auto same = std::ranges::find(used, entry.degrees, &model::ModeRows::mode);
     if (same == used.end()) {
-      used.push_back({mode, rows});
+      used.push_back({entry.degrees, rows});
     } else {
       same->rows = std::max(same->rows, rows);
     }
   }
   return used;
-}
-
-schedule::ShiftEntry ShiftEntryOf(const Degrees& mode, int64_t most_rows) {
-  return {most_rows, static_cast<uint8_t>(mode.sp), static_cast<uint8_t>(mode.tp)};
 }
 
 base::Result<ShiftPlan> AskedShift(const EngineOptions& options, const Layout& layout) {
@@ -145,14 +138,13 @@ base::Result<ShiftPlan> AskedShift(const EngineOptions& options, const Layout& l
   plan.table.pooled = layout.pools_along_sp();
   if (options.trial.shift_every != 0) {
     plan.table.flip_every = options.trial.shift_every;
-    for (const Degrees& mode : plan.modes)
-      plan.table.entries.push_back(ShiftEntryOf(mode, kAnyRows));
+    for (const Degrees& mode : plan.modes) plan.table.entries.push_back({kAnyRows, mode});
   } else if (asked.mode) {
     FB_RETURN_IF_ERROR(CheckMode(*asked.mode, layout, plan));
-    plan.table.entries = {ShiftEntryOf(*asked.mode, kAnyRows)};
+    plan.table.entries = {{kAnyRows, *asked.mode}};
   } else if (asked.threshold > 0) {
-    plan.table.entries = {ShiftEntryOf({1, layout.ranks_per_stage()}, asked.threshold),
-                          ShiftEntryOf(layout.degrees(), kAnyRows)};
+    plan.table.entries = {{asked.threshold, {1, layout.ranks_per_stage()}},
+                          {kAnyRows, layout.degrees()}};
   }
   return plan;
 }

@@ -25,9 +25,6 @@ struct ShiftPlan {
 std::vector<model::Degrees> ModesOf(const model::Degrees& layout, bool ends);
 std::string FormatMode(const model::Degrees& mode);  // "4x2"
 
-// The entry of a table whose steps of up to `most_rows` rows take the mode.
-schedule::ShiftEntry ShiftEntryOf(const model::Degrees& mode, int64_t most_rows);
-
 // What the options say: the layout's modes, and the table where a mode or a threshold is forced.
 // The table stays empty where the layout has several modes and the options leave open which step
 // takes which. kShiftInvalid: modes or thresholds of a layout with sp=1, a mode that the layout

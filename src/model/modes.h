@@ -14,18 +14,11 @@
 #include <vector>
 
 #include "base/part.h"
+#include "forebay/step_mode.h"
 
 namespace forebay::model {
 
-// Degrees of sequence and tensor parallelism: a layout's or a mode's.
-struct Degrees {
-  int sp = 1, tp = 1;
-
-  int ranks() const { return sp * tp; }
-  int TpIndex(int block) const { return block / sp; }
-  int SpIndex(int block) const { return block % sp; }
-  friend bool operator==(const Degrees&, const Degrees&) = default;
-};
+using forebay::Degrees;
 
 // Ranks of a stage and the blocks that they hold.
 int RankOfBlock(const Degrees& layout, int block);

@@ -22,8 +22,9 @@ struct StepKey {
 inline uint64_t Packed(const StepKey& key) {
   if (key.mode.meets() || key.expands) return 0;
   // sp tells the modes of one layout apart.
-  return static_cast<uint64_t>(key.mode.ffn) << 56 | uint64_t{key.mode.sp} << 48 |
-         uint64_t{key.layer_kind} << 32 | static_cast<uint32_t>(key.row_bucket);
+  return static_cast<uint64_t>(key.mode.ffn) << 56 |
+         static_cast<uint64_t>(key.mode.degrees.sp) << 48 | uint64_t{key.layer_kind} << 32 |
+         static_cast<uint32_t>(key.row_bucket);
 }
 
 }  // namespace forebay::model

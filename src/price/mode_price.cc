@@ -15,12 +15,14 @@
 namespace forebay::price {
 namespace {
 
+using schedule::LoadRule;
+
 // Layers of which it is looked at how a law spreads rows.
 constexpr int64_t kDraws = 8;
 // The part of the most rows that a step of whole prompts has.
 constexpr double kFull = 15.0 / 16;
 // The parts of the threshold for which it is reckoned at which spread they ship still.
-constexpr decltype(layout::GroupOptions::tolerated) kParts{{{.75}, {.5}, {.25}, {.125}}};
+constexpr decltype(LoadRule::tolerated) kParts{{{.75}, {.5}, {.25}, {.125}}};
 
 // The least rows, to `most`, at which `holds` is no more true; most + 1 where it is for all.
 int64_t FirstWithout(int64_t most, const std::function<bool(int64_t)>& holds) {
@@ -300,7 +302,7 @@ class ExpertSteps {
   const int64_t context_;
 };
 
-ShipRule PlanExperts(const ExpertSteps& steps, MostRows most, int patience) {
+LoadRule PlanExperts(const ExpertSteps& steps, MostRows most, int patience) {
   const int64_t full = std::max<int64_t>(1, std::llround(kFull * static_cast<double>(most.all)));
   if (steps.Prompts(full).ships()) return {std::numeric_limits<double>::infinity(), {}, patience};
   int64_t rows =
@@ -309,7 +311,7 @@ ShipRule PlanExperts(const ExpertSteps& steps, MostRows most, int patience) {
   if (rows > most.decoding)
     rows = std::max(
         rows, FirstWithout(most.all, [&](int64_t count) { return steps.Prompts(count).ships(); }));
-  ShipRule rule{static_cast<double>(rows), {}, patience};
+  LoadRule rule{static_cast<double>(rows), {}, patience};
   double spread = 0;
   for (size_t i = 0; i < kParts.size() && rows * kParts.back().rows >= 1; ++i) {
     const auto fewer = static_cast<int64_t>(static_cast<double>(rows) * kParts[i].rows);
@@ -326,7 +328,7 @@ ShipRule PlanExperts(const ExpertSteps& steps, MostRows most, int patience) {
 
 }  // namespace
 
-ShipRule PlanShipping(const PullPrices& prices, const share::ShipPlan& ship, MostRows most,
+LoadRule PlanShipping(const PullPrices& prices, const share::ShipPlan& ship, MostRows most,
                       int64_t context, int patience) {
   const StepPricer& pricer = prices.pricer;
   if (ship.num_experts > 0 && !ship.mode.pulls())

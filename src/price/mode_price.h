@@ -3,8 +3,8 @@
 // which. Pure.
 #pragma once
 
-#include "layout/group_options.h"
 #include "price/step_price.h"
+#include "schedule/load_watch.h"
 
 namespace forebay::price {
 
@@ -58,23 +58,14 @@ struct MostRows {
   int64_t all = 0, decoding = 0;
 };
 
-// When the ranks of a pool ship.
-struct ShipRule {
-  // B_th: rows of each rank below which a step ships, which is then over before it is with weights
-  // that are pulled in either way; infinite: all steps do.
-  double threshold = 0;
-  // At which spread of the ranks' rows steps of fewer rows ship still: those that meet wait for the
-  // busiest, which has more of all but the experts to compute.
-  decltype(layout::GroupOptions::tolerated) tolerated{};
-  // The step in a row that no rank takes alone any more: by then those before have lost what the
-  // wait of ranks that meet costs.
-  int patience = 0;
-};
-
+// When the ranks of a pool ship: at loads at which a step that ships ends before one that pulls in
+// either way. Its patience is over when the steps taken alone have lost what the wait of ranks that
+// meet costs.
+//
 // The rule for layers without experts asks for rows that decode, each with `context` positions
 // before it. With experts a step of prompts of that length is asked too, which hides its pulls at
 // other rows than one that decodes. `patience`: the most.
-ShipRule PlanShipping(const PullPrices& prices, const share::ShipPlan& ship, MostRows most,
-                      int64_t context, int patience);
+schedule::LoadRule PlanShipping(const PullPrices& prices, const share::ShipPlan& ship,
+                                MostRows most, int64_t context, int patience);
 
 }  // namespace forebay::price

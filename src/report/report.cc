@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/units.h"
+#include "forebay/counter_names.h"
 #include "report/rank_charts.h"
 #include "report/svg_chart.h"
 #include "schedule/step_mode.h"
@@ -329,7 +330,7 @@ class Page {
     Row("longest context", fmt::format("{}", s.model.max_model_len));
     Row("numerics", s.model.numerics_class + (s.model.random_weights ? ", random weights" : ""));
     for (const auto& [name, count] : s.stats.mode_counters) {
-      if (name.starts_with("steps_sp")) Row(name, fmt::format("{}", count));
+      if (name.starts_with(counter_names::kStepsByDegrees)) Row(name, fmt::format("{}", count));
     }
     if (run_.latencies.completion.max > 0) DrawLatencies();
     out_ += "</table></section>";

@@ -169,11 +169,11 @@ TEST(ReportTest, DrawsRequestsThatCameOverTime) {
 TEST(ReportTest, DrawsTheModesOfRanksThatCutRows) {
   Timeline timeline;
   StepRecord step = Step(0, 0, 0.5);
-  step.mode.tp = 8;
+  step.mode.degrees.tp = 8;
   timeline.OnStep(step);
   EXPECT_THAT(ReportHtml(SomeRun(), timeline), Not(HasSubstr("Mode")));
   step.begin_seconds = 0.5, step.end_seconds = 1;
-  step.mode = {.sp = 8, .tp = 1};
+  step.mode.degrees = {.sp = 8, .tp = 1};
   timeline.OnStep(step);
   EXPECT_NEAR(timeline.lanes()[0][0].sp_seconds, timeline.bucket_seconds(), 1e-9);
   const size_t last = timeline.size() - 1;

@@ -23,7 +23,7 @@ void AppendStepLine(const StepRecord& record, std::string* out) {
   writer.Key("role").String(Name(record.role));
   writer.Key("begin").Double(record.begin_seconds).Key("end").Double(record.end_seconds);
   writer.Key("mode").String(schedule::Name(record.mode));
-  writer.Key("sp").Int(record.mode.sp).Key("tp").Int(record.mode.tp);
+  writer.Key("sp").Int(record.mode.degrees.sp).Key("tp").Int(record.mode.degrees.tp);
   writer.Key("decode_rows").Int(record.decode_rows).Key("prefill_rows").Int(record.prefill_rows);
   writer.Key("context_tokens").Int(record.context_tokens).Key("kv_tokens").Int(record.kv_tokens);
   writer.Key("logit_rows").Int(record.logit_rows);

@@ -42,7 +42,7 @@ void Timeline::OnStep(const StepRecord& record) {
   while (end_seconds_ > bucket_seconds_ * kBuckets) Widen();
   const double seconds = record.end_seconds - record.begin_seconds;
   TimelineBucket step{.busy_seconds = seconds,
-                      .sp_seconds = seconds * record.mode.sp,
+                      .sp_seconds = seconds * record.mode.degrees.sp,
                       .waits = record.waits,
                       .steps = 1,
                       .decode_rows = static_cast<double>(record.decode_rows),

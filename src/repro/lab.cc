@@ -90,7 +90,7 @@ base::Result<Decoding> Measure(const GroupSetting& setting) {
   FB_ASSIGN_OR_RETURN(engine::ModelFiles files, engine::OpenModel(options.model, true, 0));
   FB_ASSIGN_OR_RETURN(const choose::Decision plan, choose::Decide(options, files.config));
   Decoding decoding{.pool_layers = plan.layout.pool_layers.value_or(0),
-                    .threshold = plan.group ? plan.group->threshold : 0};
+                    .threshold = plan.group ? plan.group->load.threshold : 0};
   FB_ASSIGN_OR_RETURN(const int64_t batch, BatchOf(setting, plan));
   if (batch == 0) return decoding;
   decoding.kv_tokens = plan.ranks[0].memory.kv_tokens();
@@ -146,8 +146,7 @@ base::Result<JobFigures> SimulateJob(const JobSetting& job) {
                       trace::Simulate({.engine = options, .trace = &trace, .record_steps = true}));
   const job::JobSummary& summary = run.run.summary;
   const auto counter = [&](const std::string& name) {
-    const auto found = summary.stats.mode_counters.find(name);
-    return found == summary.stats.mode_counters.end() ? 0.0 : static_cast<double>(found->second);
+    return static_cast<double>(summary.stats.counter(name).value_or(0));
   };
   JobFigures outcome{
       .seconds = summary.elapsed_seconds,
@@ -158,7 +157,7 @@ base::Result<JobFigures> SimulateJob(const JobSetting& job) {
   outcome.steps_ship = counter(schedule::StepsCounter({.ffn = FfnMode::kShip})) / job.setting.tp;
   FB_ASSIGN_OR_RETURN(const engine::ModelFiles files, engine::OpenModel(options.model, true, 0));
   FB_ASSIGN_OR_RETURN(const choose::Decision plan, choose::Decide(options, files.config));
-  outcome.threshold = plan.group ? plan.group->threshold : 0;
+  outcome.threshold = plan.group ? plan.group->load.threshold : 0;
   Sums all;
   for (const StepRecord& step : run.steps) all += SumOf(step);
   outcome.steps = all.steps;

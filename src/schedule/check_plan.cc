@@ -3,7 +3,6 @@
 #include "base/check.h"
 #include "schedule/packing.h"
 #include "schedule/policy.h"
-#include "schedule/step_mode.h"
 
 namespace forebay::schedule {
 namespace {
@@ -20,8 +19,6 @@ void MarkOnce(std::vector<bool>* seen, int32_t index, const char* what) {
 
 void CheckPlan(const StepView& view, const StepPlan& plan) {
   const Limits& limits = view.limits;
-  FB_CHECK(plan.mode == view.mode, "mode {} is planned, the layout has {}", Name(plan.mode),
-           Name(view.mode));
   std::vector<bool> running(view.running.size()), waiting(view.waiting.size());
   const size_t survivors = view.running.size() - std::min(plan.preempt.size(), view.running.size());
   for (const int32_t index : plan.preempt) {

@@ -32,8 +32,6 @@ TEST(CheckPlanTest, AbortsOnEachBrokenRule) {
   EXPECT_DEATH(CheckPlan(view, {.admit = {{1, 9}}}), "9 rows of 8");
   EXPECT_DEATH(CheckPlan(view, {.run = {{1, 41}}}), "41 rows, at most 40");
   EXPECT_DEATH(CheckPlan(view, {}), "nothing is planned");
-  EXPECT_DEATH(CheckPlan(view, {.mode = {.ffn = FfnMode::kPull}, .run = {{0, 1}}}),
-               "mode pull is planned, the layout has local");
   StepView small = view;
   small.limits.max_num_seqs = 2;
   EXPECT_DEATH(CheckPlan(small, {.admit = {{1, 8}}}), "3 choices, at most 2");

@@ -120,8 +120,12 @@ Taking Policy::HandOut(const QueueView& view) const {
   const auto rows = static_cast<double>(view.held_choices);
   const bool urgent = view.at_end && view.longest_output * rows >= view.outputs + view.held_tokens;
   const Taking next = urgent ? Taking::kLongest : Taking::kNext;
-  if (view.held == 0 || view.remaining < 0 || view.replicas == 1) return next;
+  if (view.held == 0 || view.replicas == 1) return next;
   const double share = (view.remaining_tokens + view.held_tokens_by_all) / view.replicas;
+  if (view.remaining < 0) {
+    const bool least = view.held_tokens <= view.least_held_tokens;
+    return least || view.held_tokens + view.next_tokens <= share ? next : Taking::kNothing;
+  }
   const double chain = view.held_longest_output * rows * kChainWeight;
   return std::max(view.held_tokens, chain) < share ? next : Taking::kNothing;
 }

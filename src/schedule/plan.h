@@ -2,9 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
-#include "forebay/step_mode.h"
 #include "schedule/limits.h"
 
 namespace forebay::schedule {
@@ -54,7 +54,6 @@ struct StepView {
   // How much of the cache foreseen needs may fill: more than 1 where preemption is cheap.
   double overcommit = 1;
   Limits limits;
-  StepMode mode;  // in which the replica takes a step where nothing else is agreed
   int64_t now_us = 0;
 };
 
@@ -67,6 +66,9 @@ struct QueueView {
   double remaining_tokens = 0;  // tokens of those that nobody took
   double held_tokens = 0;       // this replica's
   double held_tokens_by_all = 0;
+  // The least that another replica holds which takes requests now; infinite: none does.
+  double least_held_tokens = std::numeric_limits<double>::infinity();
+  double next_tokens = 0;          // of the next request
   int64_t held_choices = 0;        // this replica's requests'
   double held_longest_output = 0;  // tokens that one of them may yet generate; bounded ones count
   // All that remains is read, and dealt out: what is taken now may be chosen. Outputs are those of
@@ -86,16 +88,13 @@ struct RowsOf {
 
 // Applied in this order: preempt, admit, run.
 struct StepPlan {
-  // What the replica wants; its group may agree on a mode in which all its replicas meet.
-  StepMode mode;
   // indices into running: blocks are released, tokens recomputed later
   std::vector<int32_t> preempt;
   std::vector<RowsOf> run;    // running ones, not preempted
   std::vector<RowsOf> admit;  // waiting ones, in order
 
   // Empties the lists and keeps their memory.
-  void Begin(const StepMode& wanted) {
-    mode = wanted;
+  void Begin() {
     preempt.clear();
     run.clear();
     admit.clear();

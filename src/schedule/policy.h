@@ -34,7 +34,7 @@ class Policy {
   // Overwrites `plan`, reusing its memory. Each choice alone fits total_blocks (intake refuses the
   // others). REQUIRES of the result (CheckPlan): rows fit max_num_batched_tokens, choices fit
   // max_num_seqs, the blocks of all rows fit what is available after preemption, and whenever
-  // something runs or waits, something is planned; the mode is the view's.
+  // something runs or waits, something is planned.
   virtual void Plan(const StepView& view, StepPlan* plan) const = 0;
   // What the replica gets that asks for one more request. The default keeps replicas level: none
   // holds more than its share of all tokens that are to be computed, so that the first to ask does
@@ -42,7 +42,9 @@ class Policy {
   // its batch small, so that its steps are short. At the job's end a request goes out of turn, the
   // longest first, once it takes as many steps as all that the replica has before it: no long one
   // begins when the others are done, and not all long ones run at once, for which the KV cache is
-  // too small. REQUIRES of the result: not kNothing where the replica holds nothing.
+  // too small. Where nobody knows how many requests will come, replicas stay level within one
+  // request: one takes its share of those that are there, or one more where it holds the least.
+  // REQUIRES of the result: not kNothing where the replica holds nothing.
   virtual Taking HandOut(const QueueView& view) const;
 };
 

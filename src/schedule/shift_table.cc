@@ -14,9 +14,8 @@ StepMode ShiftTable::Shift(StepMode mode, int64_t rows, int64_t step) const {
   } else {
     while (index + 1 < entries.size() && rows > entries[index].most_rows) ++index;
   }
-  mode.sp = entries[index].sp;
-  mode.tp = entries[index].tp;
-  if (pooled && mode.sp == 1) mode.ffn = FfnMode::kLocal;
+  mode.degrees = entries[index].degrees;
+  if (pooled && mode.degrees.sp == 1) mode.ffn = FfnMode::kLocal;
   return mode;
 }
 

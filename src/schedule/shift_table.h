@@ -14,7 +14,7 @@ namespace forebay::schedule {
 
 struct ShiftEntry {
   int64_t most_rows;  // a step has that takes this mode; in the last entry, any step
-  uint8_t sp, tp;
+  Degrees degrees;
   friend bool operator==(const ShiftEntry&, const ShiftEntry&) = default;
 };
 

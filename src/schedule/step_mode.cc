@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "forebay/counter_names.h"
+
 namespace forebay::schedule {
 namespace {
 
@@ -80,17 +82,10 @@ std::string WantedModeHelp() {
   return fmt::format("{}or {} (by each step's load)", help, kByLoad);
 }
 
-StepMode OwnMode::Of(StepMode mode, int64_t rows, int64_t step) const {
-  const bool off = flip_every > 0 && step / flip_every % 2 == 1;
-  if (mode.ffn == FfnMode::kPull && rows <= routed_rows && routed_rows > 0 && !off)
-    mode.ffn = FfnMode::kRouted;
-  return mode;
-}
-
 std::string StepsCounter(const StepMode& mode) { return fmt::format("steps_{}", Name(mode)); }
 
-std::string DegreesCounter(const StepMode& mode) {
-  return fmt::format("steps_sp{}tp{}", mode.sp, mode.tp);
+std::string DegreesCounter(const Degrees& degrees) {
+  return fmt::format("{}{}tp{}", counter_names::kStepsByDegrees, degrees.sp, degrees.tp);
 }
 
 }  // namespace forebay::schedule

@@ -29,19 +29,9 @@ base::Result<WantedMode> ParseWantedMode(std::string_view name);
 std::vector<std::string> WantedModeNames();
 std::string WantedModeHelp();
 
-// In which mode a replica takes a step of its own for which weights come to it: of experts those
-// alone that have rows, in steps of few rows. Pure.
-struct OwnMode {
-  int64_t routed_rows = 0;  // the most rows of such a step; 0: there are none
-  int flip_every = 0;       // trials: so many steps so, so many not, whatever rows say
-
-  // `mode` as the policy plans it, of step number `step`, of `rows` rows.
-  StepMode Of(StepMode mode, int64_t rows, int64_t step) const;
-};
-
 // The counter in EngineStats::mode_counters of steps in this mode, and of steps whose rows or heads
 // are cut over so many ranks: "steps_sp4tp2".
 std::string StepsCounter(const StepMode& mode);
-std::string DegreesCounter(const StepMode& mode);
+std::string DegreesCounter(const Degrees& degrees);
 
 }  // namespace forebay::schedule

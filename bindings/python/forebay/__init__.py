@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from ._forebay import __version__
-from .errors import EngineError, Error, InvalidValueError
+from .errors import EngineError, Error, Interrupted, InvalidValueError
 from .llm import LLM
 from .outputs import CompletionOutput, Logprob, RequestOutput
 from .params import RequestOutputKind, SamplingParams
@@ -20,6 +20,7 @@ __all__ = [
     "CompletionOutput",
     "EngineError",
     "Error",
+    "Interrupted",
     "InvalidValueError",
     "Logprob",
     "RequestOutput",

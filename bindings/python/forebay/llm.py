@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -9,7 +10,7 @@ from typing import Any
 
 from . import _forebay
 from .ending import still_open
-from .errors import Error, make_error, prompt_error
+from .errors import Error, Interrupted, make_error, prompt_error
 from .flags import flags_of
 from .inputs import (
     Key, Lines, Prompt, chat_json, check_keys, check_params, conversations_of, key_of, keys_for, params_for, prompt_json, prompts_of, returns_errors,
@@ -55,7 +56,10 @@ class LLM:
         keys: Sequence[Key] | None = None,
         on_error: str = "raise",
     ) -> list[RequestOutput]:
-        """Answers in the order of the prompts. Draws without a seed are keyed by ``keys``, or the prompt's index."""
+        """Answers in the order of the prompts. Draws without a seed are keyed by ``keys``, or the prompt's index.
+
+        Ctrl-C raises ``Interrupted``, which has the answers that are finished.
+        """
         every, lines = list(prompts_of(prompts)), Lines(self._defaults, False)
         returns = returns_errors(on_error)
         return self._run(
@@ -183,21 +187,31 @@ class LLM:
             outputs[tag] = RequestOutput(str(tag), texts[tag], None, error=error)
         decode = None in texts
         progress = Progress(len(texts), use_tqdm)
+
+        def take() -> list[RequestOutput]:
+            taken = []
+            for tag, output, _ in call.take(0, 1, decode):
+                assert output is not None, "nothing streams"
+                output.complete(texts[tag], params[tag])
+                if output.error is not None and on_error == "raise":
+                    raise output.error
+                outputs[tag] = output
+                taken.append(output)
+            return taken
+
         try:
             call.start()
             last = time.monotonic()
             while len(outputs) < len(texts):
                 if not call.wait(_GLANCE, len(texts) - len(outputs)) and time.monotonic() - last < (progress.often or _SELDOM):
                     continue
-                taken = call.take(0, 1, decode)
-                for tag, output, _ in taken:
-                    assert output is not None, "nothing streams"
-                    output.complete(texts[tag], params[tag])
-                    if output.error is not None and on_error == "raise":
-                        raise output.error
-                    outputs[tag] = output
-                progress.add([outputs[tag] for tag, _, _ in taken])
+                progress.add(take())
                 last = time.monotonic()
+        except KeyboardInterrupt:
+            with contextlib.suppress(Error):
+                take()
+            call.cancel_all()
+            raise Interrupted(outputs) from None
         except BaseException:
             call.cancel_all()
             raise

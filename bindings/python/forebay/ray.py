@@ -178,7 +178,7 @@ class Predictor:
                     logprobs=_positions(choice), finish_reason=choice.finish_reason, time_taken_llm=time.monotonic() - began,
                 )
         except Exception as error:  # whatever is wrong with a row is the row's
-            if isinstance(error, Error) and error.code == "session_closed":
+            if isinstance(error, Error) and error.code in ("session_closed", "group_failed"):
                 os._exit(1)  # the engine cannot go on; Ray starts another
             found["__inference_error__"] = f"{type(error).__name__}: {error}"
             found.setdefault("prompt", None)

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cost/model.h"
+#include "forebay/counter_names.h"
 #include "model/builtin_configs.h"
 
 namespace forebay::repro {
@@ -169,11 +170,10 @@ base::Result<ShiftOutcome> RunShift(const ShiftRun& run, Lab& lab) {
   FB_ASSIGN_OR_RETURN(const model::ModelConfig config, model::LoadBuiltinConfig(run.model));
   outcome.layers = static_cast<double>(config.num_layers);
   const auto counted = [&](const char* name) {
-    const auto found = summary.stats.mode_counters.find(name);
-    return found == summary.stats.mode_counters.end() ? 0.0 : static_cast<double>(found->second);
+    return static_cast<double>(summary.stats.counter(name).value_or(0));
   };
-  outcome.bytes_all_to_all = counted("bytes_all_to_all");
-  outcome.bytes_all_reduce = counted("bytes_all_reduce");
+  outcome.bytes_all_to_all = counted(counter_names::kBytesAllToAll);
+  outcome.bytes_all_reduce = counted(counter_names::kBytesAllReduce);
   for (const StepRecord& step : result->steps)
     outcome.step_seconds += (step.end_seconds - step.begin_seconds) / run.layout.dp;
   return outcome;

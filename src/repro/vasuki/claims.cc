@@ -4,6 +4,7 @@
 #include <cmath>
 #include <span>
 
+#include "forebay/counter_names.h"
 #include "repro/claim.h"
 #include "repro/lab.h"
 #include "repro/vasuki/jobs.h"
@@ -267,9 +268,8 @@ base::Result<double> SecondsOf(const VasukiJob& job, const VasukiRun& run, Lab& 
   account->push_back({name + " s", Seconds(*result)});
   account->push_back({"preemptions", static_cast<double>(stats.preemptions)});
   account->push_back({"recomputed rows", static_cast<double>(stats.recomputed_tokens)});
-  const auto streamed = stats.mode_counters.find("kv_blocks_streamed");
-  if (streamed != stats.mode_counters.end())
-    account->push_back({"block-steps streamed", static_cast<double>(streamed->second)});
+  if (const auto streamed = stats.counter(counter_names::kKvBlocksStreamed))
+    account->push_back({"block-steps streamed", static_cast<double>(*streamed)});
   return Seconds(*result);
 }
 

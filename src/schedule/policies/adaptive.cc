@@ -27,7 +27,7 @@ class Adaptive final : public Policy {
   std::string_view name() const override { return "adaptive"; }
 
   void Plan(const StepView& view, StepPlan* plan) const override {
-    plan->Begin(view.mode);
+    plan->Begin();
     StepRoom room = PackRunning(view, plan);
     if (!plan->preempt.empty()) return;
     const double kv_tokens =

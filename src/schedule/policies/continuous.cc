@@ -11,7 +11,7 @@ class Continuous final : public Policy {
   std::string_view name() const override { return "continuous"; }
 
   void Plan(const StepView& view, StepPlan* plan) const override {
-    plan->Begin(view.mode);
+    plan->Begin();
     const StepRoom room = PackRunning(view, plan);
     if (plan->preempt.empty()) PackWaiting(view, view.limits.block_tokens, room, plan);
   }

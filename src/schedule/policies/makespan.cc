@@ -24,7 +24,7 @@ class Makespan final : public Policy {
   bool orders_lines() const override { return true; }
 
   void Plan(const StepView& view, StepPlan* plan) const override {
-    plan->Begin(view.mode);
+    plan->Begin();
     StepRoom room = PackRunning(view, plan);
     if (!plan->preempt.empty() || room.choices <= 0 || view.waiting.empty()) return;
     // One always runs.

@@ -15,7 +15,7 @@ class Sarathi final : public Policy {
   }
 
   void Plan(const StepView& view, StepPlan* plan) const override {
-    plan->Begin(view.mode);
+    plan->Begin();
     const StepRoom room = PackRunning(view, plan);
     if (plan->preempt.empty()) PackWaiting(view, 0, room, plan, Watermark(view));
   }

@@ -13,7 +13,7 @@ class StaticBatch final : public Policy {
   std::string_view name() const override { return "static_batch"; }
 
   void Plan(const StepView& view, StepPlan* plan) const override {
-    plan->Begin(view.mode);
+    plan->Begin();
     const StepRoom room = PackRunning(view, plan);
     if (view.running.empty()) PackWaiting(view, std::numeric_limits<int64_t>::max(), room, plan);
   }

@@ -19,7 +19,7 @@ class VasukiPrinted final : public Policy {
   bool growth_is_free() const override { return true; }
 
   void Plan(const StepView& view, StepPlan* plan) const override {
-    plan->Begin(view.mode);
+    plan->Begin();
     StepRoom room = PackRunning(view, plan);
     if (!plan->preempt.empty()) return;
     const Limits& limits = view.limits;

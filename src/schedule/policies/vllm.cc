@@ -16,7 +16,7 @@ class Vllm final : public Policy {
   StepPreset preset() const override { return {.max_num_seqs = 128}; }
 
   void Plan(const StepView& view, StepPlan* plan) const override {
-    plan->Begin(view.mode);
+    plan->Begin();
     StepRoom room = PackRunning(view, plan);
     if (!plan->preempt.empty()) return;
     const auto decodes = [&](const RowsOf& entry) { return view.running[entry.index].decoding; };

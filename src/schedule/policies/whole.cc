@@ -13,7 +13,7 @@ class Whole final : public Policy {
   std::string_view name() const override { return "whole"; }
 
   void Plan(const StepView& view, StepPlan* plan) const override {
-    plan->Begin(view.mode);
+    plan->Begin();
     const StepRoom room = PackRunning(view, plan);
     if (!plan->preempt.empty()) return;
     PackWaiting(view, view.limits.block_tokens, room, plan);
