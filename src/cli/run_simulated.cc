@@ -8,9 +8,9 @@
 #include "job/signal_control.h"
 #include "layout/layout_search.h"
 #include "layout/machine.h"
-#include "layout/mute_flags.h"
 #include "profile/cpu_cache.h"
 #include "report/run_outputs.h"
+#include "settings/mute.h"
 #include "trace/job_lengths.h"
 #include "trace/line_source.h"
 #include "trace/simulation.h"
@@ -52,7 +52,7 @@ base::Status SetArrivals(const RunFlags& flags, SimulatedJob* simulated) {
 base::Result<SimulatedJob> OpenSimulatedJob(RunFlags& flags, const engine::ModelFiles& files) {
   SimulatedJob simulated;
   if (!flags.trace.empty()) {
-    FB_ASSIGN_OR_RETURN(simulated.trace, trace::ReadTrace(flags.trace, flags.trace_options));
+    FB_ASSIGN_OR_RETURN(simulated.trace, trace::ReadTrace(flags.trace, flags.trace_options()));
     FB_RETURN_IF_ERROR(SetArrivals(flags, &simulated));
     return simulated;
   }
@@ -170,8 +170,7 @@ int RunWithoutResults(RunFlags& flags, runtime::Runtime& runtime) {
   if (!simulated.ok()) return Fail(simulated.status());
   if (const base::Status status = Describe(*files, *simulated, &flags); !status.ok())
     return Fail(status);
-  if (const base::Status status = layout::CheckMuteFlags(flags.engine); !status.ok())
-    return Fail(status);
+  if (const base::Status status = settings::CheckMute(flags); !status.ok()) return Fail(status);
   profile::PriceCpu(runtime, &flags.engine);
   auto outputs = report::RunOutputs::Open(flags.steps_path, flags.report_path);
   if (!outputs.ok()) return Fail(outputs.status());
