@@ -136,7 +136,7 @@ class Answers {
   Answers(const std::string& path, size_t rows, bool in_lists)
       : path_(path),
         in_lists_(in_lists),
-        fd_(open(path.c_str(), O_RDONLY | O_CLOEXEC)),
+        fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)),
         places_(rows) {
     if (fd_ < 0) python::Throw(job::ResultsIoError(path, "cannot open the results", errno));
   }

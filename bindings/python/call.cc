@@ -113,28 +113,28 @@ class Call {
   // What has come, as (tag, RequestOutput or None, None or a CompletionOutput of what is new).
   // Waits as Wait does. `decode`: outputs have the prompt's text.
   nb::list Take(double timeout_s, size_t least, bool decode) {
-    std::vector<job::Arrival> arrivals;
+    std::vector<job::Delivery> deliveries;
     std::vector<std::string> prompts;
     {
       const GilRelease release;
-      arrivals = inbox_->Take(static_cast<runtime::TimeNs>(timeout_s * 1e9), least);
+      deliveries = inbox_->Take(static_cast<runtime::TimeNs>(timeout_s * 1e9), least);
       const text::Tokenizer* const tokenizer = model_->text().tokenizer();
       decode = decode && tokenizer;
-      for (const job::Arrival& arrival : arrivals)
-        if (decode) prompts.push_back(tokenizer->Decode(asked_.at(arrival.tag).prompt, false));
+      for (const job::Delivery& delivery : deliveries)
+        if (decode) prompts.push_back(tokenizer->Decode(asked_.at(delivery.tag).prompt, false));
     }
     const NoGarbage no_garbage;
     nb::list list;
-    for (size_t i = 0; i < arrivals.size(); ++i) {
-      const job::Arrival& arrival = arrivals[i];
-      const auto asked = asked_.find(arrival.tag);
+    for (size_t i = 0; i < deliveries.size(); ++i) {
+      const job::Delivery& delivery = deliveries[i];
+      const auto asked = asked_.find(delivery.tag);
       const bool logprobs = asked->second.logprobs;
-      if (!arrival.result) {
-        list.append(nb::make_tuple(arrival.tag, nb::none(), Piece(arrival.piece, logprobs)));
+      if (!delivery.result) {
+        list.append(nb::make_tuple(delivery.tag, nb::none(), Piece(delivery.piece, logprobs)));
         continue;
       }
       const nb::object text = decode ? Text(prompts[i]) : nb::none();
-      list.append(nb::make_tuple(arrival.tag, Output(arrival, text, asked->second), nb::none()));
+      list.append(nb::make_tuple(delivery.tag, Output(delivery, text, asked->second), nb::none()));
       asked_.erase(asked);
     }
     return list;
@@ -214,8 +214,9 @@ class Call {
                        choice.digest);
   }
 
-  nb::object Output(const job::Arrival& arrival, const nb::object& text, const Asked& asked) const {
-    const RequestResult& result = *arrival.result;
+  nb::object Output(const job::Delivery& delivery, const nb::object& text,
+                    const Asked& asked) const {
+    const RequestResult& result = *delivery.result;
     nb::list choices;
     for (const Choice& choice : result.choices) choices.append(Completion(choice, asked.logprobs));
     nb::object error = nb::none();
@@ -224,7 +225,7 @@ class Call {
     nb::object prompt_logprobs = nb::none();
     if (!result.prompt_logprobs.empty())
       prompt_logprobs = Logprobs(result.prompt_logprobs[0], true);
-    return request_(std::to_string(arrival.tag), text, Ids(asked.prompt), prompt_logprobs, choices,
+    return request_(std::to_string(delivery.tag), text, Ids(asked.prompt), prompt_logprobs, choices,
                     true, nb::none(), result.cached_tokens, error);
   }
 

@@ -11,17 +11,15 @@
 #include <optional>
 #include <thread>
 
-#include "job/check_lines.h"
 #include "job/job.h"
 #include "job/job_clock.h"
 #include "job/line_server.h"
-#include "job/output_check.h"
+#include "job/log_io.h"
 #include "job/settings.h"
 #include "job/shared_job.h"
-#include "layout/cpu_prices.h"
 #include "model.h"
-#include "profile/cpu_cache.h"
-#include "trace/job_lengths.h"
+#include "open/check_lines.h"
+#include "open/model_files.h"
 
 namespace forebay::python {
 namespace {
@@ -29,11 +27,9 @@ namespace {
 // May these files be written?
 base::Status CheckFiles(const settings::RunOptions& flags, const std::string& input,
                         const std::string& output, const std::string& summary) {
-  job::OptionFiles files = job::FilesOf(flags);
-  files.outputs.push_back({"output", output, job::kResultsIo});
-  files.outputs.push_back({"summary", summary});
-  files.inputs.push_back({"input", input});
-  return job::CheckOutputs(files.outputs, files.inputs);
+  return open::CheckFiles(flags,
+                          {.outputs = {{"output", output, job::kResultsIo}, {"summary", summary}},
+                           .inputs = {{"input", input}}});
 }
 
 // The job of `forebay run`, in a thread of its own.
@@ -103,21 +99,14 @@ class Batch {
     FB_RETURN_IF_ERROR(OpenModel());
     FB_RETURN_IF_ERROR(OpenInput());
     job::JobOptions job{.output_path = options_.output,
-                        .fingerprints = model_->fingerprints(),
-                        .rules = model_->rules(),
-                        .style = model_->style(),
                         .strict = options_.strict,
                         .retry_failed = options_.retry_failed,
                         .preserve_order = options_.preserve_order,
                         .grace_seconds = options_.grace,
                         .progress = options_.progress && isatty(2) ? job::ProgressMode::kLive
                                                                    : job::ProgressMode::kQuiet,
-                        .summary_path = options_.summary,
-                        .learn =
-                            [this](std::span<const schedule::EarlierAnswer> answers) {
-                              model_->engine().Learn(answers);
-                            },
-                        .isa = model_->engine().isa()};
+                        .summary_path = options_.summary};
+    model_->FillJob(&job);
     outcome_ = job::RunJob(*runtime_, *lines_, job, model_->text(), model_->engine(), control_);
     return {};
   }
@@ -134,18 +123,13 @@ class Batch {
     return CheckFiles();
   }
   base::Status OpenModel() {
-    const auto describe = [this](const engine::ModelFiles& files, const job::RequestRules& rules,
-                                 job::TextPipeline& text, layout::EngineOptions* engine) {
-      if (layout::DecidesByPrices(*engine)) {
-        FB_RETURN_IF_ERROR(OpenInput());
-        FB_RETURN_IF_ERROR(
-            trace::DescribeLines({*lines_, rules, text, files.config}, true, engine));
-      }
-      profile::PriceCpu(*runtime_, engine);
-      return base::Status::Ok();
-    };
-    FB_ASSIGN_OR_RETURN(model_, job::OpenedModel::Open(*runtime_, flags_, options_.output,
-                                                       !flags_.now.empty(), describe));
+    const open::KnownJob known{.lines = [this]() -> base::Result<const job::JobFile*> {
+      FB_RETURN_IF_ERROR(OpenInput());
+      return &*lines_;
+    }};
+    FB_ASSIGN_OR_RETURN(
+        model_,
+        open::OpenedModel::Open(*runtime_, flags_, {options_.output, !flags_.now.empty(), known}));
     opened_model_ = true;
     return {};
   }
@@ -158,7 +142,7 @@ class Batch {
   RunControl control_;
   job::InputShard shard_;  // the thread's, as are its lines
   std::optional<job::JobFile> lines_;
-  std::unique_ptr<job::OpenedModel> model_;  // written by the thread before opened_model_
+  std::unique_ptr<open::OpenedModel> model_;  // written by the thread before opened_model_
   std::atomic<bool> opened_model_{false}, done_{false};
   base::Status opened_;      // the thread's, until it ended
   job::JobOutcome outcome_;  // the same
@@ -179,7 +163,9 @@ std::vector<Line> Lines(const std::vector<job::LineServer::Line>& lines) {
 class Server {
  public:
   explicit Server(std::shared_ptr<Model> model)
-      : model_(std::move(model)), server_(model_->runtime(), model_->opened(), model_->session()) {}
+      : model_(std::move(model)),
+        server_(model_->runtime(), model_->session(), model_->opened().NewParser(),
+                model_->opened().AnswerParts()) {}
 
   void Add(const std::vector<Line>& given) {
     model_->Check();
@@ -317,7 +303,7 @@ void CheckLines(const std::string& model, const Flags& given, const std::string&
   const settings::RunOptions flags = ParseFlags(model, given);
   const GilRelease release;
   const job::JobFile lines = python::Take(job::JobFile::Open(input));
-  python::Check(job::CheckAllLines(lines, flags, max_model_len));
+  python::Check(open::CheckLines(lines, flags, max_model_len));
 }
 
 }  // namespace

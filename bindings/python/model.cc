@@ -7,10 +7,8 @@
 #include <nanobind/stl/vector.h>
 
 #include "kv/book/block_tokens.h"
-#include "profile/cpu_cache.h"
 #include "settings/mute.h"
 #include "settings/table.h"
-#include "trace/simulation.h"
 #include "trace/trace.h"
 
 namespace forebay::python {
@@ -62,18 +60,18 @@ settings::RunOptions ParseFlags(const std::string& model, const Flags& flags) {
 Model::Model(const std::string& name, const Flags& given, const std::string& trace)
     : flags_(ParseFlags(name, given)) {
   const GilRelease release;
+  std::optional<trace::LengthTrace> lengths;
   if (!trace.empty()) {
-    const auto lengths = trace::ReadTrace(trace, {});
-    if (!lengths.ok())
-      throw Failure{lengths.status().code().name, lengths.status().message(), true};
-    trace::DescribeJob(*lengths, &flags_.engine);
+    auto read = trace::ReadTrace(trace, {});
+    if (!read.ok()) throw Failure{read.status().code().name, read.status().message(), true};
+    lengths = std::move(*read);
   }
   runtime_ = runtime::CreateRealRuntime();
-  profile::PriceCpu(*runtime_, &flags_.engine);
-  auto opened = job::OpenedModel::Open(*runtime_, flags_, "", true);
+  auto opened =
+      open::OpenedModel::Open(*runtime_, flags_, {.job = {.trace = lengths ? &*lengths : nullptr}});
   if (!opened.ok()) Throw(opened.status());
   opened_ = std::move(*opened);
-  parser_.emplace(opened_->rules(), opened_->text(), &opened_->engine());
+  parser_.emplace(opened_->NewParser());
   session_ = std::make_unique<job::Session>(*runtime_, opened_->engine());
 }
 

@@ -15,9 +15,9 @@
 #include "base/status.h"
 #include "gil.h"
 #include "job/exit_code.h"
-#include "job/opened_model.h"
 #include "job/request_builder.h"
 #include "job/session.h"
+#include "open/opened_model.h"
 #include "runtime/real/real_runtime.h"
 #include "settings/run_options.h"
 
@@ -65,7 +65,7 @@ class Model {
 
   runtime::Runtime& runtime() { return *runtime_; }
   job::Session& session() { return *session_; }
-  job::OpenedModel& opened() { return *opened_; }
+  open::OpenedModel& opened() { return *opened_; }
   job::ModelText& text() { return opened_->text(); }
 
   nb::dict Facts() const;
@@ -87,7 +87,7 @@ class Model {
   const pid_t pid_ = getpid();
   settings::RunOptions flags_;
   std::unique_ptr<runtime::Runtime> runtime_;
-  std::unique_ptr<job::OpenedModel> opened_;
+  std::unique_ptr<open::OpenedModel> opened_;
   std::mutex mutex_;  // guards the next two, and rendering
   std::optional<job::RequestParser> parser_;
   std::optional<std::pair<std::string, job::ParsedLine>> asked_;  // the last that Build was given

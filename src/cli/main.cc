@@ -24,7 +24,7 @@ namespace {
 void OpenStandardStreams() {
   int fd;
   do {
-    fd = open("/dev/null", O_RDWR);
+    fd = ::open("/dev/null", O_RDWR);
   } while (fd >= 0 && fd <= STDERR_FILENO);
   if (fd >= 0) close(fd);
 }

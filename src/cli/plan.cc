@@ -14,10 +14,11 @@
 #include "layout/pool_trials.h"
 #include "layout/printed_plan.h"
 #include "layout/role_plan.h"
+#include "open/measure_lines.h"
+#include "open/model_files.h"
 #include "profile/cpu_cache.h"
 #include "runtime/real/real_runtime.h"
 #include "trace/job_lengths.h"
-#include "trace/simulation.h"
 #include "trace/trace.h"
 
 namespace forebay::cli {
@@ -192,12 +193,12 @@ base::Status CheckMute(const RunFlags& flags) {
   return settings::CheckMute(options, columns);
 }
 
-// Tells the engine what the job comes to.
+// Tells the engine how long the job's prompts and answers are.
 base::Status DescribeJob(RunFlags& flags, const engine::ModelFiles& files) {
   if (!flags.trace.empty()) {
     FB_ASSIGN_OR_RETURN(const trace::LengthTrace trace,
                         trace::ReadTrace(flags.trace, flags.trace_options()));
-    trace::DescribeJob(trace, &flags.engine);
+    trace::DescribeTrace(trace, &flags.engine);
     return {};
   }
   FB_ASSIGN_OR_RETURN(const job::JobFile file, job::JobFile::Open(*flags.input));
@@ -205,14 +206,13 @@ base::Status DescribeJob(RunFlags& flags, const engine::ModelFiles& files) {
   if (!flags.output_lengths.empty()) {
     FB_ASSIGN_OR_RETURN(lengths, trace::ReadOutputLengths(flags.output_lengths));
   }
-  flags.text.path = flags.engine.model;
-  flags.text.gguf = files.gguf;
-  FB_ASSIGN_OR_RETURN(const auto text, job::ModelText::Load(flags.text));
-  const job::RequestRules rules{.model_names = {"*"}, .vocab_size = job::FactsOf(files).vocab_size};
+  FB_ASSIGN_OR_RETURN(const auto text, open::LoadText(flags.text, files));
+  const job::RequestRules rules{.model_names = {"*"},
+                                .vocab_size = open::FactsOf(files).vocab_size};
   FB_ASSIGN_OR_RETURN(
       trace::JobLengths measured,
-      trace::MeasureJob({file, rules, *text, files.config, &lengths}, flags.engine));
-  trace::DescribeJob(std::move(measured), true, &flags.engine);
+      open::MeasureLines({file, rules, *text, files.config, &lengths}, flags.engine));
+  trace::DescribeLengths(std::move(measured), true, &flags.engine);
   return {};
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <utility>
 
 #include "base/log.h"
 #include "cli/commands.h"
@@ -12,40 +13,29 @@
 #include "cli/setting_flags.h"
 #include "job/job_file.h"
 #include "job/log_io.h"
-#include "job/output_check.h"
 #include "job/signal_control.h"
-#include "profile/cpu_cache.h"
+#include "open/model_files.h"
+#include "open/opened_model.h"
 #include "report/run_outputs.h"
 #include "runtime/real/real_runtime.h"
 #include "runtime/topology.h"
-#include "trace/job_lengths.h"
-#include "trace/simulation.h"
 
 namespace forebay::cli {
 base::Status CheckOutputFiles(const RunFlags& flags) {
   const std::string& results = flags.job.output_path;
-  job::OptionFiles files = job::FilesOf(flags);
-  files.outputs.insert(files.outputs.begin(), {{"--output-file", results, job::kResultsIo},
-                                               {"--summary", flags.job.summary_path},
-                                               {"--steps", flags.steps_path},
-                                               {"--report", flags.report_path}});
-  files.inputs.insert(files.inputs.end(), {{"--trace", flags.trace},
-                                           {"--output-lengths", flags.output_lengths},
-                                           {"--routing", flags.routing},
-                                           {"--arrivals", flags.arrivals.file()}});
+  open::NamedFiles files{.outputs = {{"--output-file", results, job::kResultsIo},
+                                     {"--summary", flags.job.summary_path},
+                                     {"--steps", flags.steps_path},
+                                     {"--report", flags.report_path}},
+                         .inputs = {{"--trace", flags.trace},
+                                    {"--output-lengths", flags.output_lengths},
+                                    {"--routing", flags.routing},
+                                    {"--arrivals", flags.arrivals.file()}}};
   // Results that would overwrite their input have an error of their own (job.cc).
   std::error_code error;
   if (flags.input && !std::filesystem::equivalent(*flags.input, results, error))
     files.inputs.push_back({"--input-file", *flags.input});
-  return job::CheckOutputs(files.outputs, files.inputs);
-}
-
-job::LineOrdering OrderOf(const RunFlags& flags, const engine::LocalEngine& engine) {
-  if (flags.arrivals.timed()) return {};
-  job::LineOrdering order = trace::OrderOf(flags.engine, engine);
-  if (order.order == job::LineOrder::kOfTheFile && flags.group_prefixes)
-    order.order = job::LineOrder::kByStart;
-  return order;
+  return open::CheckFiles(flags, std::move(files));
 }
 
 void PrintProfile(const std::vector<device::OpProfile>& profile, double step_seconds,
@@ -132,6 +122,11 @@ base::Status ReadFlags(const SettingFlags& line, RunFlags* flags) {
   FB_RETURN_IF_ERROR(CheckWork(*flags));
   flags->prints_profile = flags->engine.profile;
   flags->engine.profile |= !flags->report_path.empty();
+  if (flags->group_prefixes) flags->job.order.order = job::LineOrder::kByStart;
+  flags->job.each_token = flags->measures_tokens();
+  flags->job.progress = flags->quiet ? job::ProgressMode::kQuiet
+                        : isatty(2)  ? job::ProgressMode::kLive
+                                     : job::ProgressMode::kLines;
   return {};
 }
 
@@ -144,22 +139,6 @@ base::Result<job::JobFile> OpenInput(const RunFlags& flags) {
   auto input = job::JobFile::Open(*flags.input);
   if (input.ok() && !shard.all()) input->Keep(shard);
   return input;
-}
-
-// What the job needs to know of the model and of the flags.
-void FillJob(const RunFlags& flags, job::OpenedModel& model, job::JobOptions* job) {
-  job->rules = model.rules();
-  job->fingerprints = model.fingerprints();
-  job->style = model.style();
-  job->isa = model.engine().isa();
-  job->order = OrderOf(flags, model.engine());
-  job->learn = [&model](std::span<const schedule::EarlierAnswer> answers) {
-    model.engine().Learn(answers);
-  };
-  job->each_token = flags.measures_tokens();
-  job->progress = flags.quiet ? job::ProgressMode::kQuiet
-                  : isatty(2) ? job::ProgressMode::kLive
-                              : job::ProgressMode::kLines;
 }
 
 // With --profile: what the machine can do while the engine rests.
@@ -188,22 +167,16 @@ int Run(const SettingFlags& line, runtime::Runtime& runtime) {
       job::PlanArrivals(flags.arrivals, static_cast<int64_t>(input->size()), flags.engine.seed);
   if (!arrivals.ok()) return Fail(arrivals.status());
   flags.job.arrivals = std::move(*arrivals);
-  const auto describe = [&](const engine::ModelFiles& files, const job::RequestRules& rules,
-                            job::TextPipeline& text, layout::EngineOptions* engine) {
-    const bool all_there = flags.job.arrivals.seconds.empty();
-    const base::Status described =
-        trace::DescribeLines({*input, rules, text, files.config}, all_there, engine);
-    if (described.ok()) profile::PriceCpu(runtime, engine);
-    return described;
-  };
+  const open::KnownJob known{.lines = [&] { return &*input; },
+                             .all_there = flags.job.arrivals.seconds.empty()};
   const auto opened =
-      job::OpenedModel::Open(runtime, flags, flags.job.output_path, !flags.now.empty(), describe);
+      open::OpenedModel::Open(runtime, flags, {flags.job.output_path, !flags.now.empty(), known});
   if (!opened.ok()) return Fail(opened.status());
-  job::OpenedModel& model = **opened;
+  open::OpenedModel& model = **opened;
   engine::LocalEngine& engine = model.engine();
 
   const profile::Rates before = RatesNow(flags, runtime, engine);
-  FillJob(flags, model, &flags.job);
+  model.FillJob(&flags.job);
   auto outputs = report::RunOutputs::Open(flags.steps_path, flags.report_path);
   if (!outputs.ok()) return Fail(outputs.status());
   engine.SetStepObserver(outputs->observer());

@@ -26,8 +26,6 @@ struct RunFlags : settings::RunOptions {
 
 // Can what the flags name as outputs be written, without harm to each other and to what is read?
 base::Status CheckOutputFiles(const RunFlags& flags);
-// In which order the job's lines run.
-job::LineOrdering OrderOf(const RunFlags& flags, const engine::LocalEngine& engine);
 // `rates`: what the machine could do, for shares of the limit; null: no shares.
 void PrintProfile(const std::vector<device::OpProfile>& profile, double step_seconds,
                   const profile::Rates* rates);

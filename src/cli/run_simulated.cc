@@ -8,10 +8,11 @@
 #include "job/signal_control.h"
 #include "layout/layout_search.h"
 #include "layout/machine.h"
+#include "open/describe_job.h"
+#include "open/model_files.h"
 #include "profile/cpu_cache.h"
 #include "report/run_outputs.h"
 #include "settings/mute.h"
-#include "trace/job_lengths.h"
 #include "trace/line_source.h"
 #include "trace/simulation.h"
 #include "trace/trace_source.h"
@@ -49,7 +50,8 @@ base::Status SetArrivals(const RunFlags& flags, SimulatedJob* simulated) {
   return {};
 }
 
-base::Result<SimulatedJob> OpenSimulatedJob(RunFlags& flags, const engine::ModelFiles& files) {
+base::Result<SimulatedJob> OpenSimulatedJob(const RunFlags& flags,
+                                            const engine::ModelFiles& files) {
   SimulatedJob simulated;
   if (!flags.trace.empty()) {
     FB_ASSIGN_OR_RETURN(simulated.trace, trace::ReadTrace(flags.trace, flags.trace_options()));
@@ -66,9 +68,7 @@ base::Result<SimulatedJob> OpenSimulatedJob(RunFlags& flags, const engine::Model
   if (!flags.output_lengths.empty()) {
     FB_ASSIGN_OR_RETURN(simulated.lengths, trace::ReadOutputLengths(flags.output_lengths));
   }
-  flags.text.path = flags.engine.model;
-  flags.text.gguf = files.gguf;
-  FB_ASSIGN_OR_RETURN(simulated.text, job::ModelText::Load(flags.text));
+  FB_ASSIGN_OR_RETURN(simulated.text, open::LoadText(flags.text, files));
   return simulated;
 }
 
@@ -76,18 +76,24 @@ base::Result<SimulatedJob> OpenSimulatedJob(RunFlags& flags, const engine::Model
 base::Status Describe(const engine::ModelFiles& files, SimulatedJob& simulated, RunFlags* flags) {
   layout::EngineOptions& engine = flags->engine;
   const bool all_there = simulated.arrivals.seconds.empty(),
-             open = all_there && layout::LeavesLayoutOpen(engine, files.config);
-  engine.layout_by_job |= open;  // lines are measured where something is decided by them
+             choose_layout = all_there && layout::LeavesLayoutOpen(engine, files.config);
+  engine.layout_by_job |= choose_layout;  // lines are measured where something is decided by them
+  open::KnownJob known{.lengths = &simulated.lengths, .all_there = all_there};
   if (simulated.trace) {
-    trace::DescribeJob(*simulated.trace, &engine);
+    known.trace = &*simulated.trace;
   } else {
-    FB_RETURN_IF_ERROR(
-        trace::DescribeLines({*simulated.input, job::RulesOf(*flags, files, job::FactsOf(files)),
-                              *simulated.text, files.config, &simulated.lengths},
-                             all_there, &engine));
+    known.lines = [&] { return &*simulated.input; };
   }
-  if (open && engine.job == nullptr) engine.layout_by_job = false;
+  FB_RETURN_IF_ERROR(open::DescribeJob(known, open::RulesOf(*flags, files, open::FactsOf(files)),
+                                       simulated.text.get(), files.config, &engine));
+  if (choose_layout && engine.job == nullptr) engine.layout_by_job = false;
   return {};
+}
+
+// A trace's requests have an order of their own.
+job::LineOrdering OrderOf(const RunFlags& flags, const engine::LocalEngine& engine) {
+  if (flags.arrivals.timed()) return {};
+  return job::OrderOf(flags.engine, engine, flags.job.order.order);
 }
 
 trace::MakeSource SourceOf(const RunFlags& flags, const engine::ModelFiles& files,
@@ -99,7 +105,7 @@ trace::MakeSource SourceOf(const RunFlags& flags, const engine::ModelFiles& file
           *simulated.trace, engine.facts(), flags.engine.seed, control, OrderOf(flags, engine));
     }
     return std::make_unique<trace::LineSource>(
-        *simulated.input, job::RulesOf(flags, files, engine.facts()), *simulated.text, engine,
+        *simulated.input, open::RulesOf(flags, files, engine.facts()), *simulated.text, engine,
         simulated.lengths, control, OrderOf(flags, engine));
   };
 }
@@ -163,7 +169,7 @@ int RunWithoutResults(RunFlags& flags, runtime::Runtime& runtime) {
   if (const base::Status status = CheckOutputFiles(flags); !status.ok()) return Fail(status);
   // Shapes need no weights; a GGUF file's configuration stands in its header.
   auto files =
-      job::OpenModelFiles(flags, flags.simulated() && !flags.engine.model.ends_with(".gguf"));
+      open::OpenModelFiles(flags, flags.simulated() && !flags.engine.model.ends_with(".gguf"));
   if (!files.ok()) return Fail(files.status());
   if (flags.simulated()) files->random_weights = false;
   auto simulated = OpenSimulatedJob(flags, *files);

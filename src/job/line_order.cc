@@ -11,6 +11,7 @@
 
 #include "base/hash.h"
 #include "base/json.h"
+#include "engine/request_queue.h"
 #include "job/parameters.h"
 
 namespace forebay::job {
@@ -145,6 +146,15 @@ int64_t LinesInOrder(std::span<const LineSketch> lines, const LineOrdering& orde
 }
 
 }  // namespace
+
+LineOrdering OrderOf(const layout::EngineOptions& options, const engine::LocalEngine& engine,
+                     LineOrder otherwise) {
+  if (!options.policy->make()->orders_lines()) return {.order = otherwise};
+  return {.order = LineOrder::kMakespan,
+          .kv_tokens = static_cast<double>(engine.facts().kv_capacity_tokens),
+          .requests_ahead = engine.requests_ahead(),
+          .prompt_tokens_ahead = engine::RequestQueue::kMostPromptTokensAhead};
+}
 
 LineSketch SketchOf(std::string_view line) {
   simdjson::dom::parser parser;

@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "base/status.h"
+#include "engine/engine.h"
 #include "job/job_file.h"
+#include "layout/options.h"
 
 namespace forebay::job {
 
@@ -27,6 +29,10 @@ struct LineOrdering {
   double kv_tokens = 0;
   int64_t requests_ahead = 0, prompt_tokens_ahead = INT64_MAX;
 };
+
+// The order of the options' policy on this engine; `otherwise` where it has none of its own.
+LineOrdering OrderOf(const layout::EngineOptions& options, const engine::LocalEngine& engine,
+                     LineOrder otherwise = LineOrder::kOfTheFile);
 
 // How a line's prompt begins: hashes of its first 256 and its first 2,048 bytes of text (about 64
 // and 512 tokens: a system prompt, and a document behind it).

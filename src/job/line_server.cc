@@ -1,17 +1,16 @@
 #include "job/line_server.h"
 
-#include <ctime>
 #include <utility>
 
 #include "base/hash.h"
 
 namespace forebay::job {
 
-LineServer::LineServer(runtime::Runtime& runtime, OpenedModel& model, Session& session)
+LineServer::LineServer(runtime::Runtime& runtime, Session& session, RequestParser parser,
+                       AnswerLines::Parts answers)
     : session_(session),
-      parser_(model.rules(), model.text(), &model.engine()),
-      answers_({model.text(), model.fingerprints(), model.style(),
-                [] { return static_cast<int64_t>(std::time(nullptr)); }}),
+      parser_(std::move(parser)),
+      answers_(std::move(answers)),
       inbox_(std::make_shared<Inbox>(runtime)) {}
 
 void LineServer::Add(std::vector<Line> lines) {
@@ -36,11 +35,11 @@ void LineServer::Add(std::vector<Line> lines) {
 
 std::vector<AnswerLine> LineServer::Take(runtime::TimeNs timeout) {
   std::vector<AnswerLine> answers = std::exchange(ready_, {});
-  for (Arrival& arrival : inbox_->Take(answers.empty() ? timeout : 0)) {
-    if (!arrival.result) continue;
-    inputs_.erase(arrival.tag);
-    arrival.result->id = arrival.tag;
-    AnswerLine answer = answers_.Finish(&*arrival.result);
+  for (Delivery& delivery : inbox_->Take(answers.empty() ? timeout : 0)) {
+    if (!delivery.result) continue;
+    inputs_.erase(delivery.tag);
+    delivery.result->id = delivery.tag;
+    AnswerLine answer = answers_.Finish(&*delivery.result);
     const bool given_up = answer.error && (answer.error->code == kSessionClosed.name ||
                                            answer.error->code == "request_cancelled");
     if (!given_up) answers.push_back(std::move(answer));

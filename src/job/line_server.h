@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "job/answer_lines.h"
-#include "job/opened_model.h"
 #include "job/request_builder.h"
 #include "job/session.h"
 
@@ -18,8 +17,10 @@ namespace forebay::job {
 // For one thread. The answers are those that `forebay run` would write.
 class LineServer {
  public:
-  // All must outlive the server.
-  LineServer(runtime::Runtime& runtime, OpenedModel& model, Session& session);
+  // `parser` and `answers` are those of the session's model. Runtime, session and model must
+  // outlive the server.
+  LineServer(runtime::Runtime& runtime, Session& session, RequestParser parser,
+             AnswerLines::Parts answers);
 
   struct Line {
     int64_t number = 0;  // the physical line of the whole input, from 0: the key of its draws

@@ -27,36 +27,37 @@ Inbox::~Inbox() {
 
 int Inbox::descriptor() {
   const std::lock_guard lock(mutex_);
-  if (descriptor_ < 0) descriptor_ = eventfd(arrivals_.empty() ? 0 : 1, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (descriptor_ < 0)
+    descriptor_ = eventfd(deliveries_.empty() ? 0 : 1, EFD_CLOEXEC | EFD_NONBLOCK);
   return descriptor_;
 }
 
-void Inbox::Put(Arrival arrival) {
+void Inbox::Put(Delivery delivery) {
   const std::lock_guard lock(mutex_);
-  arrivals_.push_back(std::move(arrival));
-  if (arrivals_.size() == wanted_) some_->Set();
-  if (arrivals_.size() == 1 && descriptor_ >= 0) eventfd_write(descriptor_, 1);
+  deliveries_.push_back(std::move(delivery));
+  if (deliveries_.size() == wanted_) some_->Set();
+  if (deliveries_.size() == 1 && descriptor_ >= 0) eventfd_write(descriptor_, 1);
 }
 
 bool Inbox::Wait(runtime::TimeNs timeout, size_t least) {
   {
     const std::lock_guard lock(mutex_);
     wanted_ = least;
-    arrivals_.size() < least ? some_->Reset() : some_->Set();
+    deliveries_.size() < least ? some_->Reset() : some_->Set();
   }
   some_->Wait(timeout);
   const std::lock_guard lock(mutex_);
-  return arrivals_.size() >= least;
+  return deliveries_.size() >= least;
 }
 
-std::vector<Arrival> Inbox::Take(runtime::TimeNs timeout, size_t least) {
+std::vector<Delivery> Inbox::Take(runtime::TimeNs timeout, size_t least) {
   if (timeout > 0) Wait(timeout, least);
   const std::lock_guard lock(mutex_);
   wanted_ = 1;
   some_->Reset();
   eventfd_t count;
   if (descriptor_ >= 0) eventfd_read(descriptor_, &count);
-  return std::exchange(arrivals_, {});
+  return std::exchange(deliveries_, {});
 }
 
 Session::Session(runtime::Runtime& runtime, Engine& engine)

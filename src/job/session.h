@@ -20,35 +20,35 @@ namespace forebay::job {
 
 inline constexpr base::ErrorCode kSessionClosed{"session_closed"};
 
-// What has come for a request: a piece of one of its choices, or its end.
-struct Arrival {
-  int64_t tag = 0;                      // as it was submitted
+// A piece of one of a request's choices, or the request's end.
+struct Delivery {
+  int64_t tag = 0;                      // as the request was submitted
   ChoicePiece piece;                    // where there is no result
-  std::optional<RequestResult> result;  // the last that comes
+  std::optional<RequestResult> result;  // the request's last delivery
 };
 
-// Where a caller's arrivals wait for it, in the order in which they came. Any thread may call.
+// Where a caller's deliveries wait for it, in the order of their coming. Any thread may call.
 class Inbox {
  public:
-  explicit Inbox(runtime::Runtime& runtime) : some_(runtime.NewEvent("arrivals")) {}
+  explicit Inbox(runtime::Runtime& runtime) : some_(runtime.NewEvent("deliveries")) {}
   ~Inbox();
 
   // Are there `least`? Blocks while there are fewer, until `timeout` has passed. Who needs many at
   // once asks for them, and is not woken for each. Another's Wait or Take may end it early.
   bool Wait(runtime::TimeNs timeout, size_t least);
   // All that is there, after a Wait.
-  std::vector<Arrival> Take(runtime::TimeNs timeout, size_t least = 1);
+  std::vector<Delivery> Take(runtime::TimeNs timeout, size_t least = 1);
   // A descriptor that can be read while something may be there; -1: the system has none left. The
   // inbox' own.
   int descriptor();
 
  private:
   friend class Session;
-  void Put(Arrival arrival);
+  void Put(Delivery delivery);
 
   std::unique_ptr<runtime::Event> some_;
   std::mutex mutex_;  // guards what follows
-  std::vector<Arrival> arrivals_;
+  std::vector<Delivery> deliveries_;
   size_t wanted_ = 1;  // so many set some_
   int descriptor_ = -1;
 };

@@ -21,18 +21,18 @@ RunEnd SessionEngine::Run(RequestSource& source, ResultSink& sink, RunControl& c
     }
     if (num_under_way() == 0 && (source.ended() || !goes_on())) break;
     if (!goes_on() && !std::exchange(given_up, true)) CancelAll();
-    for (Arrival& arrival : inbox->Take(runtime::kGlance)) {
-      if (!arrival.result) {
-        arrival.piece.id = arrival.tag;
-        sink.Progress(std::move(arrival.piece));
+    for (Delivery& delivery : inbox->Take(runtime::kGlance)) {
+      if (!delivery.result) {
+        delivery.piece.id = delivery.tag;
+        sink.Progress(std::move(delivery.piece));
         continue;
       }
       {
         const std::lock_guard lock(mutex_);
-        under_way_.erase(arrival.tag);
+        under_way_.erase(delivery.tag);
       }
-      RequestResult& result = *arrival.result;
-      result.id = arrival.tag;
+      RequestResult& result = *delivery.result;
+      result.id = delivery.tag;
       const bool dropped = result.error_code == kSessionClosed.name ||
                            (given_up && result.error_code == "request_cancelled");
       if (kept && !dropped) kept = sink.Finish(std::move(result));

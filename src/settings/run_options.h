@@ -11,7 +11,7 @@
 #include "base/status.h"
 #include "job/arrivals.h"
 #include "job/job.h"
-#include "job/opened_model.h"
+#include "job/model_options.h"
 #include "layout/options.h"
 
 namespace forebay::settings {

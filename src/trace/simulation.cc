@@ -1,11 +1,8 @@
 #include "trace/simulation.h"
 
-#include <algorithm>
-#include <cmath>
 #include <optional>
 #include <utility>
 
-#include "engine/request_queue.h"
 #include "job/job.h"
 #include "job/timed_source.h"
 #include "layout/machine.h"
@@ -62,7 +59,7 @@ base::Result<SimulationResult> SimulateInside(runtime::Runtime& runtime,
                                               const engine::ModelFiles& files,
                                               RunControl& control) {
   layout::EngineOptions engine_options = options.engine;
-  if (options.trace) DescribeJob(*options.trace, &engine_options);
+  if (options.trace) DescribeTrace(*options.trace, &engine_options);
   FB_ASSIGN_OR_RETURN(const auto engine,
                       engine::CreateEngine(runtime, engine_options, files, nullptr));
   SimulationResult result;
@@ -72,7 +69,7 @@ base::Result<SimulationResult> SimulateInside(runtime::Runtime& runtime,
   std::unique_ptr<CountedSource> source;
   if (options.trace) {
     source = std::make_unique<TraceSource>(*options.trace, engine->facts(), options.engine.seed,
-                                           control, OrderOf(options.engine, *engine));
+                                           control, job::OrderOf(options.engine, *engine));
   } else {
     source = options.make_source(runtime, *engine, control);
   }
@@ -88,29 +85,6 @@ base::Result<SimulationResult> SimulateInside(runtime::Runtime& runtime,
 }
 
 }  // namespace
-
-job::LineOrdering OrderOf(const layout::EngineOptions& options, const engine::LocalEngine& engine) {
-  if (!options.policy->make()->orders_lines()) return {};
-  return {.order = job::LineOrder::kMakespan,
-          .kv_tokens = static_cast<double>(engine.facts().kv_capacity_tokens),
-          .requests_ahead = engine.requests_ahead(),
-          .prompt_tokens_ahead = engine::RequestQueue::kMostPromptTokensAhead};
-}
-
-void DescribeJob(const LengthTrace& trace, layout::EngineOptions* options) {
-  JobLengths job{.exact = true};
-  for (const TraceRow& row : trace.rows) {
-    layout::ChoiceShape choice{.prompt = row.prompt_tokens,
-                               .output = row.output_tokens,
-                               .bound = std::llround(std::ceil(trace.bound * row.output_tokens)),
-                               .shared = std::min(row.prompt_tokens, trace.shared_prefix_tokens)};
-    job.choices.push_back(choice);
-    // The others of a row share its prompt.
-    choice.shared = choice.prompt;
-    job.choices.insert(job.choices.end(), static_cast<size_t>(trace.choices - 1), choice);
-  }
-  DescribeJob(std::move(job), !trace.online(), options);
-}
 
 base::Status CheckSuccess(const CountedRun& run) {
   if (run.end != RunEnd::kComplete) return {};

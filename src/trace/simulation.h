@@ -32,13 +32,6 @@ struct CountedRun {
 // job::kAllLinesFailed where the run came to its end and not one of its lines to an answer.
 base::Status CheckSuccess(const CountedRun& run);
 
-// In which order a job without arrivals runs on the engine under the options' policy.
-job::LineOrdering OrderOf(const layout::EngineOptions& options, const engine::LocalEngine& engine);
-
-// Tells the engine what the trace's job comes to, where the options leave that open. Of a trace
-// with arrivals that is how long its choices are, of another one all.
-void DescribeJob(const LengthTrace& trace, layout::EngineOptions* options);
-
 // Runs `source` to its end; results are counted and dropped. Requests come as `arrivals` says, at
 // the times of the source where it says none. `each_token`: as job::TimedSource. Errors:
 // job::kStalled, the source's.

@@ -14,6 +14,7 @@
 #include "base/units.h"
 #include "runtime/real/real_runtime.h"
 #include "testing/golden_files.h"
+#include "trace/job_lengths.h"
 #include "trace/simulation.h"
 #include "trace/trace_source.h"
 
@@ -91,7 +92,7 @@ Outcome RunReal(const Case& test, const std::string& devices,
   const trace::LengthTrace trace = *trace::ReadTrace(test.trace, {});
   layout::EngineOptions options = OptionsOf(test, devices);
   options.steal = steal;
-  if (test.memory_bytes > 0) trace::DescribeJob(trace, &options);
+  if (test.memory_bytes > 0) trace::DescribeTrace(trace, &options);
   const auto runtime = runtime::CreateRealRuntime();
   const auto files = engine::OpenModel(options.model, options.random_weights, options.seed);
   const auto engine = engine::CreateEngine(*runtime, options, *files, nullptr);

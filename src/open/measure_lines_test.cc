@@ -1,27 +1,28 @@
-#include "trace/job_lengths.h"
+#include "open/measure_lines.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "job/testing/fake_pipeline.h"
 #include "job/testing/files.h"
+#include "open/describe_job.h"
 #include "trace/trace.h"
 
-namespace forebay::trace {
+namespace forebay::open {
 namespace {
 
 using ::testing::HasSubstr;
 
-class JobLengthsTest : public ::testing::Test {
+class MeasureLinesTest : public ::testing::Test {
  protected:
-  JobLengthsTest() { config_.max_position_embeddings = 4096; }
+  MeasureLinesTest() { config_.max_position_embeddings = 4096; }
 
-  base::Result<JobLengths> Measure(const std::string& lines, const char* devices = "2xcpu",
-                                   const OutputLengths* lengths = nullptr) {
+  base::Result<trace::JobLengths> Measure(const std::string& lines, const char* devices = "2xcpu",
+                                          const trace::OutputLengths* lengths = nullptr) {
     const auto file = Write(lines);
     layout::EngineOptions options;
     options.machine.devices = *layout::ParseDevices(devices);
-    return MeasureJob({file, rules_, text_, config_, lengths}, options);
+    return MeasureLines({file, rules_, text_, config_, lengths}, options);
   }
   // What the engine is told.
   layout::EngineOptions Describe(const std::string& lines, const std::string& layout,
@@ -32,7 +33,9 @@ class JobLengthsTest : public ::testing::Test {
     options.layout_by_job = layout == "auto";
     if (!options.layout_by_job) options.layout = *layout::ParseLayout(layout);
     options.tier.host_bytes = below_bytes;
-    EXPECT_TRUE(DescribeLines({file, rules_, text_, config_}, all_there, &options).ok());
+    EXPECT_TRUE(DescribeJob({.lines = [&] { return &file; }, .all_there = all_there}, rules_,
+                            &text_, config_, &options)
+                    .ok());
     return options;
   }
 
@@ -48,7 +51,7 @@ class JobLengthsTest : public ::testing::Test {
   model::ModelConfig config_;
 };
 
-TEST_F(JobLengthsTest, EachChoiceOfEachLine) {
+TEST_F(MeasureLinesTest, EachChoiceOfEachLine) {
   const auto job = Measure(
       "{\"prompt\":[1,2,3],\"max_tokens\":20}\n{\"prompt\":5}\n"
       "{\"prompt\":[[1],[1,2]],\"max_tokens\":7,\"n\":2,\"temperature\":1}\n");
@@ -64,7 +67,7 @@ TEST_F(JobLengthsTest, EachChoiceOfEachLine) {
 }
 
 // A real device does not know when an answer without a bound ends; a simulated one goes on.
-TEST_F(JobLengthsTest, AnswersWithoutABound) {
+TEST_F(MeasureLinesTest, AnswersWithoutABound) {
   const std::string chat = "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}\n";
   const auto real = Measure(chat);
   ASSERT_TRUE(real.ok()) << real.status().ToString();
@@ -72,11 +75,11 @@ TEST_F(JobLengthsTest, AnswersWithoutABound) {
   EXPECT_EQ(real->choices[0].bound, 0);
   const auto simulated = Measure(chat, "sim:2xh20");
   EXPECT_EQ(simulated->choices[0].output, 4096 - simulated->choices[0].prompt);
-  const OutputLengths lengths = {{0, 9}};
+  const trace::OutputLengths lengths = {{0, 9}};
   EXPECT_EQ(Measure(chat, "2xcpu", &lengths)->choices[0].output, 9);
 }
 
-TEST_F(JobLengthsTest, SomeLinesStandForAll) {
+TEST_F(MeasureLinesTest, SomeLinesStandForAll) {
   std::string lines;
   constexpr int kLines = 3 * kMostMeasuredLines;
   for (int i = 0; i < kLines; ++i)
@@ -91,7 +94,7 @@ TEST_F(JobLengthsTest, SomeLinesStandForAll) {
   EXPECT_NEAR(sum / kMostMeasuredChoices, 5.5, 0.01);
 }
 
-TEST_F(JobLengthsTest, TheEngineIsToldWhereItDecidesByIt) {
+TEST_F(MeasureLinesTest, TheEngineIsToldWhereItDecidesByIt) {
   const std::string lines = "{\"prompt\":[1,2,3,4],\"max_tokens\":20}\n{\"prompt\":5}\n";
   for (const char* layout : {"auto", "dp=2,weights=striped", "dp=2,weights=striped,pool=3"}) {
     const layout::EngineOptions told = Describe(lines, layout);
@@ -108,9 +111,9 @@ TEST_F(JobLengthsTest, TheEngineIsToldWhereItDecidesByIt) {
   for (const char* none : {"{\"prompt\":5}\n", ""})
     EXPECT_EQ(Describe(none, "auto").job->size(), 1u);
   const auto none = Measure("{\"prompt\":5}\n");
-  EXPECT_EQ(none.status().code(), kTraceInvalid);
+  EXPECT_EQ(none.status().code(), trace::kTraceInvalid);
   EXPECT_THAT(none.status().message(), HasSubstr("none of 1 lines can run, the first for: "));
 }
 
 }  // namespace
-}  // namespace forebay::trace
+}  // namespace forebay::open

@@ -1,0 +1,26 @@
+#include "open/describe_job.h"
+
+#include <utility>
+
+#include "layout/cpu_prices.h"
+#include "open/measure_lines.h"
+#include "trace/job_lengths.h"
+
+namespace forebay::open {
+
+base::Status DescribeJob(const KnownJob& job, const job::RequestRules& rules,
+                         job::TextPipeline* text, const model::ModelConfig& config,
+                         layout::EngineOptions* engine) {
+  if (job.trace) trace::DescribeTrace(*job.trace, engine);
+  const bool decides = layout::DecidesByPrices(*engine) || layout::StreamsByPrices(*engine);
+  if (!job.lines || !decides || engine->limits.mean_context != 0) return {};
+  FB_ASSIGN_OR_RETURN(const job::JobFile* const lines, job.lines());
+  base::Result<trace::JobLengths> lengths =
+      MeasureLines({*lines, rules, *text, config, job.lengths}, *engine);
+  if (!lengths.ok() && lengths.status().code() != trace::kTraceInvalid) return lengths.status();
+  trace::DescribeLengths(lengths.ok() ? *std::move(lengths) : trace::JobLengths{.choices = {{}}},
+                         job.all_there, engine);
+  return {};
+}
+
+}  // namespace forebay::open

@@ -1,0 +1,80 @@
+#include "open/measure_lines.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+#include <vector>
+
+namespace forebay::open {
+namespace {
+
+struct Alike {
+  layout::ChoiceShape choice;
+  int64_t count = 0;
+};
+
+// kMostMeasuredChoices of these choices at most, evenly chosen.
+trace::JobLengths Expand(const std::vector<Alike>& measured) {
+  int64_t total = 0, before = 0;
+  for (const Alike& alike : measured) total += alike.count;
+  const int64_t kept = std::min(total, kMostMeasuredChoices);
+  trace::JobLengths job{.times = static_cast<double>(total) / static_cast<double>(kept)};
+  for (const Alike& alike : measured) {
+    const int64_t end = before + alike.count;
+    const int64_t taken = end * kept / total - before * kept / total;
+    job.choices.insert(job.choices.end(), static_cast<size_t>(taken), alike.choice);
+    before = end;
+  }
+  return job;
+}
+
+}  // namespace
+
+base::Result<trace::JobLengths> MeasureLines(const LineJob& job,
+                                             const layout::EngineOptions& options) {
+  job::RequestBuilder builder(job.file, job.rules, job.text, nullptr);
+  const int64_t longest = options.limits.max_model_len > 0 ? options.limits.max_model_len
+                                                           : job.config.max_position_embeddings;
+  const int64_t without_bound = layout::RequireSimulated(options.machine.devices).ok()
+                                    ? std::numeric_limits<int64_t>::max()
+                                    : kAnswerWithoutBound;
+  const auto lines = static_cast<int64_t>(job.file.size()),
+             measured = std::min(lines, kMostMeasuredLines);
+  std::vector<Alike> choices;
+  std::string first_error;
+  for (int64_t i = 0; i < measured; ++i) {
+    // The measured line stands for `stands_for` of the `lines`.
+    const int64_t line = i * lines / measured, stands_for = (i + 1) * lines / measured - line;
+    FB_ASSIGN_OR_RETURN(const job::BuiltLine built, builder.Build(static_cast<size_t>(line)));
+    if (built.error) {
+      if (first_error.empty()) first_error = built.error->message;
+      continue;
+    }
+    const Request& request = built.request;
+    const int64_t wanted = request.sampling.most_tokens();
+    for (const std::vector<int32_t>& prompt : request.prompts) {
+      const auto tokens = static_cast<int64_t>(prompt.size());
+      const int64_t room = longest - tokens;
+      const int64_t most = wanted < 0 ? room : std::min(room, wanted);
+      if (most < 1) continue;
+      const bool may_end = wanted < 0 && !request.sampling.ignore_eos;
+      int64_t output = may_end ? std::min(most, without_bound) : most;
+      if (job.lengths != nullptr) {
+        const auto found = job.lengths->find(request.line);
+        if (found != job.lengths->end()) output = std::clamp<int64_t>(found->second, 1, most);
+      }
+      choices.push_back(
+          {{.prompt = tokens, .output = output, .bound = std::max<int64_t>(0, wanted)},
+           stands_for * request.n});
+    }
+  }
+  if (!choices.empty()) return Expand(choices);
+  return base::Status(
+      trace::kTraceInvalid,
+      fmt::format("{}: none of {} lines can run{}{}; expected at least one", job.file.path(),
+                  measured, first_error.empty() ? "" : ", the first for: ", first_error));
+}
+
+}  // namespace forebay::open

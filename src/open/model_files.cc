@@ -1,0 +1,103 @@
+#include "open/model_files.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/read_file.h"
+#include "cost/profile.h"
+#include "kv/tier/block_file.h"
+#include "layout/machine.h"
+#include "model/config_reader.h"
+
+namespace forebay::open {
+namespace {
+
+// "": --generation-config names no file.
+std::string GenerationFile(const job::ModelOptions& options) {
+  const std::string& given = options.generation_config;
+  return given == "auto" || given == "vllm" ? "" : given + "/generation_config.json";
+}
+
+// --generation-config: "auto" (the model's), "vllm" (none), or a folder that holds the file.
+base::Result<model::GenerationConfig> ReadGeneration(const job::ModelOptions& options,
+                                                     const engine::ModelFiles& files) {
+  if (options.generation_config == "auto") return files.generation;
+  if (options.generation_config == "vllm")
+    return model::GenerationConfig{.eos_token_ids = files.generation.eos_token_ids};
+  const std::string path = GenerationFile(options);
+  FB_ASSIGN_OR_RETURN(const std::string json, base::ReadFile(path));
+  return model::ParseGenerationConfig(json, path);
+}
+
+NamedFiles FilesOf(const job::ModelOptions& options) {
+  const layout::MachineOptions& machine = options.engine.machine;
+  NamedFiles files{.outputs = {{"--record-routing", machine.record_routing}},
+                   .inputs = {{"--model", options.engine.model},
+                              {"--chat-template", options.text.chat_template},
+                              {"--generation-config", GenerationFile(options)},
+                              {"--device-profile", cost::ProfileFile(machine.device_profile)},
+                              {"--devices", cost::ProfileFile(machine.devices.name)}}};
+  // Simulated devices have no data to write.
+  if (layout::RequireSimulated(machine.devices).ok()) return files;
+  for (const std::string& path : options.engine.tier.Files(machine.devices.count))
+    files.outputs.push_back({"--kv-file", path, kv::kKvFileInvalid});
+  return files;
+}
+
+}  // namespace
+
+base::Status CheckFiles(const job::ModelOptions& options, NamedFiles others) {
+  NamedFiles files = FilesOf(options);
+  others.outputs.insert(others.outputs.end(), files.outputs.begin(), files.outputs.end());
+  files.inputs.insert(files.inputs.end(), others.inputs.begin(), others.inputs.end());
+  return job::CheckOutputs(others.outputs, files.inputs);
+}
+
+base::Result<engine::ModelFiles> OpenModelFiles(const job::ModelOptions& options,
+                                                bool config_alone) {
+  FB_ASSIGN_OR_RETURN(auto files, engine::OpenModel(options.engine.model,
+                                                    options.engine.random_weights || config_alone,
+                                                    options.engine.seed));
+  if (options.engine.machine.mla_absorbed) FB_RETURN_IF_ERROR(engine::AbsorbPrompts(&files));
+  FB_ASSIGN_OR_RETURN(files.generation, ReadGeneration(options, files));
+  // Results carry the first name that is one.
+  const auto& names = options.served_model_names;
+  const auto name = std::ranges::find_if(names, [](const auto& given) { return given != "*"; });
+  if (name != names.end()) files.name = *name;
+  return files;
+}
+
+base::Result<std::unique_ptr<job::ModelText>> LoadText(job::ModelTextOptions options,
+                                                       const engine::ModelFiles& files) {
+  options.path = files.path;
+  options.gguf = files.gguf;
+  return job::ModelText::Load(options);
+}
+
+SamplingParams SamplingDefaults(const model::GenerationConfig& generation) {
+  SamplingParams params;
+  if (generation.temperature) params.temperature = static_cast<float>(*generation.temperature);
+  if (generation.top_p) params.top_p = static_cast<float>(*generation.top_p);
+  if (generation.min_p) params.min_p = static_cast<float>(*generation.min_p);
+  if (generation.top_k) params.top_k = static_cast<int32_t>(*generation.top_k);
+  if (generation.max_new_tokens)
+    params.default_max_tokens = static_cast<int32_t>(*generation.max_new_tokens);
+  if (generation.repetition_penalty)
+    params.repetition_penalty = static_cast<float>(*generation.repetition_penalty);
+  return params;
+}
+
+ModelFacts FactsOf(const engine::ModelFiles& files) {
+  return {.name = files.name, .vocab_size = static_cast<int32_t>(files.config.vocab_size)};
+}
+
+job::RequestRules RulesOf(const job::ModelOptions& options, const engine::ModelFiles& files,
+                          const ModelFacts& facts) {
+  const auto& names = options.served_model_names;
+  return {.defaults = SamplingDefaults(files.generation),
+          .model_names = names.empty() ? std::vector{facts.name} : names,
+          .vocab_size = facts.vocab_size,
+          .max_logprobs = options.max_logprobs};
+}
+
+}  // namespace forebay::open
