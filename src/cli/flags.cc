@@ -29,6 +29,20 @@ const CLI::App& FaultyCommand(const CLI::App& app) {
   return parsed.empty() ? app : *parsed.back();
 }
 
+// `help` in lines that end at column 100, behind the 30 columns of names.
+std::string InLines(const std::string& help) {
+  constexpr size_t kWidth = 70;
+  std::string lines;
+  size_t begin = 0;
+  while (help.size() - begin > kWidth) {
+    const size_t space = help.rfind(' ', begin + kWidth);
+    if (space == std::string::npos || space <= begin) break;
+    lines += help.substr(begin, space - begin) + '\n';
+    begin = space + 1;
+  }
+  return lines + help.substr(begin);
+}
+
 std::vector<std::string> ShownFlags(const CLI::App& command) {
   std::vector<std::string> names;
   for (const CLI::Option* option : command.get_options()) {
@@ -92,7 +106,7 @@ std::vector<std::string> Flag::texts() const { return option_->results(); }
 
 template <typename T>
 Flag Command::add_option(const std::string& name, T& value, const std::string& help) const {
-  CLI::Option* const option = app_->add_option(name, value, help);
+  CLI::Option* const option = app_->add_option(name, value, InLines(help));
   // The parser takes it for no value, or for 0: a variable that a script did not set.
   option->check([](const std::string& text) {
     return text.empty() ? "the value is empty; expected one, or the flag left out" : std::string();
@@ -108,13 +122,13 @@ template Flag Command::add_option(const std::string&, std::vector<std::string>&,
                                   const std::string&) const;
 
 Flag Command::add_flag(const std::string& name, bool& value, const std::string& help) const {
-  return Flag(app_->add_flag(name, value, help));
+  return Flag(app_->add_flag(name, value, InLines(help)));
 }
 
 Flag Command::add_texts(const std::string& name, Texts texts, const std::string& kind, Shown shown,
                         const std::string& help) const {
   CLI::Option* const option =
-      texts == Texts::kNone ? app_->add_flag(name, help) : app_->add_option(name, help);
+      texts == Texts::kNone ? app_->add_flag(name, lines) : app_->add_option(name, lines);
   if (texts != Texts::kNone) option->type_name(kind);
   if (texts == Texts::kMany) option->expected(CLI::detail::expected_max_vector_size);
   if (shown == Shown::kInHelpAll) app_->LeaveToHelpAll(option);

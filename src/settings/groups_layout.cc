@@ -51,6 +51,13 @@ Value GenerationMode() {
   return Choice(FB_AT(generation_mode), std::move(choices));
 }
 
+// Nothing is for "auto": the best of the machine that plans.
+base::Result<const kernels::KernelSet*> ParseKernels(const std::string& text) {
+  if (text == "auto") return nullptr;
+  const auto kernels = kernels::ChooseKernels(text);
+  if (!kernels.ok()) return kernels.status().WithContext("--isa");
+  return *kernels;
+}
 std::string_view NameOf(const kernels::KernelSet* kernels) {
   return kernels == nullptr ? "auto" : kernels->name;
 }
@@ -102,15 +109,7 @@ Group DevicesGroup() {
        {"--threads", kAll, Class::kUser, Optional(FB_AT(engine.machine.threads)),
         "Worker threads of all ranks (default: all cores that the process may use)\n"
         "It changes no answer."},
-       {"--isa", kModel, Class::kUser,
-        Parsed(
-            FB_AT(engine.machine.kernels),
-            [](const std::string& text) -> base::Result<const kernels::KernelSet*> {
-              const auto kernels = kernels::ChooseKernels(text);
-              if (!kernels.ok()) return kernels.status().WithContext("--isa");
-              return *kernels;
-            },
-            NameOf),
+       {"--isa", kModel, Class::kUser, Parsed(FB_AT(engine.machine.kernels), ParseKernels, NameOf),
         "Instruction set: `auto`, `amx`, `avx512bf16`, `avx512f`, `avx2` or `ref`\n"
         "It changes no answer, except that `amx` is a numerics class of its own. `auto` takes "
         "`amx` "

@@ -11,7 +11,7 @@ constexpr std::string_view kBegin = "<!-- settings: ", kBeginEnd = " -->\n", kEn
 std::string DefaultOf(const Setting& setting, std::string_view quote) {
   if (setting.value.arity == Value::Arity::kSwitch) return "";
   const std::string value = setting.value.print(RunOptions());
-  if (value.empty() || setting.help.find("default") != std::string_view::npos) return "";
+  if (value.empty() || setting.help.find("(default") != std::string_view::npos) return "";
   return fmt::format(" (default: {}{}{})", quote, value, quote);
 }
 

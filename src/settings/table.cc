@@ -56,4 +56,15 @@ base::Status Read(std::span<const Given> given, RunOptions* options) {
   return Resolve(options);
 }
 
+std::string PrintMark(job::Setting mark, const RunOptions& options) {
+  std::string text;
+  for (const Group& group : Table()) {
+    for (const Setting& setting : group.settings) {
+      if (setting.mark != mark) continue;
+      text += (text.empty() ? "" : " ") + setting.value.print(options);
+    }
+  }
+  return text;
+}
+
 }  // namespace forebay::settings

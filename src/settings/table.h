@@ -64,4 +64,7 @@ struct Given {
 // what was given and what was expected.
 base::Status Read(std::span<const Given> given, RunOptions* options);
 
+// What the settings with this mark are: their values, in the table's order, with a space between.
+std::string PrintMark(job::Setting mark, const RunOptions& options);
+
 }  // namespace forebay::settings

@@ -137,6 +137,31 @@ TEST(Settings, SettingsThatNeedEachOtherAreCheckedTogether) {
               StartsWith("--no-enable-shift-parallel of a layout with sp=1"));
 }
 
+// Results that were made with other values are told apart by these texts: they stay as they are.
+TEST(Settings, MarksOfTheFingerprintArePrinted) {
+  RunOptions options;
+  EXPECT_EQ(PrintMark(job::Setting::kText, options), "false false");
+  options.text.parse_special_in_content = true;
+  EXPECT_EQ(PrintMark(job::Setting::kText, options), "false true");
+  EXPECT_EQ(PrintMark(job::Setting::kSeed, options), "0");
+  EXPECT_EQ(PrintMark(job::Setting::kMaxLogprobs, options), "20");
+  EXPECT_EQ(PrintMark(job::Setting::kDigest, options), "false");
+}
+
+// An error that names a mark names its settings.
+TEST(Settings, MarksAreNamedByTheirSettings) {
+  std::set<job::Setting> marks;
+  for (const Group& group : Table()) {
+    for (const Setting& setting : group.settings) {
+      if (!setting.mark) continue;
+      marks.insert(*setting.mark);
+      EXPECT_THAT(std::string(job::kSettingNames[static_cast<size_t>(*setting.mark)]),
+                  HasSubstr(std::string(setting.name())));
+    }
+  }
+  EXPECT_EQ(marks.size(), job::kNumSettings);
+}
+
 TEST(Settings, ThePageIsAsTheTableSays) {
   const base::Result<std::string> page = base::ReadFile(TestData() + "/../docs/cli.md");
   ASSERT_TRUE(page.ok()) << page.status().message();
