@@ -117,7 +117,7 @@ def check_includes(files):
 def check_test_helpers():
     """What tests share stands in testing/ of its room, and only tests and benchmarks include it."""
     users = {}
-    for path in tracked("*.cc") + tracked("*.h"):
+    for path in tracked("*.cc") + tracked("*.h") + tracked("*.cu"):
         for name in re.findall(r'^#include "([^"]+)"', open(path, encoding="utf-8").read(), re.M):
             users.setdefault(name, set()).add(path)
     for room in ("src", "tests"):
@@ -404,10 +404,11 @@ def check_form(files):
 
 def main():
     files = tracked("src/*.h") + tracked("src/*.cc")
-    check_cycles(check_includes(files))
+    kernels = tracked("src/*.cu")
+    check_cycles(check_includes(files + kernels))
     check_forward_declarations(files)
     check_targets(files + tracked("tests/*.cc"))
-    check_text(files + tracked("include/*.h") + tracked("tests/*.cc") + tracked("tests/*.h") + tracked("bench/*.cc") + tracked("bindings/*.cc"))
+    check_text(files + kernels + tracked("include/*.h") + tracked("tests/*.cc") + tracked("tests/*.h") + tracked("bench/*.cc") + tracked("bindings/*.cc"))
     check_test_helpers()
     check_simulator_knowledge(files)
     check_modes(files)
@@ -416,11 +417,11 @@ def main():
     check_clock(files)
     check_links()
     check_error_codes(files)
-    check_members(files + tracked("tests/*.cc") + tracked("bench/*.cc"))
+    check_members(files + kernels + tracked("tests/*.cc") + tracked("bench/*.cc"))
     check_levels()
     check_architecture()
     check_pages()
-    check_form(tracked("*.h") + tracked("*.cc"))
+    check_form(tracked("*.h") + tracked("*.cc") + kernels)
     for finding in findings:
         print(finding)
     print(f"tidy: {len(files)} files, {len(findings)} findings")

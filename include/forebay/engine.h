@@ -48,9 +48,9 @@ class ResultSink {
 
 // How a run is told to end early, from any thread or a signal handler.
 struct RunControl {
-  // Take no more requests and finish those that run, until the deadline.
+  // Take no more requests, and finish running ones until the deadline.
   std::atomic<bool> drain{false};
-  // Stop at the next step's border; what is unfinished has no result.
+  // Stop at the next step's border; unfinished requests get no result.
   std::atomic<bool> abort{false};
 };
 
@@ -90,7 +90,7 @@ struct EngineStats {
   int64_t output_room = 0;      // now: tokens that the running choices may still generate
   // tokens that the finished choices might have generated at most
   int64_t output_allowed = 0;
-  int64_t kv_blocks_used = 0;  // now, those that only the prefix index holds not counted
+  int64_t kv_blocks_used = 0;  // now, without evictable ones
   int64_t kv_blocks_total = 0;
   int64_t kv_blocks_used_peak = 0;
   double step_seconds = 0;                       // with a step in flight
@@ -99,7 +99,7 @@ struct EngineStats {
   std::vector<ReplicaStats> replicas;            // one for each of several replicas
 };
 
-// The most that one replica has to the mean of all: 1 is level. 1 also where nobody has anything.
+// The largest replica's share over the mean of all: 1 is level, and also the value of nothing.
 inline double Imbalance(const std::vector<ReplicaStats>& replicas,
                         double (*of)(const ReplicaStats&)) {
   double sum = 0, most = 0;
@@ -127,7 +127,7 @@ inline double ExpertImbalance(int64_t busiest_rows, int64_t rows, int64_t expert
          static_cast<double>(experts_in_groups) / static_cast<double>(groups);
 }
 
-// One step of one replica, for whoever records steps (`--steps`, the report, replays).
+// One step of one replica, for observers (`--steps`, the report, replays).
 struct StepRecord {
   int32_t replica = 0;
   GroupRole role = GroupRole::kAll;  // its group's
@@ -185,7 +185,7 @@ struct ModelFacts {
   std::string tp_wire = "exact";
   int64_t kv_capacity_tokens = 0;
   int32_t ranks = 0;
-  int32_t context_ranks = 0;  // those of them that read prompts
+  int32_t context_ranks = 0;  // the ranks among them that read prompts
   uint64_t weight_bytes = 0, kv_bytes = 0, workspace_bytes = 0;
 };
 
@@ -207,7 +207,7 @@ class Engine {
   virtual void Cancel(int64_t id) = 0;
   // A copy of the counters; from any thread, also while Run runs.
   virtual EngineStats stats() const = 0;
-  // Told of every step from here on; null: nobody. REQUIRES: Run does not run.
+  // The observer is told of every later step; null: none. REQUIRES: Run does not run.
   virtual void SetStepObserver(StepObserver* observer) = 0;
 };
 

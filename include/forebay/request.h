@@ -54,8 +54,8 @@ struct Request {
   std::vector<std::vector<int32_t>> prompts;  // token ids, none empty
   int32_t n = 1;                              // choices a prompt, >= 1
   SamplingParams sampling;
-  // Traces and replays: every choice ends after so many tokens, whatever is sampled (0: not so; at
-  // most max_tokens count). Only the engine's commit looks at it, never a policy.
+  // Traces and replays: every choice ends after this many tokens, whatever is sampled (0: off; at
+  // most max_tokens count). Only the engine's commit reads it, never a policy.
   int32_t ends_after = 0;
   bool stream = false;  // ResultSink::Progress is told of its tokens as they come
 };

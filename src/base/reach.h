@@ -7,7 +7,7 @@
 namespace forebay::base {
 
 struct Reach {
-  int32_t window = 0;  // the last so many positions; 0: no window
+  int32_t window = 0;  // number of last positions; 0: no window
   int32_t chunk = 0;   // those with an equal position / chunk; 0: no chunks. Not beside a window.
 
   constexpr Reach(int32_t window = 0, int32_t chunk = 0) : window(window), chunk(chunk) {}

@@ -1,9 +1,9 @@
-// In how many meetings ranks that hold partial sums of the same rows add them. In one, each reads
-// the sums of all others and adds all rows; in two, each adds its part of the rows, and then copies
-// the others' parts, already rounded. The second moves less and waits twice. Pure.
+// The number of meetings in which ranks add their partial sums of the same rows. With one, each
+// rank reads the sums of all others and adds all rows. With two, each adds its part of the rows,
+// then copies the others' rounded parts: less traffic, two waits. Pure.
 //
-// One meeting is priced as an all-reduce, which the tables of accelerators have measured: what
-// their libraries do in one call, in whichever way is soonest there.
+// One meeting is priced as an all-reduce, which accelerators' tables have measured as one call of
+// their libraries.
 #pragma once
 
 #include "cost/model.h"

@@ -13,7 +13,7 @@ namespace forebay::cost {
 struct CopyPoint {
   double bytes = 0, seconds = 0;
 };
-// The seconds that a copy of so many bytes takes.
+// The seconds that a copy of `bytes` takes.
 using CopyForm = std::function<double(double bytes)>;
 
 // Vasuki's (section 5.1): the bandwidth rises with the size up to a threshold, from which on it is

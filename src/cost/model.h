@@ -32,8 +32,8 @@ inline constexpr int kPeersRead = 8;
 // reaches them through its host.
 double LinkRate(Link link, const DeviceProfile& device);
 
-// What a rank pulls from its peers, in bytes per second, while nobody else uses the links; between
-// ranks of one CPU: what a core copies.
+// The rate of a rank's pulls from its peers over idle links, in bytes per second; between ranks of
+// one CPU, a core's rate of copying.
 double PullRate(const DeviceProfile& device);
 
 // The same of copies between a rank and its host's memory; on a CPU a core copies within memory.
@@ -49,11 +49,11 @@ inline constexpr double kUsualDiskRate = 1e9;
 double DiskReadRate(const DeviceProfile& device);
 double DiskWriteRate(const DeviceProfile& device);
 
-// Time of an operation, or of several one behind the other, and what of it copies slow.
+// Time of an operation, or of several in sequence, and the parts of it that copies slow.
 struct Work {
   double seconds = 0;          // alone on the device
-  double compute_seconds = 0;  // those that the clock frequency limits
-  double memory_seconds = 0;   // those that memory needs at its full bandwidth
+  double compute_seconds = 0;  // limited by the clock frequency
+  double memory_seconds = 0;   // of memory at full bandwidth
 
   Work& operator+=(const Work& other) {
     seconds += other.seconds, compute_seconds += other.compute_seconds,
@@ -88,7 +88,7 @@ struct Contention {
   // The bandwidth that all ranks of a machine share; 0: each has memory of its own.
   double machine_bytes_per_s = 0;
 };
-// What a rank with so many cores contends for (cpu alone).
+// What a rank with `cores` cores contends for (cpu alone).
 Contention ContentionOf(const DeviceProfile& device, double cores);
 
 // By how much (>= 1) the work lasts longer beside `load`. `others` (< 1): the part of its memory's

@@ -1,5 +1,5 @@
-// What an operation is, for whoever prices, profiles or traces it: its kind, shapes, flops and
-// bytes. Pure.
+// An operation as prices, profiles and traces see it: its kind, shapes, flops and bytes.
+// Pure.
 #pragma once
 
 #include <cstdint>
@@ -67,7 +67,7 @@ struct OpDesc {
 
   NumberFormat weight_format = NumberFormat::kBF16;
   int leaves = 1;  // parts of a linear's K whose sums are added as a tree
-  // Experts, which are linear layers [columns, depth] of `rows` in all: how many of them have rows,
+  // Experts are linear layers [columns, depth] with `rows` in all: the number of experts with rows,
   // and the rows of the busiest.
   int64_t experts = 0;
   int64_t busiest_rows = 0;

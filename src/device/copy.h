@@ -5,8 +5,8 @@
 
 namespace forebay::device {
 
-// When what is copied is used: kLater is written past a CPU's caches, so that no line is read
-// before it is overwritten, and none is pushed out that kernels use.
+// When the copied data are used. kLater writes past a CPU's caches: no line is read before it is
+// overwritten, and the kernels' lines stay.
 enum class CopyUse : uint8_t { kSoon, kLater };
 // Less stays in the caches whatever its use.
 inline constexpr uint64_t kLeastPastCaches = 256 << 10;
@@ -16,8 +16,8 @@ inline constexpr uint64_t kLeastPastCaches = 256 << 10;
 Operation MakeCopy(const char* label, void* destination, const void* source, uint64_t bytes,
                    CopyUse use = CopyUse::kSoon);
 
-// Equal items, one behind the other in both places, of which item i is copied where
-// offsets[i] < offsets[i + 1]: control memory, read when the copy begins. Used later.
+// Equal items, packed in both places. Item i is copied if offsets[i] < offsets[i + 1]; offsets are
+// control memory, read when the copy begins. Used later.
 struct ItemCopy {
   std::byte* destination = nullptr;
   const std::byte* source = nullptr;

@@ -1,6 +1,6 @@
-// What ranks do together, on their streams: no call blocks, nobody is told more than a counter's
-// number. Data stay where their writer put them, in its published staging region, and the others
-// read them in place.
+// Collectives of ranks on their streams. No call blocks, and ranks exchange only counters'
+// values. Data stay in the writer's published staging region, and the others read them in
+// place.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace forebay::fabric {
 
-// Who uses which channel of the counters.
+// The users of the counters' channels.
 inline constexpr int kTensorChannel = 0;  // ranks of one stage of a replica
 // rows for the next stage; kTakenChannel: the staging is free again
 inline constexpr int kStageChannel = 1;
@@ -21,16 +21,16 @@ inline constexpr int kHeadChannel = 4;       // all ranks of one stage, where ro
 inline constexpr int kPoolChannel = 5;       // ranks of one pool; and the next
 inline constexpr int kFirstModeChannel = 7;  // two for each further mode of ranks that cut rows
 
-// The ranks of a communicator meet again and again, each at its own pace: a rank writes its part,
-// all wait for all, and then each reads everybody's part. Two buffers a rank, used in turns, are
-// enough: who writes part m has met m - 1, and so everybody has read part m - 2.
+// The ranks of a communicator meet repeatedly, each at its own pace: a rank writes its part, all
+// wait for all, then each reads all parts. Two buffers per rank, used in turns, are enough: a rank
+// that writes part m has met m - 1, so every rank has read part m - 2.
 //
-// The rule of reuse: that holds for ranks that meet again and again with nobody else in between. So
+// The rule of reuse: this holds for ranks that always meet the same ranks. So
 //  1. a staging region belongs to the exchange of one communicator: ranks that meet in two kinds of
 //     groups have a region and a channel for each kind;
-//  2. what takes two meetings, as an all-reduce that scatters and gathers, takes them of one
-//     exchange, and so one half each: the sums that were read before the second lie in the other;
-//  3. where a region serves exchanges of several modes in turn, all ranks that may read it meet
+//  2. an operation of two meetings, such as an all-reduce that scatters and gathers, takes both
+//     from one exchange, one half each: the sums read before the second lie in the other half;
+//  3. if a region serves exchanges of several modes in turn, all ranks that may read it meet
 //     between the last meeting of one mode and the first of the next.
 // collectives_test.cc breaks 1 and 3 under the hazard checker, and sees it.
 class Exchange {
@@ -57,13 +57,13 @@ class Exchange {
     Post(stream);
     Await(stream);
   }
-  // The two halves of a meeting: that this rank's part is written, and that all others' are.
-  // Between them `stream` may do something else, and other streams of the rank may await the
-  // meeting too. REQUIRES: `stream` goes on to the next meeting when nobody reads this one's.
+  // The two halves of a meeting: this rank's part is written; all others' parts are. Between them
+  // `stream` may do other work, and other streams of the rank may await the meeting too. REQUIRES:
+  // `stream` begins the next meeting only when no rank reads this one's parts.
   void Post(device::Stream& stream);
   void Await(device::Stream& stream);
   uint64_t meetings() const { return meetings_; }
-  // So many meetings are held by what was enqueued before (device::Stream::EndRepeat).
+  // Operations enqueued before hold `meetings` meetings (device::Stream::EndRepeat).
   void Skip(uint64_t meetings) { meetings_ += meetings; }
   // What rank `index` brought to the last meeting.
   const std::byte* part(int index) const { return halves_[index].data[(meetings_ + 1) % 2]; }
@@ -84,8 +84,8 @@ class Exchange {
   uint64_t meetings_ = 0;
 };
 
-// A rank's part of a matrix: `rows` rows from `row` on, of which each has `bytes` bytes from
-// `offset` on. In staging they lie one row behind the other.
+// A rank's part of a matrix: `bytes` bytes from `offset` on of each of `rows` rows from `row` on.
+// Staging holds the rows packed.
 struct GatherBlock {
   int64_t row = 0, rows = 0;
   uint64_t offset = 0, bytes = 0;
@@ -99,8 +99,8 @@ struct GatherBlock {
 void AllGather(device::Stream& stream, Exchange& exchange, const char* label,
                std::span<const GatherBlock> blocks, std::byte* out, uint64_t row_stride);
 
-// The same of what each rank put in its staging for this one. `behind`: each block's rows have a
-// part in a second matrix, which lies in staging behind the block.
+// The same for the parts that each rank staged for this one. `behind`: each block's rows have a
+// part in a second matrix, stored in staging after the block.
 struct MatrixBehind {
   std::byte* out = nullptr;  // [rows, row_bytes]
   uint64_t row_bytes = 0;
@@ -116,8 +116,8 @@ void TakeBlocks(device::Stream& stream, Exchange& exchange, const char* label,
 uint64_t BytesFromOthers(const Exchange& exchange, std::span<const GatherBlock> blocks,
                          const MatrixBehind& behind = {});
 
-// A matrix of which the rank with index i brings the rows [offsets[borders[i]],
-// offsets[borders[i + 1]]), each at its place in its staging: data decide how many they are.
+// A matrix to which the rank with index i contributes the rows [offsets[borders[i]],
+// offsets[borders[i + 1]]), each at its place in staging. Data decide their number.
 struct RowsByOffset {
   const int32_t* offsets = nullptr;  // control memory; read when the rows are copied
   int32_t borders[Exchange::kMaxRanks + 1] = {};
@@ -139,7 +139,7 @@ class Handover {
   static base::Result<Handover> Create(Fabric& fabric, int from, int to,
                                        std::string_view staging_name);
 
-  // The next message; `source` may be overwritten by what is enqueued on `stream` behind this.
+  // The next message; operations enqueued on `stream` after this call may overwrite `source`.
   // REQUIRES: it fits.
   void Send(device::Stream& stream, const std::byte* source, uint64_t bytes);
   // REQUIRES: as many bytes as were sent.

@@ -1,5 +1,5 @@
-// Between the ranks of a group: one-sided transfers, of which the owner of what is pulled is not
-// told, and counters at which streams of different ranks meet.
+// One-sided transfers between the ranks of a group, of which the owner is not told, and counters at
+// which streams of different ranks meet.
 #pragma once
 
 #include <cstdint>
@@ -24,13 +24,13 @@ struct CopySpan {
   uint64_t bytes;
   std::byte* destination;  // in the puller's memory
   int part = 0;            // with events a part: which event follows the part's last slice
-  // In a pull of wanted items the span is so many of equal size, the first of which is this one.
+  // In a pull of wanted items: `num_items` of equal size, starting with `first_item`.
   int first_item = 0, num_items = 1;
 };
 
-// In which order a pull's slices come: as spans are listed; in turns over the peers, from the one
-// behind the own rank (rotated) or from the lowest (sliced) on; or peer after peer, ascending
-// (serial) or in an order that a seed draws.
+// The order of a pull's slices: as spans are listed; in turns over the peers, starting after the
+// own rank (rotated) or from the lowest (sliced); peer after peer, ascending (serial); or in an
+// order drawn from a seed.
 enum class PeerOrder : uint8_t { kAsListed, kRotated, kSliced, kSerial, kRandom };
 
 // What a pull copies.
@@ -65,7 +65,7 @@ struct Communicator {
   int my_index = 0;
 };
 
-// Channels of counters between two ranks; who uses which is its users' agreement.
+// Channels of counters between two ranks; their users agree on who uses which.
 inline constexpr int kNumChannels = 16;
 
 // One a rank; must outlive the rank's device. Pulls are asynchronous on `stream` (a copy stream of
@@ -75,7 +75,7 @@ class Fabric {
   virtual ~Fabric() = default;
   virtual int rank() const = 0;
   virtual int num_ranks() const = 0;
-  // Makes a region of this rank's device readable by peers, before any of them pulls from it. The
+  // Makes a region of this rank's device readable by peers. Call before any peer pulls from it. The
   // region must outlive all pulls.
   virtual base::Status Publish(const device::Region& region) = 0;
   // Errors name rank, region, offset and size: kUnknownRegion (never published), kOutOfRange.
@@ -101,22 +101,22 @@ class Fabric {
   virtual void Post(device::Stream& stream, int peer, int channel, uint64_t value) = 0;
   // Holds `stream` until `peer` has posted at least `value` to this rank.
   virtual void Await(device::Stream& stream, int peer, int channel, uint64_t value) = 0;
-  // The group has failed: all awaits of all its ranks pass, so that a dead rank holds nobody. A
-  // stream that passes one runs nothing any more, and Synchronize returns `why`; the first Abort's
-  // stays. Any task.
+  // The group has failed: all awaits of all its ranks pass, so a dead rank holds none up. A stream
+  // that passes one runs nothing more, and Synchronize returns `why`; the first Abort's stays. Any
+  // task.
   virtual void Abort(const base::Status& why) = 0;
   // Why the group was aborted; OK: it was not. Any task.
   virtual base::Status status() const = 0;
 
-  // Bytes of all pulls so far that came from other ranks, counted when the pull is called. Of
-  // wanted items nobody knows by then: who says what is wanted counts them.
+  // Bytes of all pulls from other ranks so far, counted when the pull is called. The number of
+  // wanted items is unknown then: the caller that chooses them counts them.
   virtual uint64_t bytes_pulled() const = 0;
 };
 
 // Ranks that are threads of one process, with cpu devices on `runtime`.
 std::vector<std::unique_ptr<Fabric>> CreateLocalFabric(runtime::Runtime& runtime, int num_ranks);
-// The same for ranks that pull and never meet: of several groups, each with counters of its own. A
-// rank's number here need not be its device's. REQUIRES: nobody posts or awaits.
+// The same for ranks that pull and never meet, such as ranks of several groups. A rank's number
+// here need not be its device's. REQUIRES: no rank posts or awaits.
 std::vector<std::unique_ptr<Fabric>> CreatePullFabric(int num_ranks);
 
 }  // namespace forebay::fabric

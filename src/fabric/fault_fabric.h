@@ -11,12 +11,12 @@ namespace forebay::fabric {
 inline constexpr base::ErrorCode kPlantedFault{"planted_fault"};
 
 struct FaultPlan {
-  int rank = -1;        // among all ranks of the job; -1: nobody
+  int rank = -1;        // among all ranks of the job; -1: none
   int64_t at_pull = 0;  // its first such call is 1; 0: none
   int64_t at_post = 0;
 };
 
-// `fabric`, whose rank has the fault; `dead` is a counter for its streams that nobody else uses.
+// `fabric`, whose rank has the fault; `dead` is a counter for its streams alone.
 std::unique_ptr<Fabric> PlantFault(std::unique_ptr<Fabric> fabric,
                                    std::unique_ptr<device::Counter> dead, const FaultPlan& plan);
 

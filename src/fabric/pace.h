@@ -14,7 +14,7 @@ struct LinkPace {
   double bytes_per_s = 0;               // 0: bytes take no time
 };
 
-// How long so many bytes take over such a link.
+// The time of `bytes` over such a link.
 runtime::TimeNs TimeOf(uint64_t bytes, const LinkPace& pace);
 // Holds `stream` for so long, which takes no core, in an operation of that name, a literal.
 void Hold(device::Stream& stream, runtime::Runtime& runtime, runtime::TimeNs time,

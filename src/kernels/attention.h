@@ -21,7 +21,7 @@
 //   The tree: lanes i and i + 8, then i + 4, i + 2, i + 1. max(a, b) = a > b ? a : b. exp is
 //   kernels::Exp.
 //
-// What lies in unseen positions is never used, NaN included: blocks need not be cleared.
+// Unseen positions are never used and may hold NaN: blocks need not be cleared.
 #pragma once
 
 #include <vector>
@@ -84,7 +84,7 @@ struct RopeKvArgs {
   int32_t layer_index = 0;
   // logical number of the first KV head here: part of a digest's key
   int32_t first_kv_head = 0;
-  // so many of the first KV heads are copies, in another rank's digest
+  // the number of first KV heads that are copies, counted in another rank's digest
   int32_t digested_elsewhere = 0;
   bool first_layer = false;
 };

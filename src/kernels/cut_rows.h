@@ -1,7 +1,7 @@
-// What RopeKv does (kernels/attention.h), in two halves, for steps whose rows are cut over ranks:
-// who has a row in its linear layers rounds q, k and v of it, all heads, laid out by the ranks that
-// attend with these; who attends with a head puts K and V of all rows into its cache. Together they
-// have the bytes of RopeKv.
+// RopeKv (kernels/attention.h) in two halves, for steps whose rows are cut over ranks. The rank
+// with a row in its linear layers rounds q, k and v of all heads and lays them out by the ranks
+// that attend with them. The rank that attends with a head writes K and V of all rows into its
+// cache. Together they give the bytes of RopeKv.
 #pragma once
 
 #include "device/device.h"
@@ -14,8 +14,8 @@ struct KernelSet;
 
 inline constexpr int kMaxReaders = 8;
 
-// Rows of q, k and v, as RopeKvArgs says. For each reader: [num_rows, heads, head_dim] of q, and
-// behind it [num_rows, 2, kv_heads, head_dim], of a row the k heads before the v heads.
+// Rows of q, k and v, as RopeKvArgs says. For each reader: [num_rows, heads, head_dim] of q, then
+// [num_rows, 2, kv_heads, head_dim] with a row's k heads before its v heads.
 struct RopeRowsArgs {
   struct Reader {
     std::byte* out = nullptr;           // elements are T

@@ -17,7 +17,7 @@ inline constexpr int kMaxDigestBytes = kDigestChunk * 4;
 // REQUIRES: bytes <= kMaxDigestBytes.
 uint64_t DigestHash(const void* data, int64_t bytes, uint64_t key);
 
-// Keys of what is hashed; `head` is logical.
+// Keys of the hashed values; `head` is logical.
 uint64_t KeyDigestKey(int32_t layer, int32_t head, int32_t position);
 uint64_t ValueDigestKey(int32_t layer, int32_t head, int32_t position);
 uint64_t LogitsDigestKey(int32_t position, int32_t chunk);

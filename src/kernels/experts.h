@@ -22,7 +22,7 @@ struct ExpertsArgs {
   int32_t max_rows = 0;          // the grouped order has at most; offsets[num_experts] is no more
   const std::byte* x = nullptr;  // [.., K] of T = weight.dtype
   const int32_t* x_rows = nullptr;     // [max_rows]: row p is row x_rows[p] of x; null: row p
-  int32_t x_count = 0;                 // with x_rows: rows of x, of which each is one
+  int32_t x_count = 0;                 // with x_rows: rows of x, one for each
   std::byte* y = nullptr;              // [max_rows, n] of T in grouped order
   int64_t x_stride = 0, y_stride = 0;  // elements
   LinearOutput output = LinearOutput::kRounded;  // or kSiluMul

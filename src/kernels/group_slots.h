@@ -9,12 +9,12 @@
 
 namespace forebay::kernels {
 
-// What is known of the slots, and where their order goes; as in GroupRowsArgs.
+// The slots and the place for their order; as in GroupRowsArgs.
 struct SlotGroups {
   const int32_t* experts;
   int32_t experts_per_token, num_experts;
   int32_t *offsets, *source, *positions;
-  RoutingCounters* counters;  // null: nobody counts
+  RoutingCounters* counters;  // null: not counted
   LackedExperts lacked = {};
 };
 

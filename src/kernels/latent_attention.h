@@ -1,11 +1,11 @@
 // Multi-head latent attention (arXiv 2405.04434, section 2.1) beside its linear layers and
-// attention itself (kernels/attention.h). The cache holds, a position, the latent and one key that
-// is turned by rope, for all heads: a KvLayout of one head whose key is [latent, turned key] and
-// whose value is the latent (values_in_keys).
+// attention itself (kernels/attention.h). Per position the cache holds the latent and one rotated
+// key for all heads: a KvLayout of one head whose key is [latent, rotated key] and whose value is
+// the latent (values_in_keys).
 //
-// A head of a query is [plain, turned]: `plain` elements that meet the latent through the head's
-// projection, and those that meet the turned key. In the absorbed form the plain part goes through
-// that projection itself and becomes [latent], so that all heads attend to the cache as it is.
+// A head of a query is [plain, rotated]: `plain` elements that meet the latent through the head's
+// projection, and elements that meet the rotated key. In the absorbed form the plain part passes
+// through that projection and becomes [latent], so all heads attend to the cache directly.
 #pragma once
 
 #include "device/device.h"
@@ -43,9 +43,9 @@ struct LatentKvArgs {
 };
 void LatentKv(device::Stream& stream, const KernelSet& kernels, const LatentKvArgs& args);
 
-// The expanded form: K and V are made of the latents by head, for queries as they are. It takes
-// whole blocks; what lies in positions that nobody has written yet may be anything, and comes out
-// in the same positions alone.
+// The expanded form: K and V are computed from the latents by head, for unchanged queries. It takes
+// whole blocks. Unwritten positions may hold anything, and affect only the same positions of the
+// output.
 
 // Row i * 32 + s of `out` is [latent, turned key] of slot s of block blocks[i].
 struct GatherLatentsArgs {
@@ -57,8 +57,8 @@ struct GatherLatentsArgs {
 };
 void GatherLatents(device::Stream& stream, const KernelSet& kernels, const GatherLatentsArgs& args);
 
-// K and V of gathered rows into blocks that lie one after another: a head's key is [plain, turned],
-// of which the turned part is that of all heads.
+// K and V of gathered rows into contiguous blocks: a head's key is [plain, rotated], and the
+// rotated part is that of all heads.
 struct StoreExpandedArgs {
   KvLayout layout;              // kv_heads: all heads; V is stored
   std::byte* blocks = nullptr;  // [num_blocks, LayerBytes()]

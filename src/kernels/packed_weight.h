@@ -23,7 +23,7 @@ inline constexpr int kMaxLeaves = 8;
 
 // Borders of the leaves along K, from the rule of the exactness contract (ARCHITECTURE.md, "One
 // request, one answer"). A rank that owns some of a layer's leaves has a weight of these alone,
-// which knows where they stand among all.
+// which knows their place among all.
 struct LeafBorders {
   int num_leaves = 1;
   int32_t begin[kMaxLeaves + 1] = {0, 0};   // begin[num_leaves] = K

@@ -28,7 +28,7 @@ struct ReduceArgs {
   const std::byte* residual = nullptr;
   int64_t stride = 0, y_stride = 0;  // elements
   int32_t rows = 0, n = 0;
-  // Rows of all ranks, of which these are this rank's part, and the others add theirs; 0: it adds
+  // Rows of all ranks; this rank adds its part of them, the others theirs. 0: it adds
   // all.
   int32_t of_rows = 0;
   int32_t ranks = 1;               // whose planes these are: for the price
@@ -36,8 +36,8 @@ struct ReduceArgs {
   int8_t merges[kMaxLeaves] = {};  // filled in by ReducePlanes
 };
 
-// Appends the planes of a rank that owns leaves [leaf_begin, leaf_end) of args->num_leaves, which
-// lie one behind the other at `sums` as Linear writes them. REQUIRES: args->rows and stride are
+// Appends the planes of a rank that owns leaves [leaf_begin, leaf_end) of args->num_leaves, packed
+// at `sums` as Linear writes them. REQUIRES: args->rows and stride are
 // set; ranks in the order of their leaves.
 void AddPlanes(int leaf_begin, int leaf_end, const float* sums, ReduceArgs* args);
 // How many planes that rank writes.

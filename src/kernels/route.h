@@ -1,4 +1,4 @@
-// Which experts a row goes to, the order in which experts take rows, and the sum of what they give.
+// The experts of a row, the order in which experts take rows, and the sum of their outputs.
 //
 //   logits -> Route -> experts, weights [row, slot] -> GroupRows -> offsets, grouped order
 //          -> Experts (kernels/experts.h) -> CombineRows
@@ -22,9 +22,9 @@ namespace forebay::kernels {
 struct KernelSet;
 
 // experts[row, slot]: greatest selection score first; of equal ones the lower expert, of equal
-// groups the lower group. weights[row, slot]: its score, renormalized and scaled. A row with a
-// score that is NaN gets experts 0, 1, .. and weights that are NaN, and so are its request's
-// logits.
+// groups the lower group. weights[row, slot]: its score, renormalized and scaled. A row
+// with a NaN score gets experts 0, 1, .. and NaN weights, so its request's logits are
+// NaN.
 struct RouteArgs {
   Router router;
   const float* logits = nullptr;  // [rows, num_experts], row stride `stride`
@@ -55,7 +55,7 @@ class RoutingSource {
 
 // What experts were given so far, counted where rows are grouped.
 struct RoutingCounters {
-  // Rows of each of so many experts are counted too.
+  // Also counts the rows of each of `num_experts` experts.
   explicit RoutingCounters(int64_t num_experts = 0) : rows_of(static_cast<size_t>(num_experts)) {}
 
   std::atomic<int64_t> groups{0};             // a layer of a step each
@@ -74,10 +74,10 @@ struct RoutingCounters {
 // come in any case and that come where it has rows: counted where rows are grouped.
 struct LackedExperts {
   int32_t begin = 0, end = 0;            // that the rank computes with
-  int32_t held_begin = 0, held_end = 0;  // all others of these are lacked
+  int32_t held_begin = 0, held_end = 0;  // the others are missing here
   int64_t bytes = 0, wanted_bytes = 0;
-  // Bytes that came in any case for experts without rows, and those that came where there were
-  // rows; null: nobody counts.
+  // Bytes that arrived for experts without rows, and for experts with rows; null: not
+  // counted.
   std::atomic<int64_t>* unused = nullptr;
   std::atomic<int64_t>* wanted = nullptr;
 

@@ -20,7 +20,7 @@ enum class TileOrder : uint8_t {
   kSplit,
   kEvenFirst,  // one chain, the even element of each pair first (Intrinsics Guide, _tile_dpbf16ps)
   kOddFirst,   // one chain, the odd element first, as class `pair`
-  kUnknown,    // none of these
+  kUnknown,    // none of the known orders
 };
 inline constexpr TileOrder kTileOrders[] = {TileOrder::kSplit, TileOrder::kEvenFirst,
                                             TileOrder::kOddFirst};

@@ -69,8 +69,8 @@ class Cache {
   uint64_t DigestOf(int group, std::span<const BlockId> table, int64_t begin, int64_t end) const;
 
   // Begins to pull `parts` of blocks from peers that have published caches of `peer_blocks` blocks
-  // under the same name; moves are by KV group. REQUIRES: the last pull was waited for; nobody
-  // writes to the blocks meanwhile.
+  // under the same name; moves are by KV group. REQUIRES: the last pull was waited for; no
+  // operation writes to the blocks meanwhile.
   base::Status EnqueuePull(fabric::Fabric& fabric, std::span<const PullPart> parts,
                            int64_t peer_blocks, std::span<const Move> moves);
   // kPullTimeout, or the fault that the device met.

@@ -33,8 +33,8 @@ struct KvGroup {
   std::vector<int32_t> layers;  // the rank's, ascending, counted from its first; may be none
 };
 
-// The groups of the model's layers, in the order of their first ones (at most
-// kernels::kMaxKvGroups), for a rank that has `layers` of them.
+// The groups of the model's layers in the order of their first layers (at most
+// kernels::kMaxKvGroups), for a rank that holds `layers`.
 std::vector<KvGroup> PlanKvGroups(std::span<const KvLayerPlan> model, const base::Part& layers);
 
 // Bytes of the digests of a block of a group, where they are wanted.

@@ -23,8 +23,8 @@ struct KvLoan {
   std::vector<int64_t> first_held;           // by KV group: positions before it are not lent
   int64_t first_block = 0;                   // of a table, that below[0] holds
   std::vector<BlockId> below;                // in the tier
-  std::atomic<bool> offered{false};          // nobody has taken the request yet
-  std::atomic<bool> over{false};             // nobody reads it any more
+  std::atomic<bool> offered{false};          // no replica has taken the request yet
+  std::atomic<bool> over{false};             // the last reader has finished
 
   // The blocks of the KV group that has most.
   int32_t blocks() const {

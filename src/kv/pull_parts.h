@@ -1,10 +1,10 @@
-// What a rank pulls of the KV that another replica lends, block by block: where replicas are cut
-// alike the whole blocks of its like, else the layers and heads that it holds, from the ranks that
-// hold them. Pure.
+// The parts of another replica's KV blocks that a rank pulls. Replicas of the same cut exchange
+// whole blocks with the rank of the same place. Otherwise a rank pulls its layers and heads from
+// the ranks that hold them. Pure.
 //
-// A position's digest is a sum over the ranks of a replica, so that it stays what it is whichever
-// rank has which summand: each strip of digests that a giver has goes to one taker. A taker adds
-// what several givers have for it.
+// A position's digest is a sum over the ranks of a replica, so any rank may hold any summand. Each
+// of the giver's strips of digests goes to one taker, and a taker adds the strips of several
+// givers.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,8 @@ struct PullPart {
   int peer = 0;
   int32_t group = 0;
   bool digests = false;  // the strip of digests, else that of K and V
-  // In the peer's region lie so many bytes of a block before the strip, and its blocks so far
-  // apart.
+  // In the peer's region: bytes of a block before the strip, and from block to
+  // block.
   uint64_t before = 0, stride = 0;
   uint64_t from = 0, to = 0, bytes = 0;  // in the peer's block, and in the own one
 

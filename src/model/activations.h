@@ -14,7 +14,7 @@
 
 namespace forebay::model {
 
-// A mode in which steps of at most so many rows are taken.
+// A mode, and the most rows of its steps.
 struct ModeRows {
   Degrees mode;
   int64_t rows = 0;
@@ -26,7 +26,7 @@ struct StepCapacity {
   int64_t logit_rows = 0;  // rows of logits at once
   // the longest context, where prompts are expanded; 0: no longer than `rows`
   int64_t max_model_len = 0;
-  // Where prompts are expanded: for K and V of as many heads at once, at least of one.
+  // Where prompts are expanded: bounds the heads whose K and V are expanded at once, at least one.
   uint64_t expanded_bytes = std::numeric_limits<uint64_t>::max();
   // Rows in a step that ships: those of all ranks; own rows x planes of sums.
   int64_t gathered_rows = 0, returned_rows = 0;
@@ -67,13 +67,13 @@ struct AllReducePlan {
   int32_t wire_bytes = 4;  // an element's between ranks: for the price alone
 };
 
-// How a rank meets the others of its replica; null where there is nobody to meet.
+// How a rank meets the others of its replica; null where it meets none.
 struct ReplicaLinks {
   // tp > 1: with the ranks of the stage that have the same rows, in the order of tp indices
   fabric::Exchange* tensor = nullptr;
   AllReducePlan all_reduce;
-  // sp > 1: with those that have the same weights, in the order of sp indices; and with all of the
-  // stage, in the order of blocks
+  // sp > 1: with the ranks of the same weights, in the order of sp indices; and with all ranks of
+  // the stage, in the order of blocks
   fabric::Exchange* sequence = nullptr;
   fabric::Exchange* stage = nullptr;
   fabric::LinkPace pace;                   // trials: of meetings

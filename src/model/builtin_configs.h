@@ -1,5 +1,5 @@
 // Public models by name, known by their configuration alone: src/model/configs/*.json, compiled in.
-// Their numbers are those that the models' makers publish.
+// The numbers are the published ones.
 #pragma once
 
 #include <span>

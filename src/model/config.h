@@ -40,7 +40,7 @@ struct MoeConfig {
   int64_t num_groups = 1, chosen_groups = 1;
   bool renormalize = false;
   float epsilon = 0, scale = 1;
-  bool weighs_input = false;  // the weight meets the expert's input, not what it gives
+  bool weighs_input = false;  // the weight scales the expert's input, not its output
   // [num_layers] 0: the layer is dense, of ModelConfig::intermediate_size
   std::vector<uint8_t> has_experts;
 };
@@ -63,8 +63,8 @@ struct MlaConfig {
   int64_t latent_dim() const { return kv_lora_rank + qk_rope_head_dim; }  // in the cache
 };
 
-// How a model's files store the matrices of its layers, where that is no type that is computed
-// with.
+// How a model's files store its layers' matrices, if not in a compute
+// type.
 struct StoredFormat {
   cost::NumberFormat format = cost::NumberFormat::kBF16;
   // Modules that are stored in the compute type, as shell patterns: "model.layers.*.self_attn*".
@@ -91,8 +91,8 @@ struct ModelConfig {
   bool mlp_bias = false;                // gate, up, down
   bool qk_norm = false;                 // per-head RMS norm of q and k before rope
   std::vector<int32_t> sliding_window;  // [num_layers]; 0: full attention
-  // Layers that turn no q and k are [num_layers] 1; empty: all layers turn them. Beside some, the
-  // others may see their own chunk of so many positions alone (0: all positions).
+  // [num_layers], 1 for layers without rope; empty: all layers have it. If some lack it, the others
+  // may see only their own chunk of positions (0: all positions).
   std::vector<uint8_t> without_rope;
   int32_t attention_chunk = 0;
   // RMS norm without weight of q and k after rope, in the layers that have rope.
@@ -109,7 +109,7 @@ struct ModelConfig {
   std::optional<int32_t> bos_token_id;
   std::vector<int32_t> eos_token_ids;
   tensor::DType stored_dtype = tensor::DType::kBF16;  // as config.json says; informative
-  // Keys of config.json that nobody knows (model/unused.h); for a warning.
+  // Unknown keys of config.json (model/unused.h), for a warning.
   std::vector<std::string> unused_keys;
   // Devices that compute expand what their files hold; those of shapes alone keep it.
   std::optional<StoredFormat> stored;

@@ -25,7 +25,7 @@ base::Status ValidateConfig(const ModelConfig& config, std::string_view file);
 
 inline constexpr uint64_t kMostConfigBytes = 4 << 20;
 
-// Bounds of what is taken for a model's size rather than a damaged file.
+// Bounds of a model's size; beyond them a file is taken for damaged.
 inline constexpr int64_t kMostVocabulary = 1 << 26;
 // hidden and intermediate sizes; of all experts of a layer together
 inline constexpr int64_t kMostWidth = 1 << 24;

@@ -34,10 +34,10 @@ struct Decoder : BlockContext {
   template <typename Body>
   void RunLayers(const StepKey& key, Body&& body) const;
   Meetings CountMeetings() const;
-  // Counts what was counted since `before` so many times more.
+  // Counts what was counted since `before` another `times` times.
   void RepeatMeetings(const Meetings& before, int64_t times) const;
-  // Equal for layers that are equal but for their weights, for whether some of these come from
-  // elsewhere, and for what ranks that meet do together.
+  // Equal for layers that differ only in their weights' values, that agree on which weights are
+  // pooled, and in which ranks do the same together.
   int64_t KindOf(int64_t layer, const StepMode& mode) const;
   void FeedForward(int64_t layer, int32_t rows, const StepMode& mode) const;
   // The rows of the step that this rank has in its linear layers.

@@ -1,5 +1,5 @@
-// The weights of a decoder: what is loaded, how it is packed, how many bytes that takes, and the
-// loaded form. The layers' part is declared by their kinds of blocks.
+// The weights of a decoder: the plan of loading and packing, its bytes, and the loaded form. The
+// layers' part is declared by their kinds of blocks.
 #pragma once
 
 #include <functional>
@@ -27,8 +27,8 @@ struct DecoderPlan {
   bool embedding_table = false;
   int64_t max_positions = 0;  // rows of the rope tables
 
-  // Bytes of the weight region, alignment included, without what is pooled (with so many rows in
-  // the rope tables); and of the control memory that says where all tiles lie.
+  // Bytes of the weight region, with alignment, without pooled weights (and with the given rows in
+  // the rope tables); and of the control memory with the places of all tiles.
   uint64_t bytes() const { return bytes(max_positions); }
   uint64_t bytes(int64_t positions) const;
   uint64_t table_bytes() const;

@@ -33,8 +33,8 @@ struct LayerNames {
   LatentNames latent;   // likewise
 };
 
-// Which layers `sliding_window` is for. kUpperLayers (Qwen): only with use_sliding_window, and then
-// those that layer_types names, or the layers from max_window_layers on.
+// The layers of `sliding_window`. kUpperLayers (Qwen): only with use_sliding_window, the layers
+// that layer_types names, or those from max_window_layers on.
 enum class WindowRule : uint8_t { kNone, kAllLayers, kUpperLayers };
 
 class JsonFields;

@@ -1,5 +1,5 @@
-// Which rank holds which head, in which slot: one table a layout, shared by all its modes. Nobody
-// computes head = rank * n.
+// The rank and slot of each head: one table per layout, shared by all its modes. No code computes
+// head = rank * n.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct HeadMap {
   // The logical heads of a rank, in the order of their slots.
   std::vector<int32_t> QueryHeadsOf(int rank) const;
   std::vector<int32_t> KvHeadsOf(int rank) const;
-  // The heads of several ranks one behind the other; a KV head that neighbours both have comes
+  // The heads of several ranks in order; a KV head that two neighbours hold comes
   // once.
   std::vector<int32_t> QueryHeadsOf(std::span<const int> ranks) const;
   std::vector<int32_t> KvHeadsOf(std::span<const int> ranks) const;

@@ -12,8 +12,8 @@
 
 namespace forebay::model {
 
-// The first thing that is wrong is kept in status() and every later answer is some valid value, so
-// that a reader can take all it wants and look once at the end. A null counts as absent.
+// The first fault is kept in status(), and every later answer is some valid value, so a reader can
+// take all fields and check once at the end. A null counts as absent.
 class JsonFields {
  public:
   static constexpr size_t kMostItems = 1 << 12;

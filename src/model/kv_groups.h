@@ -10,11 +10,11 @@
 
 namespace forebay::model {
 
-// How a layer's part of the cache lies, alone (its block stride is 0), with so many KV heads of the
-// model's. Latent attention has one head, whatever the model says.
+// The layout of a layer's part of the cache, alone (its block stride is 0), with `kv_heads` of the
+// model's KV heads. Latent attention has one head.
 kernels::KvLayout KvLayoutOf(const ModelConfig& config, tensor::DType dtype, int64_t kv_heads);
 
-// How K and V of so many heads lie that are made of latents, block after block.
+// The layout of K and V of `heads` heads expanded from latents, block after block.
 kernels::KvLayout ExpandedLayoutOf(const ModelConfig& config, tensor::DType dtype, int64_t heads);
 
 // The groups for a rank that has `layers` with `kv_heads` heads of each.

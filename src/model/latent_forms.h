@@ -1,4 +1,4 @@
-// Which rows of a step latent attention computes in which form, and in how many rounds.
+// The form of each row of a step in latent attention, and the rounds of prompts.
 #pragma once
 
 #include "kernels/kv_layout.h"
@@ -13,11 +13,11 @@ int64_t ExpandedBlocks(const ModelConfig& config, int64_t rows, int64_t max_mode
 
 // Blocks of one go of the linear layers: 4,096 rows, beyond which they gain nothing.
 inline constexpr int64_t kPieceBlocks = 4096 / kernels::kBlockTokens;
-// Heads whose K and V of so many blocks are made at once: as many as find room in `bytes`, or one,
-// the same in each pass over all heads but the last, which may have fewer.
+// Heads whose K and V of `blocks` blocks are expanded at once: as many as fit `bytes`, at least
+// one. Each pass has as many; the last may have fewer.
 int64_t HeadsOfPass(const ModelConfig& config, tensor::DType dtype, int64_t blocks, uint64_t bytes);
-// What they take, as the linear layers give them a piece and as attention reads them, in any pass
-// of at most so many blocks.
+// Bytes of such a pass of at most `blocks` blocks: the linear layers' output and attention's
+// input.
 uint64_t PassBytes(const ModelConfig& config, tensor::DType dtype, int64_t blocks, uint64_t bytes);
 
 // Rows of a prompt that a step takes at least. Beside what they attend to, rows expand all that
@@ -25,16 +25,16 @@ uint64_t PassBytes(const ModelConfig& config, tensor::DType dtype, int64_t block
 // rows 640 C, so that 512 rows pay 80 % more.
 inline constexpr int32_t kLeastChunk = 512;
 
-// `rows` of one sequence, the first `prompt_rows` of them its prompt's.
+// `rows` of one sequence; the first `prompt_rows` belong to its prompt.
 void AddForms(const kernels::SequenceRows& rows, int32_t prompt_rows, kernels::LatentForms* forms);
 
-// The rounds of the prompts of `forms` by the block tables, for a workspace of so many blocks: a
-// sequence joins the last round if its blocks that are not there yet find room. REQUIRES: any one
-// sequence finds room.
+// The rounds of the prompts of `forms` by the block tables, for a workspace of
+// `workspace_blocks`: a sequence joins the last round if its missing blocks fit. REQUIRES: each
+// sequence alone fits.
 void PlanRounds(const uint32_t* tables, int64_t table_stride, int64_t workspace_blocks,
                 kernels::LatentForms* forms);
 
-// Forms that have only shapes, for the price of a step of which only sums are known.
+// Forms with shapes alone, for the price of a step that is known by its sums.
 struct FormShapes {
   explicit FormShapes(const kernels::ContextSums& sums);
   FormShapes(const FormShapes&) = delete;

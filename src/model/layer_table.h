@@ -71,7 +71,7 @@ const Entry* FindRole(const std::vector<Entry>& entries, const Role& role) {
 struct LayerPlan {
   const AttentionKind* attention = nullptr;
   const FfnKind* ffn = nullptr;
-  std::vector<PlannedMatrix> matrices;  // in the order in which they lie in memory
+  std::vector<PlannedMatrix> matrices;  // in the order of memory
   std::vector<PlannedVector> vectors;
 
   // REQUIRES: the layer has it.
@@ -126,8 +126,8 @@ bool IsOwn(const Entry& entry) {
   return !entry.pooled;
 }
 
-// Visits the runs of the layer's matrices that `take(entry)` chooses, in the one order in which
-// they are numbered, placed, pooled and pulled: by matrix, then leaf and panel, or expert. Layer:
+// Visits the runs of the layer's matrices that `take(entry)` chooses. All code numbers, places,
+// pools and pulls runs in this one order: by matrix, then leaf and panel, or expert. Layer:
 // LayerPlan or LayerWeights; visit(entry, weights::RunPlace).
 template <typename Layer, typename Take, typename Visit>
 void ForEachRun(Layer&& layer, Take take, Visit visit) {

@@ -1,4 +1,4 @@
-// The modes in which the ranks of a replica's stage may take a step, over one KV cache. Pure.
+// The modes of a step of a replica's stage, over one KV cache. Pure.
 //
 // P = s x t ranks hold a block each: a run of whole leaves with its heads, FFN columns and chunks
 // of the vocabulary, in logical order. Leaves are cut over tp first, then over sp inside, so block

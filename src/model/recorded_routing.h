@@ -37,7 +37,7 @@ class RoutingLog {
   const RoutingShape& shape() const { return shape_; }
   // experts [rows.count, layers with experts, experts of a token].
   void Append(const NamedRows& rows, std::span<const uint16_t> experts);
-  // What is buffered goes to the file. base::kIoError: this, or an Append, could not write.
+  // Writes the buffer to the file. base::kIoError: this or an Append could not write.
   base::Status Flush();
 
  private:

@@ -26,8 +26,8 @@ class Routing : public kernels::RoutingSource {
   virtual base::Status Check(const ModelConfig&) const { return {}; }
   // Whether it knows rows by their names: Count may be asked of steps that were told alone.
   virtual bool names_rows() const { return false; }
-  // Which rows Draw::rank has in its step of that number, before the ranks that take it together
-  // begin it. kRoutingInvalid: nothing is known of one of them. Any thread.
+  // The rows of Draw::rank in the step of that number; call before the ranks that take it together
+  // begin it. kRoutingInvalid: a row is unknown. Any thread.
   virtual base::Status Tell(uint64_t rank, uint64_t step, std::span<const NamedRows> rows) const {
     (void)rank, (void)step, (void)rows;
     return {};

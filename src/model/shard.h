@@ -1,11 +1,11 @@
-// What one rank of a replica has of a model: the replica's tp x pp ranks take a step together.
+// One rank's part of a model; the tp x pp ranks of a replica take a step together.
 // Pure.
 //
 // Heads follow the leaves of the output projection, FFN columns those of the down projection: a
 // rank owns whole leaves, so that its partial sums are nodes of the fixed tree, whatever the degree
-// (8 leaves over 3 ranks: 3, 3, 2). Of routed experts, each of which is one leaf, it owns whole
-// ones. Where the replica is cut along sp too, a rank computes linear layers with the leaves of a
-// run of blocks (model/modes.h), and attends with its own block's heads.
+// (8 leaves over 3 ranks: 3, 3, 2). Each routed expert is one leaf, so it owns whole experts. If
+// the replica is cut along sp too, a rank computes linear layers with the leaves of a run of blocks
+// (model/modes.h), and attends with its own block's heads.
 #pragma once
 
 #include <cstdint>
@@ -47,15 +47,15 @@ struct BlockHeads {
 
 struct Shard {
   ReplicaCut cut;
-  Degrees mode;  // in which the linear layers' part is this
+  Degrees mode;  // the mode of this part of the linear layers
   Part layers;
   // Logical heads of the linear layers, and the KV heads that they read.
   Part heads, kv_heads;
   Part output_leaves, down_leaves;  // leaves by the two projections' LeafBorders
   Part intermediate;                // columns of gate and up, inputs of down
   Part experts;  // its part of a layer's routed ones; empty where the model has none
-  // The block's heads, which attention and the cache have in all modes; a KV head may lie on
-  // several ranks, and so many of the first ones are the block's before, too.
+  // The block's heads, for attention and the cache in all modes. A KV head may lie on several
+  // ranks: this many of the first ones belong to the block before, too.
   Part own_heads, own_kv_heads;
   int32_t kv_copies = 0;
   std::vector<BlockHeads>

@@ -1,6 +1,6 @@
-// Who reads what where a step's rows are cut over ranks (DeepSpeed-Ulysses, arXiv 2309.14509):
-// linear layers see a rank's own rows and the heads of all, attention sees all rows and a rank's
-// own heads. Pure: lists of blocks in staging, for fabric::AllToAll.
+// The exchanges of a step whose rows are cut over ranks (DeepSpeed-Ulysses, arXiv 2309.14509):
+// linear layers see a rank's own rows and all heads, attention sees all rows and a rank's own
+// heads. Pure: lists of blocks in staging, for fabric::AllToAll.
 //
 //   rank i's staging, forth:  for each reader r:  [rows of i, heads of r] q, [rows of i, 2, KV
 //   heads
@@ -33,7 +33,7 @@ class UlyssesPlan {
   uint64_t StagingOf(int reader) const;
   uint64_t forth_bytes() const { return StagingOf(static_cast<int>(forth_.size())); }
   uint64_t back_bytes() const;
-  // What this rank takes: q, its k and v behind it; then attention's output of its own rows.
+  // This rank's reads: q, then its k and v; and attention's output of its own rows.
   std::span<const fabric::GatherBlock> forth() const { return forth_; }
   uint64_t kv_row_bytes() const { return kv_row_bytes_; }
   std::span<const fabric::GatherBlock> back() const { return back_; }
@@ -64,8 +64,8 @@ class UlyssesPlan {
   std::vector<fabric::GatherBlock> forth_, back_, kv_class_, kv_all_;
 };
 
-// How many ranks of those that cut rows together with this one hold each KV head, where all are
-// held equally often; else 1.
+// The number of ranks, among those that cut rows with this one, that hold each KV head, if equal
+// for all heads; else 1.
 int KvCopies(const Shard& shard);
 
 // The most that a rank's staging gets, in steps of at most `rows` rows.

@@ -15,14 +15,14 @@ namespace forebay::model {
 
 inline constexpr base::ErrorCode kTensorUnexpected{"tensor_unexpected"};
 
-// Keys that nobody has asked `fields` for, but for those that mean nothing to inference. Refuses
+// Keys that no reader asked `fields` for, except those that mean nothing to inference. Refuses
 // (kConfigUnsupported) those that change logits wherever they are known, unless their value does
 // nothing.
 base::Result<std::vector<std::string>> UnusedKeys(const JsonFields& fields);
 
-// The sorted `names` of the text part that `used` (sorted) has not. Refuses
-// (kTensorUnexpected) biases that are not zero, norms, and experts beyond those that the
-// configuration counts.
+// The `names` (sorted) of the text part that `used` (sorted) lacks. Refuses
+// (kTensorUnexpected) nonzero biases, norms, and experts beyond the configuration's
+// count.
 base::Result<std::vector<std::string>> UnusedTensors(const ModelConfig& config,
                                                      std::span<const std::string_view> names,
                                                      std::span<const std::string_view> used,

@@ -22,8 +22,8 @@ struct ModeSource {
 // Bytes that ModeWeights cuts from `tables`, and from `copies`.
 uint64_t ModeTableBytes(const DecoderPlan& mode);
 uint64_t ModeCopyBytes(const DecoderPlan& mode);
-// The weights as `mode` plans them. REQUIRES: plans of one rank; of what is pooled the rank holds
-// what the mode reads. Errors: the reader's.
+// The weights as `mode` plans them. REQUIRES: plans of one rank, which holds the pooled weights
+// that the mode reads. Errors: the reader's.
 base::Result<DecoderWeights> ModeWeights(const DecoderPlan& mode, ModeSource* source);
 
 }  // namespace forebay::model

@@ -66,7 +66,7 @@ class Mailbox {
     return std::nullopt;
   }
 
-  // From here on nothing can be sent; what is there can still be received.
+  // Nothing more can be sent; messages in it can still be received.
   void Close() {
     const std::lock_guard lock(mutex_);
     closed_ = true;

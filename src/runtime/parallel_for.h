@@ -7,7 +7,7 @@
 
 namespace forebay::runtime {
 
-// Hands out 0, 1, 2, ... to whoever asks.
+// Hands out 0, 1, 2, ... to any thread.
 class Tickets {
  public:
   int64_t Next() { return next_.fetch_add(1, std::memory_order_relaxed); }

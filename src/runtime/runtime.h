@@ -24,7 +24,7 @@ namespace forebay::runtime {
 
 using TimeNs = int64_t;
 inline constexpr TimeNs kForever = INT64_MAX;
-// How long who waits for work or for results may take to notice that the run ends.
+// The longest time in which a task that waits for work or results notices the end of the run.
 inline constexpr TimeNs kGlance = 50'000'000;
 inline constexpr base::ErrorCode kDeadlock{"runtime_deadlock"};
 

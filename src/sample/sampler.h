@@ -2,7 +2,7 @@
 // of time, rank or slot, and the same bits on every machine (softmax.h).
 //
 // Logits that are NaN count as -inf, +inf as the greatest float. If all are -inf, token 0 is taken;
-// who draws asks first whether a row is nothing but NaN (AllNan), which no token may come of.
+// the caller first asks whether a row is all NaN (AllNan), from which no token may be drawn.
 // Order: logit_bias (added), repetition penalty (a logit above 0 is divided, else multiplied),
 // frequency, presence penalty, banned ids; at temperature 0 the greatest, the lowest id on a tie;
 // else temperature, min_p (drops what is below min_p times the maximum), top_k (all ties with the

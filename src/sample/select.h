@@ -41,9 +41,9 @@ float KthLargest(std::span<const float> row, int64_t k, std::vector<float>* buff
 void DropTail(std::vector<Candidate>* candidates, double dropped, double limit,
               std::vector<Candidate>* pool);
 
-// Drops as DropTail does, from a row of which most tokens may stay: clears the weights of what is
-// dropped. The border is found by sums of weights up to a few logits, not by looking at each
-// candidate. `weights` are the row's, `total` their sum; those of logits up to `floor` together
+// Drops as DropTail does, for a row in which most tokens may stay: clears the weights of dropped
+// tokens. It finds the border by sums of weights up to a few logits, not candidate by candidate.
+// `weights` are the row's, `total` their sum; those of logits up to `floor` together
 // weigh less than `limit`. False (and the weights are spoiled) if a sum comes so near to the limit
 // that another order of adding might decide otherwise, or if too many tokens share the border's
 // logit.

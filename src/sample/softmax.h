@@ -45,8 +45,8 @@ template <typename Double = double, typename Bits = uint64_t>
 // The natural logarithm to 1e-15. REQUIRES: x is a positive normal number.
 double Log(double x);
 
-// Whether the row has nothing but NaN: it came of weights that are none (kernels/route.h), of
-// infinities that cancel.
+// Whether the row is all NaN: from NaN weights (kernels/route.h) or infinities that
+// cancel.
 bool AllNan(std::span<const float> row);
 // The greatest logit; NaN counts as -inf.
 float RowMax(std::span<const float> row);
@@ -74,7 +74,7 @@ struct RowLoops {
   // Clears the weights of logits below a border.
   void (*clear_below)(std::span<const float> row, double border, double* weights);
 };
-// Those that this machine can run, the fastest first.
+// The loops that this machine can run, the fastest first.
 std::span<const RowLoops> AllRowLoops();
 
 // e^((x - max) * scale) over a row's chunks: `chunk_sums` is resized to one sum a chunk, `weights`

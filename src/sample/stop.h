@@ -1,8 +1,8 @@
 // When a choice ends, and the text it leaves. The habits are vLLM's: an end id or a stop id ends
 // the choice and leaves no text of its own; a stop string may span tokens and is cut off, with what
-// follows it; include_stop_str_in_output keeps both. Before min_tokens none of them counts. What
-// ends by length and by a stop string in the same token ends by the string. Of several stop strings
-// in the new text the one that begins first counts, of those the first of the list.
+// follows it; include_stop_str_in_output keeps both. Before min_tokens none of them counts. If the
+// length and a stop string end a choice with the same token, the string is the reason. Among
+// several stop strings in the new text the earliest counts, then the first of the list.
 #pragma once
 
 #include <cstdint>

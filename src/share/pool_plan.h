@@ -27,8 +27,8 @@ struct PoolOptions {
   uint64_t slice_bytes = 0;
   // Which peers the slices of a pull come from in turn.
   fabric::PeerOrder peers = fabric::PeerOrder::kRotated;
-  // A layer's experts are computed with as they come: those that the rank holds, then each peer's;
-  // else when all are there.
+  // Compute starts with the rank's own experts and takes each peer's as they arrive; else it starts
+  // when all have arrived.
   bool waits_by_part = false;
   // No pull runs over the border of a step, as in DWDP's public code: each step begins cold.
   bool begins_cold = false;
@@ -55,19 +55,19 @@ struct PoolPlan {
   uint64_t merge_bytes = 0;              // all experts of a layer, where they are merged
   uint64_t table_bytes = 0;              // control memory: where runs lie, by layer and phase
 
-  // Slots, and behind them the buffer of merged experts.
+  // Slots, then the buffer of merged experts.
   uint64_t slots_bytes() const { return merged_at() + merge_bytes; }
   uint64_t merged_at() const { return slot_bytes * static_cast<uint64_t>(schedule->num_slots()); }
 };
 
-// Plans the shares of all ranks when `options.layers` layers are pooled among them, and the experts
-// of all layers that have some unless they are replicated.
+// Plans the shares of all ranks for `options.layers` pooled layers, and for the experts of all
+// layers with experts unless these are replicated.
 // Errors: weights::kCannotPlace, kTooFewSlots; base::kInvalidArgument: fewer
 // layers have no experts, or options that exclude each other.
 base::Result<std::vector<PoolPlan>> PlanPools(const PoolOptions& options, int num_members,
                                               const model::DecoderPlan& decoder);
 
-// Marks in `decoder` what is pooled.
+// Marks the pooled matrices in `decoder`.
 void MarkPooled(const PoolPlan& pool, model::DecoderPlan* decoder);
 // By how much that makes decoder->bytes() less.
 uint64_t PooledBytes(const PoolPlan& pool, const model::DecoderPlan& decoder);

@@ -1,6 +1,6 @@
-// Streams on which what other ranks computed for a rank comes home beside its compute stream: one
-// for each of them, as far as the device has streams that copy weights. The rank's control task
-// calls; nothing blocks.
+// Streams that bring other ranks' results home beside the compute stream: one per rank, as
+// far as the device has streams that copy weights. The rank's control task calls; nothing
+// blocks.
 //
 //   compute   ...  Begin  (something else)  Await
 //   streams            |  copies  End ------^
@@ -15,10 +15,10 @@ namespace forebay::share {
 
 class ReturnStreams {
  public:
-  // From `others` > 0 ranks. On `channel` nobody else posts from this rank to itself.
+  // From `others` > 0 ranks. Only this class posts on `channel` from this rank to itself.
   ReturnStreams(device::Device& device, fabric::Fabric& fabric, int others, int channel);
 
-  // The streams' copies come behind what `compute` has so far. `layer` is the model's.
+  // Copies on the streams start after the work that `compute` has so far. `layer` is the model's.
   void Begin(device::Stream& compute, int64_t layer);
   size_t size() const { return streams_.size(); }
   device::Stream& operator[](size_t i) const { return *streams_[i]; }

@@ -8,14 +8,14 @@
 //   each rank with rows   copies its slices of the owners' partial sums, adds them in the fixed
 //                         tree of all leaves
 //
-// Under tp the owners of a layer are ranks of each tp rank; rows are the same on all tp ranks of a
-// replica, so each gives its own to the owner of its tp rank, and takes the sums of all owners: the
-// second meeting is the replica's all-reduce too.
+// Under tp each tp rank has its own owners of a layer. All tp ranks of a replica have the same
+// rows, so each sends its rows to the owner of its tp rank and takes the sums of all owners. The
+// second meeting is also the replica's all-reduce.
 //
-// The bytes are those of the layer computed at home, whoever owns how many leaves.
+// The result has the bytes of a layer computed at home, for any split of the leaves.
 //
-// A layer with experts is computed so in rounds of a bounded number of rows (DeepSeek's expert
-// parallelism), and what comes back are the experts' rows instead of partial sums:
+// A layer with experts runs in rounds of a bounded number of rows (DeepSeek's expert parallelism).
+// The experts' rows come back, not partial sums:
 //
 //   each rank with rows   writes them, normed, and which experts they choose, into its staging
 //                           | all meet
@@ -32,7 +32,7 @@
 //
 // Invariants:
 //  1. All ranks of the pool run a round with the same rows, layer by layer, or a stream waits for
-//     ever. Who has no rows runs it too: it serves what it owns.
+//     ever. A rank without rows runs it too and serves its own weights.
 //  2. Nothing here waits or allocates after Create.
 #pragma once
 
@@ -64,8 +64,8 @@ struct ShipCounters {
   kernels::ServedCounters experts;  // rows of experts between ranks
 };
 
-// What an owner of these leaves of a layer without experts computes with `rows` rows, those in
-// activations.gathered: planes of partial sums, into `sums`.
+// An owner computes its leaves of a layer without experts for `rows` rows in activations.gathered,
+// and writes planes of partial sums into `sums`.
 void ServeLeaves(const model::BlockContext& context, int64_t layer, const ShipPlan::Layer& plan,
                  const base::Part& leaves, int32_t rows, std::byte* sums);
 
@@ -74,7 +74,7 @@ class ShippedFfn final : public model::RemoteFfn {
   static constexpr char kRowsRegion[] = "ship rows", kSumsRegion[] = "ship sums";
 
   // All ranks have published their staging under these names: plan.rows_bytes and sums_bytes (0:
-  // there is none). `peers`: the ranks of the pool; `members`: who computes, in the order of
+  // there is none). `peers`: the ranks of the pool; `members`: the computing ranks in the order of
   // ShipPlan::Layer.
   static base::Result<std::unique_ptr<ShippedFfn>> Create(const ShipPlan& plan,
                                                           device::Device& device,
@@ -85,7 +85,7 @@ class ShippedFfn final : public model::RemoteFfn {
   // The rows of all ranks in the step that comes, which this rank's control task agreed with the
   // others.
   void Begin(const ShipRows& rows, const ShipSteps& steps);
-  // In which Begin and Run take a step.
+  // The mode in which Begin and Run take a step.
   const StepMode& mode() const { return plan_.mode; }
   void Meet(device::Stream& stream) override { Meet(stream, rows_); }
   bool Takes(int64_t layer) const override { return plan_.layers[layer].pooled; }
@@ -97,7 +97,7 @@ class ShippedFfn final : public model::RemoteFfn {
   const ShipCounters& counters() const { return counters_; }
 
  private:
-  // Replicas whose rows are computed with at once, one behind the other.
+  // Replicas whose rows are computed together, packed in order.
   struct Batch {
     int first_replica, last_replica;
     int64_t first_row;
@@ -114,8 +114,8 @@ class ShippedFfn final : public model::RemoteFfn {
   void Serve(const model::BlockContext& context, int64_t layer, const base::Part& leaves,
              const Batch& batch);
   void AddSums(const model::BlockContext& context, int64_t layer, int32_t rows);
-  // Computes a layer with experts in as many rounds as the rank with most rows needs, each of at
-  // most `expert_rows` of each rank's rows from `first` on.
+  // Computes a layer with experts in as many rounds as the busiest rank needs, each of at most
+  // `expert_rows` rows of each rank, from `first` on.
   void RunExperts(const model::BlockContext& context, int64_t layer);
   void RunRound(const model::BlockContext& context, int64_t layer, int64_t first);
   struct Round {
@@ -125,7 +125,7 @@ class ShippedFfn final : public model::RemoteFfn {
     uint64_t row_bytes;
     std::byte* residual = nullptr;        // the own rows'
     const std::byte* normed = nullptr;    // own rows
-    model::ExpertBuffers buffers;         // `experts` are those that own rows choose
+    model::ExpertBuffers buffers;         // `experts`: chosen by own rows
     int32_t* gathered_experts = nullptr;  // those of all
 
     std::vector<kernels::ServedCounts> counts;  // [ranks], where there are no data

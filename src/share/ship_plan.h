@@ -29,11 +29,11 @@ struct ShipOptions {
   bool hides_return = true;
 };
 
-// How one rank ships. Who computes: all ranks of the pools of a stage, the tp ranks of a replica
-// too. They are numbered by tp rank, then by replica, in which order their leaves ascend.
+// How one rank ships. All ranks of a stage's pools compute, the tp ranks of a replica too. They are
+// numbered by tp rank, then by replica; their leaves ascend in that order.
 struct ShipPlan {
-  // In which the ranks meet: kShip or kGather, where they meet before each pooled layer and pull
-  // it.
+  // The mode of the meetings: kShip, or kGather, in which ranks meet before each pooled layer and
+  // pull it.
   StepMode mode{.ffn = FfnMode::kShip};
   ShipOptions options;
   int num_replicas = 1;  // in the pool
@@ -58,8 +58,8 @@ struct ShipPlan {
   // replica computes an expert for whom where nothing is known of their rows.
   int32_t num_experts = 0, experts_per_token = 0;
   std::vector<uint8_t> expert_owners;
-  // [num_experts], a bit a member, where an expert has several: a round's rows then say who
-  // computes (kernels::ChooseOwners). Empty: expert_owners stand.
+  // [num_experts], a bit per member, if an expert has several holders. A round's rows then choose
+  // the computing one (kernels::ChooseOwners). Empty: expert_owners decide.
   std::vector<uint8_t> expert_holders;
   uint64_t sent_row_bytes = 0;  // a row on its way to experts
   // staging regions of a rank: rows for the owners, partial sums for the others

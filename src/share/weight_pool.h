@@ -1,17 +1,17 @@
-// A rank's view of the weights that its group shares: what it owns, what it pulls ahead of need,
-// and where both lie in the step at hand. One a rank; its control task calls.
+// A rank's view of the weights that its group shares: the tiles it owns, the tiles it pulls ahead
+// of need, and the places of both in the current step. One per rank; its control task calls.
 //
 // Invariants:
 //  1. A slot is written after its `consumed` and read after its `ready`; both are events of
 //     streams, no call here blocks.
-//  2. Copies run ahead over the border of a step: what is pulled for a step that never comes is
-//     counted as pulled.
+//  2. Copies run ahead across the border of a step. Pulls for a step that never comes count as
+//     pulled.
 //  3. Nothing allocates after Connect.
 //
-// In a step that pulls what is wanted (FfnMode::kRouted), experts of a layer are fetched when it is
-// known which have rows, into the slot that the layer would have in any case, unless they came
-// ahead, in full, while steps pulled. Experts of the steps behind it are not fetched ahead: nobody
-// knows in which mode these are.
+// In a routed step (FfnMode::kRouted) a layer's experts are fetched once the router has
+// chosen, into the layer's usual slot, unless an earlier pulling step fetched all of them
+// ahead. Experts of later steps are not fetched ahead, because the modes of those steps are
+// unknown.
 #pragma once
 
 #include <atomic>
@@ -54,10 +54,10 @@ class WeightPool final : public model::SharedWeights {
 
   const PoolPlan& plan() const { return plan_; }
   bool pools_experts() const { return plan_.options.experts.pools(); }
-  // All below from any thread. Steps in which all that is lacked came.
+  // Any thread may call the functions below. Steps that pulled everything they lacked.
   int64_t steps() const { return steps_; }
-  // Bytes of fetches that are under way or in slots and not used yet; between steps: for a step
-  // that has not come.
+  // Bytes of fetches under way, or in slots and not used yet; between steps: for a step still to
+  // come.
   uint64_t bytes_ahead() const { return bytes_ahead_; }
   // Bytes of experts that came because they had rows, and that came though they had none.
   int64_t bytes_wanted() const { return bytes_wanted_; }
@@ -70,7 +70,7 @@ class WeightPool final : public model::SharedWeights {
   struct Layer {
     std::vector<model::Role> roles;              // its pooled matrices, in order; none: no pool
     std::vector<weights::PlacedWeight> weights;  // [phases][roles]
-    // Experts of the layer: those that the rank holds, then all others.
+    // Experts of the layer: the rank's own, then the others.
     std::vector<model::ExpertPart> experts;
     // In parts: what comes with which event, the first held; none: it is acquired as a whole.
     std::vector<model::ExpertPart> parts;
@@ -110,7 +110,7 @@ class WeightPool final : public model::SharedWeights {
   bool HasExperts(int64_t fetch) const {
     return !layers_[static_cast<size_t>(plan_.schedule->fetches()[fetch].layer)].experts.empty();
   }
-  // Whether the fetch, of the step at hand, brings what is wanted alone.
+  // Whether the fetch of the current step brings only the chosen experts.
   bool IsWanted(int64_t fetch) const;
   // Whether the layer's slot has such experts now.
   bool HasWantedAlone(int64_t layer) const;
@@ -132,7 +132,7 @@ class WeightPool final : public model::SharedWeights {
   const int64_t num_parts_;                     // parts of a fetch that are waited for one by one
   std::vector<std::unique_ptr<device::DeviceEvent>> events_;
   std::vector<device::DeviceEvent*> ready_, consumed_;  // [slots][parts], [slots]
-  std::vector<bool> wanted_;  // [slots]: the last fetch brought what is wanted alone
+  std::vector<bool> wanted_;  // [slots]: the last fetch brought only chosen experts
   // The step at hand: whether experts are fetched when they are known to be wanted, how many of its
   // fetches are of layers of which that is known, by which offsets, and since when.
   struct {

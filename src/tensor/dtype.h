@@ -1,4 +1,4 @@
-// Element types: what weights are stored as, and what is computed with.
+// Element types: of stored weights, and of computation.
 #pragma once
 
 #include <cstdint>

@@ -24,7 +24,7 @@ struct PlacedMatrix {
 // Cuts tables of where the runs lie, panel table and bias out of `tables`, control memory. All runs
 // are null: not kept here and not loaded, until SetRun says where one is.
 PlacedWeight PlaceMatrix(const MatrixPlan& plan, device::RegionCutter* tables);
-// How many pointers say where its runs lie; and the same runs by pointers of their own, as many, at
+// The number of pointers to its runs; and the runs with their own pointers, as many, at
 // `pointers`.
 size_t NumRuns(const PlacedWeight& placed);
 PlacedWeight WithOwnRuns(PlacedWeight placed, const std::byte** pointers);

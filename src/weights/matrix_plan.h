@@ -1,5 +1,5 @@
-// Which rows of which tensors become which panel of a packed weight: the declared table that drives
-// memory planning and loading. Pure.
+// The map from rows of tensors to panels of a packed weight: the declared table that drives memory
+// planning and loading. Pure.
 #pragma once
 
 #include <optional>
@@ -11,8 +11,8 @@
 
 namespace forebay::weights {
 
-// `width` rows of a tensor from `row` on, placed in a panel from column `at` on. Of a transposed
-// matrix: as many columns from `column` on, of which the K rows from `row` on are read.
+// `width` rows of a tensor from `row` on, placed in a panel from column `at` on. For a transposed
+// matrix: `width` columns from `column` on, read from K row `row` on.
 struct PanelPiece {
   int32_t tensor;  // index into MatrixPlan::tensors
   int64_t row;
@@ -54,11 +54,11 @@ struct MatrixPlan {
   uint64_t TileBytes() const { return static_cast<uint64_t>(Geometry().bytes() * count()); }
   // Where tiles lie, panel table and bias.
   uint64_t TableBytes() const;
-  // Only these leaves of what is planned so far stay: a rank's share of the inputs.
+  // Keeps only these leaves of the plan so far: a rank's share of the inputs.
   void KeepLeaves(const base::Part& kept);
 };
 
-// What is placed as a whole: a tile of a matrix, or all tiles of an expert's matrix.
+// The unit of placement: a tile of a matrix, or all tiles of an expert's matrix.
 struct RunPlace {
   int leaf;
   int32_t panel;
@@ -66,8 +66,8 @@ struct RunPlace {
   uint64_t bytes;
 };
 
-// Visits the runs of a matrix in the order in which they are stored: leaf by leaf, or expert by
-// expert where there are any.
+// Visits the runs of a matrix in stored order: leaf by leaf, or expert by
+// expert.
 template <typename Visit>
 void ForEachRun(const kernels::PackedWeight& geometry, int32_t num_experts, Visit visit) {
   for (int32_t expert = 0; expert < num_experts; ++expert)
@@ -111,12 +111,13 @@ MatrixPlan PlanGateUp(std::string label, tensor::DType dtype, std::string gate, 
                       std::string gate_bias, std::string up_bias, const TensorRows& rows,
                       int64_t k);
 
-// A tensor of equal heads, one after another, of each of which some rows are taken.
+// A tensor of equal heads in order; some rows of each head are taken.
 struct HeadRows {
   int64_t heads = 1, head_rows = 0;
   int64_t first = 0, rows = 0;  // within a head
-  // The last so many rows that are taken of a head come in pairs of neighbours that rope turns
-  // together: their first elements are packed before their second ones, as kernels turn halves.
+  // The last `interleaved` rows taken of a head come in neighbouring pairs that rope rotates
+  // together. Their first elements are packed before their second ones, because kernels rotate
+  // halves.
   int64_t interleaved = 0;
 };
 // y = x W^T with W these rows [heads * rows, k], packed head by head: no panel crosses a head.

@@ -1,4 +1,4 @@
-// Weights that nobody trained: for benchmarks of a bare config.json. Results say so.
+// Random weights, for benchmarks of a bare config.json. Results say so.
 #pragma once
 
 #include <map>

@@ -12,8 +12,8 @@ namespace forebay::device {
 
 // Memory, one mapping a region: address space is reserved region by region, pages are committed
 // when touched. Data regions of more than `max_usable_bytes` are address space alone: touching one
-// faults. With a `shared_memory` file, which nobody else extends, regions lie in it one behind the
-// other (shared memory gets no huge pages on a stock Debian).
+// faults. With a `shared_memory` file, which only this arena extends, regions lie in it in order
+// (shared memory gets no huge pages on a stock Debian).
 class CpuArena : public Arena {
  public:
   CpuArena(int rank, uint64_t budget, uint64_t max_usable_bytes = UINT64_MAX,

@@ -23,7 +23,7 @@ struct Command {
   Kind kind;
   Progress* awaited;    // kWait: until this stream ...
   CpuCounter* counter;  // kPost, kAwait
-  uint64_t position;    // ... has completed so many commands; the counter's value
+  uint64_t position;    // ... has completed this many commands; the counter's value
   int32_t layer;        // Stream::SetLayer
   WaitCause cause;      // kWait, kAwait
   Operation operation;  // kRun

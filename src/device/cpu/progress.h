@@ -1,5 +1,5 @@
-// A number that grows, and who waits for more: how many commands a stream has completed, or what
-// was posted.
+// A growing number and its waiters: the commands that a stream has completed, or a posted
+// value.
 #pragma once
 
 #include <atomic>
@@ -27,7 +27,7 @@ class Progress {
   void Advance();
   // At least `position` from here on. Any task.
   void AdvanceTo(uint64_t position);
-  // From here on whoever waits gets `why`; the first one stays. Any task.
+  // Every later wait returns `why`; the first call's stays. Any task.
   void Fail(const base::Status& why);
   bool failed() const { return failed_; }
   base::Status fault() const;

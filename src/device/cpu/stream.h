@@ -63,7 +63,7 @@ class CpuStream final : public Stream {
   StreamTime time() const;
 
  private:
-  // Where the stream's task is. `name` is a literal's, or that of what it waits for.
+  // Where the stream's task is. `name` is a literal, or the name of what it waits for.
   struct Standing {
     std::atomic<const char*> name{nullptr};  // null: between two commands, or without any
     std::atomic<bool> waits{false};

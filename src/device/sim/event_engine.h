@@ -9,19 +9,19 @@
 //  2. A wait ends when the awaited stream has retired the given number of items, or the counter was
 //     raised to the given
 //     value; nothing starts before it (causality).
-//  3. Time never runs backwards. All that is due at one time happens before rates are given anew
-//     and time goes on; what
-//     happens at one time does so in an order that the seed draws.
+//  3. Time never runs backwards. All events of one time happen, in an
+//     order that the seed draws, before new rates are set and time goes
+//     on.
 //  4. While control tasks run, the engine's time is theirs. A task that waits for a position is
 //     woken at the nanosecond
 //     (rounded up) at which it is reached.
 //  5. Work that declares its accesses is active in the HazardChecker from its start to its end.
-//  6. Repeated bodies of streams that meet each other and nobody else are worked out at once when
-//  the last of
-//     the streams begins them (Jump). Where a copy comes beside one of them, or a counter is
-//     aborted, all go on in full from where they are then. Bodies that copy run in full until all
-//     streams and flows are where they were a body ago; then so many bodies pass at once as end
-//     before anything else can happen (SkipBodies).
+//  6. Repeated bodies of streams that meet only each other are worked out at once when
+//     the last of the streams begins them (Jump). If a copy starts beside one of them,
+//     or a counter is aborted, all continue in full from their present points. Bodies
+//     that copy run in full until all streams and flows are where they were a body
+//     ago; then all bodies that end before the next other event pass at once
+//     (SkipBodies).
 // Calls are made by control tasks on the runtime's thread; none blocks but WaitFor. In a steady
 // state nothing allocates but the checker.
 #pragma once
@@ -51,7 +51,7 @@ namespace forebay::device {
 // What an operation costs on its device when nothing else runs there.
 struct SimPrice {
   double seconds = 0;
-  double memory_share = 1;     // part of that time in which it needs all of the memory's bandwidth
+  double memory_share = 1;     // part of that time at full memory bandwidth
   bool compute_bound = false;  // limited by the clock frequency, not by memory
 };
 
@@ -106,8 +106,8 @@ class EventEngine final : public runtime::TimedWork {
   void Run(int stream, const SimWork& work, const Operation* operation, int account = -1);
   // Work that is priced when it begins. The pricer must live until the operation has run.
   void Run(int stream, BeginPricer& pricer, const Operation& operation, int account = -1);
-  // From node to node, one of them perhaps kHost. An operation that completes its description says
-  // its bytes when the transfer begins. REQUIRES: from != to, window > 0.
+  // From node to node; one may be kHost. An operation with `complete` says its bytes when the
+  // transfer begins. REQUIRES: from != to, window > 0.
   void Transfer(int stream, int from, int to, uint64_t bytes, int window,
                 const Operation* operation);
   void Wait(int stream, int awaited, uint64_t position);
@@ -144,20 +144,20 @@ class EventEngine final : public runtime::TimedWork {
   double busy_seconds(int stream) const {
     return static_cast<double>(streams_[stream]->busy) * 1e-12;
   }
-  // Seconds of those among them with this account.
+  // The part of these seconds with this account.
   double spent_seconds(int stream, int account) const {
     const std::vector<TimePs>& spent = streams_[stream]->spent;
     const auto entry = static_cast<size_t>(account);
     return entry < spent.size() ? static_cast<double>(spent[entry]) * 1e-12 : 0;
   }
-  // Seconds for which a wait or an await stood at the stream's head; those that have ended.
+  // Seconds of ended waits and awaits at the stream's head.
   WaitSeconds waits(int stream) const {
     WaitSeconds waits;
     for (size_t i = 0; i < waits.by_cause.size(); ++i)
       waits.by_cause[i] = static_cast<double>(streams_[stream]->waited[i]) * 1e-12;
     return waits;
   }
-  // Seconds for which a transfer of the stream was under way; those that have ended.
+  // Seconds of the stream's ended transfers.
   double moved_seconds(int stream) const {
     return static_cast<double>(streams_[stream]->moved) * 1e-12;
   }
@@ -229,7 +229,7 @@ class EventEngine final : public runtime::TimedWork {
     bool waiting = false;
     TimePs waiting_since = 0;
     std::array<TimePs, kNumWaitCauses> waited{};
-    WaitCause cause = WaitCause::kStaging;  // that of whoever waits for this one
+    WaitCause cause = WaitCause::kStaging;  // of the item that waits for this one
     uint64_t awaited_position = 0;
     Stream* next_waiter = nullptr;   // in the awaited stream's or counter's list
     Stream* first_waiter = nullptr;  // streams that wait for this one

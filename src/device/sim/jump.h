@@ -1,7 +1,7 @@
-// Streams that repeat bodies in which they meet each other: the times at which each gets where,
-// worked out without events. A body takes every stream from the time at which it ended the one
-// before; once all streams need the same time for a body they need it for all further ones, and
-// the rest is a product. Times are whole picoseconds, so that nothing is lost by it.
+// Times of streams that repeat bodies in which they meet each other, worked out without events. A
+// body takes each stream from its end of the body before. Once all streams need the same time for a
+// body, they need it for all further ones, and the rest is a product. Times are whole picoseconds,
+// so the product is exact.
 #pragma once
 
 #include <cstdint>

@@ -4,12 +4,12 @@
 //
 // Invariants (CheckInvariants):
 //  1. A link carries at most its capacity.
-//  2. kFair: flows over the same two links are a pair and share what the pair gets, so that it does
-//     not depend on the number of flows into which a copy is cut. Every pair has a link that is
-//     full and on which no pair is faster: the allocation is max-min fair among pairs. kFifo: in
-//     the order of their start, each flow gets all that the earlier ones leave on its two links.
-//  3. Bytes are conserved: what a link has carried, integrated over time, is what its flows have
-//     moved.
+//  2. kFair: flows over the same two links are a pair and share the pair's rate, so the number of
+//     slices of a copy does not matter. Every pair has a full link on which no pair is faster: the
+//     allocation is max-min fair among pairs. kFifo: in the order of their start, each flow takes
+//     all that earlier flows leave on its two links.
+//  3. Bytes are conserved: a link's rate, integrated over time, equals the bytes of its
+//     flows.
 //  4. Time never runs backwards.
 #pragma once
 
@@ -35,7 +35,7 @@ class Links {
   void Start(TimePs now, TimePs begin, int source, int target, uint64_t bytes, uint64_t tag);
   // When the next flow begins to move or ends, after Settle.
   TimePs next();
-  // Takes what is due at next() == now: true and `tag` when a flow ended, false when one only began
+  // Takes the event due at next() == now: true and `tag` if a flow ended, false if one only began
   // to move.
   bool Pop(TimePs now, uint64_t* tag);
   // Gives all flows their rates once everything at `now` has begun or ended. The links whose load
@@ -57,8 +57,8 @@ class Links {
   // After Settle: all flows, in an order that does not depend on that of their starts, and what
   // each link has carried.
   void Observe(TimePs now, std::vector<FlowState>* flows, std::vector<Carried>* carried) const;
-  // Lets `time` pass from `now` on, in which every link carries `times` as much as since `before`
-  // was observed, and after which all flows are as they are now. REQUIRES: Settle.
+  // Lets `time` pass from `now` on. Every link carries `times` as much as since `before` was
+  // observed, and all flows end as they are now. REQUIRES: Settle.
   void Skip(TimePs now, TimePs time, int64_t times, std::span<const Carried> before);
 
   // Bytes a second that the link carries now, after Settle.
@@ -82,13 +82,13 @@ class Links {
     bool queued = false;     // waits in queue_
     double left = 0;         // kFifo, while rates are given
   };
-  // The flows over one source and one target. It stays on its links' lists from its first moving
-  // flow to the Settle that finds it without one, so that a flow which takes the place of another
-  // moves nobody else.
+  // The flows over one source and one target. It stays on its links' lists from its first
+  // moving flow to the Settle that finds none, so a flow that replaces another moves no other
+  // pair.
   struct Pair {
     int source, target;
     std::vector<int> flows = {};  // that move, in any order
-    double rate = 0;              // kFair: of all of them together
+    double rate = 0;              // kFair: of all its flows together
     bool listed = false;          // on its links' lists
     bool changed = false;         // waits in changed_pairs_
   };

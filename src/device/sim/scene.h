@@ -16,7 +16,7 @@ struct Scene {
   bool known = false;
   TimePs time = 0;
   std::vector<int64_t> places;
-  std::vector<double> runs;  // what is left of them, and their speeds
+  std::vector<double> runs;  // remaining work, and speeds
   std::vector<Links::FlowState> flows;
   // so far, by stream and by link; waited: for peers
   std::vector<TimePs> busy, waited, moved;

@@ -16,7 +16,7 @@ inline constexpr base::ErrorCode kFabricFailed{"fabric_failed"};
 // Memory files without a name. Processes inherit them or send them to each other; they end with the
 // last process.
 struct SharedGroup {
-  int directory = -1;       // who is there, what is published, counters
+  int directory = -1;       // members, published regions, counters
   std::vector<int> memory;  // [ranks] CpuDeviceOptions::shared_memory of each
 };
 inline constexpr int kMaxSharedRanks = 8;

@@ -177,8 +177,9 @@ class Attender {
     return reinterpret_cast<const char*>(Keys(*item, later)) - reinterpret_cast<const char*>(keys);
   }
 
-  // The first tile prefetches what is read here soon; the others, which read the same as it, pieces
-  // of the item that waits. `from`: what tiles read of each block. REQUIRES: the first tile's
+  // The first tile prefetches data that this item reads soon. The other tiles read the same data
+  // and prefetch pieces of the waiting item. `from`: the tiles' data of each block. REQUIRES: the
+  // first tile's
   // distances.
   FB_INLINE void PlanPieces(const T* const* from, int blocks, int tiles, TilePrefetch& prefetch) {
     for (int tile = 1; tile < tiles; ++tile) {
@@ -333,13 +334,13 @@ class Attender {
   void AddEdge(int32_t block) {
     const int heads = item_.num_heads;
     const int32_t start = block * kBlockTokens;
-    // Rows before `begin` lie before the block, rows from `end` on have it behind their window.
+    // Rows before `begin` lie before the block; rows from `end` on have moved their window past it.
     const int begin = Max(0, start - item_.position);
     int end = begin;
     while (end < item_.num_rows && First(end) < start + kBlockTokens) ++end;
     const T* keys = Keys(item_, block);
     const int lines = (end - begin) * heads;
-    const bool half = Last(end - 1) - start < kBlockTokens / 2;  // nobody sees the second
+    const bool half = Last(end - 1) - start < kBlockTokens / 2;  // no row sees the second
     TilePrefetch prefetch;
     for (auto& tile : prefetch.distances) tile[0] = 0;
     prefetch.distances[0][0] = PrefetchDistance(keys, block);

@@ -1,8 +1,8 @@
 // How attention is cut among workers. A unit is some consecutive rows of one sequence. An item is a
 // unit's query heads of one KV head, or one row and some consecutive KV heads, whose share of a
-// block lies in one piece; of all parts that the unit sees, or of a span of them where there would
-// be too few items else. Results of spans wait in slots, a part each, until all items are done;
-// then parts are merged. Compiled once, for every instruction set.
+// block is contiguous. It covers all parts that the unit sees, or a span of them if there would be
+// too few items. Results of spans wait in slots, one per part, until all items are done; then parts
+// are merged. Compiled once, for every instruction set.
 #pragma once
 
 #include "kernels/attention.h"
@@ -11,7 +11,7 @@ namespace forebay::kernels {
 
 // Rows x query heads of an item at most: what one visit to a KV block serves.
 inline constexpr int kMaxLines = 32;
-// KV blocks of a run: what is scored before its values are added.
+// KV blocks of a run: scored together before their values are added.
 inline constexpr int kRunBlocks = 4;
 inline constexpr int kRunTokens = kRunBlocks * kBlockTokens;
 inline constexpr int kPartBlocks = kPartTokens / kBlockTokens;
@@ -56,7 +56,7 @@ enum class Units { kOneRow, kSeveralRows };
 // two of the KV tokens that a unit reads, then by sequence, rows, spans, heads.
 class ItemWalk {
  public:
-  // kMerges: instead of a cut unit's items those that merge its parts, which have all parts and a
+  // kMerges: for a cut unit, the items that merge its parts; each has all parts and a
   // slot.
   enum Kind { kItems, kMerges };
   // `num_slots`: of a step; where it has units of both kinds, each has half of them.
@@ -94,7 +94,7 @@ class ItemWalk {
   int64_t slots_ = 0;
 };
 
-// Where results of parts wait: behind what attention needs of each worker's scratch. A slot holds
+// Results of parts wait here, after attention's own part of each worker's scratch. A slot holds
 // sums of kMaxLines lines, their maxima, their totals.
 class PartSlots {
  public:
@@ -115,12 +115,12 @@ struct KvAhead {
   int64_t left = 0;              // pieces
 
   KvAhead() = default;
-  // The item's first pieces, as many as stay in the cache beside what is read meanwhile.
+  // The item's first pieces, as many as stay in the cache beside the data read meanwhile.
   KvAhead(const AttentionArgs& args, const AttentionItem* waiting);
 };
 
 struct AttentionFns {
-  // `next` is the item after this one, or null: what is worth prefetching. So is what lies `ahead`.
+  // `next` is the item after this one, or null. Its data and those `ahead` are worth prefetching.
   void (*attend)(const AttentionArgs& args, const AttentionItem& item, const AttentionItem* next,
                  KvAhead& ahead, const PartSlots& slots, std::byte* scratch);
   // Merges the parts of a cut unit for one of `workers` shares of its lines.

@@ -13,8 +13,8 @@
 namespace forebay::kernels {
 namespace {
 
-// How this instruction set multiplies pairs of T. Left is the element of q and of probabilities,
-// Pair a pair of them in all lanes, Right 16 pairs of K or V.
+// This instruction set's products of pairs of T. Left is an element of q or of probabilities, Pair
+// a pair of them in all lanes, Right 16 pairs of K or V.
 template <typename T>
 struct PairDot {
   using Left = float;
@@ -99,8 +99,8 @@ FB_INLINE void AddPair(const typename PairDot<T>::Left* a, int64_t a_stride, Loa
   }
 }
 
-// By tile of lines and block of a run: bytes from what the tile reads of the block to what it
-// prefetches, which is as large; or 0.
+// By tile of lines and block of a run: the distance in bytes from the tile's data of the block to
+// the equally large data that it prefetches; or 0.
 struct TilePrefetch {
   static constexpr int kMostTiles = (kMaxLines + 4) / 5;  // no set has tiles of fewer than 5 lines
   int64_t distances[kMostTiles][kRunBlocks];

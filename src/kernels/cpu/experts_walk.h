@@ -1,8 +1,8 @@
 // How the CPU sets deal the experts' rows to workers: pieces of (expert, block of rows, panels),
-// each a dense layer. Blocks follow one another by expert and row; a block's price is its panels
-// times its rows, a few rows counting as those that take as long as the weights take to read.
-// Workers get equal consecutive parts of the first seven eighths of the price, and take the rest by
-// ticket. A block of little price is never cut, since who computes a part of it packs its rows.
+// each a dense layer. Blocks are ordered by expert and row. A block's price is its panels times its
+// rows; few rows count as the rows that take as long as reading the weights. Workers get equal
+// consecutive parts of the first seven eighths of the price, and take the rest by ticket. A cheap
+// block is never cut, since each worker of a part packs its rows.
 #pragma once
 
 #include "kernels/experts.h"
@@ -10,7 +10,7 @@
 namespace forebay::kernels {
 
 struct ExpertPiece {
-  // a block: so many rows of an expert at most; its workspace lies in the worker's scratch
+  // one block of an expert's rows; its workspace lies in the worker's scratch
   LinearArgs layer;
   int64_t first_panel = 0, last_panel = 0;
   bool same_rows = false;  // the block of the piece before: its rows are packed
@@ -37,7 +37,7 @@ class ExpertWalk {
   const std::byte** tiles_;  // tiles of the latest piece's expert
   std::byte* packed_;
   int64_t grain_ = 1, open_ = 0, total_ = 0;  // prices: of a ticket, before the open part, of all
-  int64_t begin_ = 0, end_ = 0;               // what is left of the interval
+  int64_t begin_ = 0, end_ = 0;               // the rest of the interval
   bool dealt_ = false;                        // the worker's own part was taken
   // The block that begins at price block_begin_.
   int32_t expert_ = 0;

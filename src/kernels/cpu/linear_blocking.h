@@ -42,7 +42,7 @@ struct LinearSegment {
 // At the begin of a worker's scratch: where the sums of its stacks wait, in every set.
 inline constexpr int64_t kSumsBytes = 272 << 10;
 
-// Up to so many bytes of packed x every worker packs all of it for itself: cheaper than a barrier.
+// Up to this many bytes of packed x each worker packs all of it: cheaper than a barrier.
 inline constexpr int64_t kOwnPackedBytes = 64 << 10;
 inline constexpr int kMaxShares = 2;  // each has a part of the ticket's bits
 inline constexpr int kShareBits = 32;
@@ -51,27 +51,27 @@ struct LinearSchedule {
   int row_blocks = 1;
   int64_t units = 0;  // row_blocks x panels, blocks outermost
   int shares = 1;     // parts of the units, in their order; each has equally many workers
-  // an open unit is taken in so many pieces, of its block's register tiles
+  // pieces of an open unit, in register tiles of its block
   int open_pieces = 1;
-  int batch_panels = 1;     // so many units at a time
-  int32_t group_pairs = 0;  // at most so many pairs in a group
+  int batch_panels = 1;     // units at a time
+  int32_t group_pairs = 0;  // most pairs in a group
   int num_groups = 0;
   int32_t pairs = 0;  // pairs of all segments: the length of a packed row of x
   int num_segments = 0;
   LinearSegment segments[kMaxSegments];
 };
 
-// The units of a share. Those before `open` are its workers', dealt out in advance; the others are
-// taken by ticket, by any worker, so that one that is interrupted holds up nobody: an eighth of
-// all, none where there are fewer than 8. A core so meets the same rows in one layer after another:
-// they need not come from another core's cache.
+// The units of a share. Units before `open` are dealt to its workers in advance. Any worker takes
+// the others by ticket (an eighth of all, none if fewer than 8), so an interrupted worker holds up
+// no other. A core so computes the same rows in each layer: they need not come from another core's
+// cache.
 struct LinearShare {
   int64_t begin, open, end;
 };
 LinearShare ShareOf(const LinearSchedule& schedule, int share, int num_workers);
 
-// At most so many rows are a block. Its x (1 MiB of bf16 at K = 2048) comes from L2 or L3, once a
-// panel: rows of long K are fewer.
+// The most rows of a block. Its x (1 MiB of bf16 at K = 2048) comes from L2 or L3 once a panel, so
+// blocks of long K have fewer rows.
 int64_t BlockRows(tensor::DType dtype, int64_t k);
 
 LinearSchedule ScheduleLinear(const LinearArgs& args, int num_workers);

@@ -189,11 +189,11 @@ struct LinearLoop {
     return {{units.begin + own.begin, units.begin + own.end}, share, schedule.shares};
   }
 
-  // None: count 0. A worker first takes what is its own of its share, without asking anybody, since
-  // its cache has the rows of x there. The end of each share is open to all and is taken by
-  // tickets, its own share's first and then the others', so that a worker that was kept away does
-  // not make the rest wait. The tickets of all shares are fields of one counter; a field counts on
-  // past the end of its share when workers come too late, and has room for that.
+  // None: count 0. A worker first takes its own part of its share without a ticket, since its cache
+  // has those rows of x. The end of each share is open to all by tickets, the worker's own share
+  // first, so a delayed worker does not make the others wait. The tickets of all shares are fields
+  // of one counter. A field counts on past the end of its share when workers come late, and has
+  // room for that.
   PanelRun Take(Pending& pending) const {
     if (const int64_t left = pending.own.end - pending.own.begin; left > 0) {
       const int64_t count = left < schedule.batch_panels ? left : schedule.batch_panels;

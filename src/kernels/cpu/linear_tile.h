@@ -26,8 +26,8 @@ static_assert(kTileRows == 6);
 // A run of pairs through the register kernel, and the slots of sums [6][64] that it ends in.
 struct Extent {
   int64_t pairs;
-  bool resume;  // adds to what its slot holds
-  // then so many slots below are added, each to the sum so far; the sum goes to the lowest of them
+  bool resume;  // adds to its slot's content
+  // then adds this many lower slots, each to the sum so far, and stores the sum in the lowest
   int merges;
 };
 constexpr int64_t kSlotFloats = kTileRows * kPanelColumns;

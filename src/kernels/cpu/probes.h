@@ -85,7 +85,7 @@ inline constexpr PeakProbe kTileProbe{&TileProductLoop, 2.0 * 16 * 16 * 32};
 inline const PeakProbe& FmaProbeOf(Isa isa) {
   return isa == Isa::kAvx2 || isa == Isa::kRef ? kFma256Probe : kFma512Probe;
 }
-// The set's widest product of bf16: what its linear layers are held against.
+// The set's widest product of bf16: the limit of its linear layers.
 inline const PeakProbe& ProbeOf(Isa isa) {
   return isa == Isa::kAmx ? kTileProbe : isa == Isa::kAvx512bf16 ? kDotProbe : FmaProbeOf(isa);
 }

@@ -152,7 +152,7 @@ FB_INLINE void StoreKeys(const T* k, int rows, int slot, int head_dim, T* keys) 
   int j = 0;
 #if defined(__AVX512F__)
   if constexpr (sizeof(T) == sizeof(BF16)) {
-    // from so many rows on, a transpose takes less than pieces of a pair
+    // from this many rows on, a transpose is faster than pieces of a pair
     constexpr int kPieces = 4;
     for (; rows >= kPieces && j + 2 * kLanes <= head_dim; j += 2 * kLanes) {
       T* to = keys + (j / 2 * kBlockTokens + slot) * 2;

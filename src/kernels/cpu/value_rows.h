@@ -1,11 +1,11 @@
-// V as attention multiplies it, where it is not stored so: its rows are no whole vectors, or it
-// lies in the keys (KvLayout::values_in_keys), whose pairs are elements where those of V are
+// V in the form that attention multiplies, for caches that store another: rows that are no whole
+// vectors, or V inside the keys (KvLayout::values_in_keys), whose pairs are elements and not
 // positions:
 //
 //   keys [elements / 2][32 positions][2]  ->  rows [16 pairs of positions][elements][2]
 //
-// Two elements of two positions are four neighbours on either side, of which the two in the middle
-// change places; all else is a transposition of such fours.
+// Two elements of two positions are four neighbours on either side. The two in the middle swap; the
+// rest is a transposition of such fours.
 #pragma once
 
 #include "kernels/cpu/simd.h"
@@ -99,7 +99,7 @@ FB_INLINE void TurnPairs(const T* keys, int elements, T* rows, int64_t stride) {
   }
 }
 
-// V of a block from `column` on: 16 rows of so many columns, of which those that are not stored are
+// V of a block from `column` on: 16 rows of columns; columns that are not stored are
 // 0.
 template <typename T>
 FB_INLINE void CopyValues(const KvLayout& layout, const T* keys, int column, int columns, T* rows) {

@@ -4,7 +4,7 @@
 // Invariants (CheckInvariants):
 //  1. A block is free, cached (reference count 0, in the prefix index, evictable) or held (count >
 //     0).
-//  2. A sequence holds exactly ceil(reserved / 32) blocks in table order, but for those it let go
+//  2. A sequence holds exactly ceil(reserved / 32) blocks in table order, except the released ones
 //     at its front;
 //     committed <= computed <= reserved.
 //  3. Only full blocks of committed tokens are in the index; a shared block (count > 1) is never
@@ -14,19 +14,19 @@
 // computed: positions whose KV the device holds or is writing (a step may run ahead); committed:
 // positions whose tokens are final. A full block enters the index when it is committed.
 //
-// Sharing. Of two sequences that commit equal blocks each keeps its own; the first one's is in the
-// index. So an entry of a table never changes while it is held. A duplicate that is let go takes
-// the place of the indexed one if that was evicted meanwhile, and is free otherwise. Blocks are let
-// go from a sequence's end to its front, so that in LRU order the children of a prefix are evicted
-// before it.
+// Sharing. Two sequences that commit equal blocks keep both; the index has the first. So a
+// table entry never changes while it is held. A released duplicate replaces the indexed
+// block if that was evicted meanwhile, and becomes free otherwise. A sequence releases its
+// blocks from its end to its front, so LRU order evicts the children of a prefix before the
+// prefix.
 //
-// New content goes into free blocks that were in use before, then, as long as there are blocks that
-// were never taken, over spent ones, then into those; then over all cached ones. The least recently
-// used come first. Spent is what a caller of Close expects nobody to ask for, such as an
-// answer's KV; as soon as somebody does, nothing is spent any more.
+// New content takes, in this order: free blocks that were in use before; spent cached blocks, while
+// some blocks were never used; the unused blocks; any cached block. The least recently used go
+// first. A caller of Close marks as spent the blocks that it expects no request to find, such as an
+// answer's KV. The first hit on a spent block ends the distinction.
 //
-// After construction nothing allocates, but for what is noted for a caller. Each block costs O(1),
-// each token O(1).
+// After construction only lists filled for a caller allocate. Each block costs O(1), each token
+// O(1).
 #pragma once
 
 #include <cstdint>
@@ -86,8 +86,8 @@ class BlockBook {
   CachedPrefix FindCached(std::span<const int32_t> tokens, const KeySalt& salt, int64_t max_cached,
                           std::vector<PrefixKey>* keys = nullptr) const;
 
-  // The sequence's first `tokens`, whole blocks of them, were committed elsewhere, and no row of it
-  // sees them again: they get no block here, and their entries of the table mean nothing. REQUIRES:
+  // The sequence's first `tokens` (whole blocks) were committed elsewhere, and no later row sees
+  // them. They get no block here, and their table entries mean nothing. REQUIRES:
   // nothing is reserved.
   void Skip(SequenceId sequence, std::span<const int32_t> tokens);
   // Makes room for positions up to `length`: all or nothing. Evicts cached blocks where no free one
@@ -114,9 +114,9 @@ class BlockBook {
   // prefixes are shared. Returns whether that is a new block, which the caller is to fill; else the
   // index had it. REQUIRES: first_held() > 0; a block is available, or the index has it.
   bool TakeBack(SequenceId sequence, const PrefixKey& key);
-  // The block, which sequences hold, has not what its key says: nobody finds it any more.
+  // A held block does not have the content of its key: it leaves the index.
   void Unseal(BlockId block);
-  // Ends the sequence: its indexed blocks become cached, the others free. Those that hold positions
+  // Ends the sequence: its indexed blocks become cached, the others free. Blocks with positions
   // from `spent_from` on are spent.
   void Close(SequenceId sequence, int64_t spent_from = INT64_MAX);
 
@@ -126,8 +126,8 @@ class BlockBook {
   int64_t reserved(SequenceId sequence) const;
   // Positions before this one were let go; a multiple of 32.
   int64_t first_held(SequenceId sequence) const;
-  // Blocks at the table's end that no other sequence holds: at least so many become available by
-  // Close.
+  // Blocks at the table's end that no other sequence holds: Close makes at least this many
+  // available.
   int32_t exclusive_blocks(SequenceId sequence) const;
   int32_t num_blocks() const;
   int32_t available_blocks() const;  // free + cached
@@ -135,8 +135,8 @@ class BlockBook {
   // Entries of tables beyond the first that hold a block: what sharing has saved.
   int64_t repeated_blocks() const;
   const BlockBookStats& stats() const;
-  // Those that were evicted since the caller last cleared the list, in that order; where the
-  // options say so.
+  // Blocks evicted since the caller last cleared the list, in that order, if the options ask for
+  // it.
   std::vector<EvictedBlock>& evicted();
   // FB_CHECKs the invariants; for tests and idle moments.
   void CheckInvariants() const;

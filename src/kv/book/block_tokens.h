@@ -1,4 +1,4 @@
-// The size of a block of the KV cache, for all who count in blocks: books, kernels, schedules.
+// The size of a block of the KV cache, shared by books, kernels and schedules.
 #pragma once
 
 namespace forebay::kv {

@@ -17,7 +17,7 @@ class GroupBooks {
   // One book a reach: what a row sees.
   GroupBooks(const BlockBookOptions& options, std::span<const base::Reach> reaches);
 
-  // As in BlockBook, in every group. What is cached is cached in all of them.
+  // As in BlockBook, in every group. A cached prefix is cached in all groups.
   SequenceId Open(std::span<const int32_t> tokens, const KeySalt& salt, int64_t max_cached,
                   std::vector<PrefixKey>* keys);
   CachedPrefix FindCached(std::span<const int32_t> tokens, const KeySalt& salt, int64_t max_cached,
@@ -57,7 +57,7 @@ class GroupBooks {
   int64_t committed(int group, SequenceId sequence) const {
     return books_[group].committed(sequence);
   }
-  int32_t num_blocks() const { return books_[0].num_blocks(); }  // each group has so many
+  int32_t num_blocks() const { return books_[0].num_blocks(); }  // of each group
   // Blocks of the group that has least left, or holds most.
   int32_t available_blocks() const;
   int32_t exclusive_blocks(SequenceId sequence) const;

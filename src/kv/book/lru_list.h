@@ -1,5 +1,5 @@
-// Blocks in the order in which they were last let go: a list through an array of neighbours, so
-// that each operation is O(1) and nothing allocates after construction.
+// Blocks in the order of their last release: a list through an array of neighbours. Each operation
+// is O(1), and nothing allocates after construction.
 #pragma once
 
 #include <cstdint>

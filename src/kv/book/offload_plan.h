@@ -1,13 +1,13 @@
-// How much of the running choices' KV lives below the device and comes back layer by layer behind
+// How much of the running choices' KV lives below the device and streams back layer by layer under
 // the compute (Vasuki, section 5.1). Pure.
 //
-// KV is append-only: a full block goes down once in its life. What a step costs from then on is the
-// way up, of every streamed byte in every step, into one of a few window slots:
+// KV is append-only: a full block goes down once in its life. From then on every step copies every
+// streamed byte up, into one of a few window slots:
 //
 //   copy      | up layer 0 | up layer 1 | up layer 2 | ...        waits for a slot's last kernels
 //   compute            | layer 0 | layer 1 | layer 2 | ...        waits for its layer's bytes
 //
-// The row of copies runs on over the step's border, so that a step does not begin cold.
+// Copies continue across the step's border, so a step does not begin cold.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace forebay::kv {
 
-// The seconds that a copy of so many bytes takes on an idle link. Monotonic, 0 for 0 bytes.
+// The seconds that a copy of `bytes` takes on an idle link. Monotonic, 0 for 0 bytes.
 using CopySeconds = std::function<double(double bytes)>;
 
 // What plans of one batch are judged by. All layers are alike.
@@ -34,7 +34,7 @@ struct OffloadPlan {
   double streamed_bytes = 0;   // bytes of each other layer: X
   double copy_seconds = 0;     // copies of a step
   double step_seconds = 0;     // predicted, waits included
-  double exposed_seconds = 0;  // the part in which compute waits for a copy
+  double exposed_seconds = 0;  // while compute waits for a copy
 
   // Bytes of the device that the plan frees; less than 0 where the window takes more.
   double saved_bytes(const OffloadCosts& costs) const;
@@ -45,7 +45,7 @@ struct OffloadPlan {
 OffloadPlan JudgeOffload(const OffloadCosts& costs, OffloadPlan plan);
 
 // The largest plan of its kind whose copies stay hidden (exposed time at most `tolerance` of the
-// step). All end with nothing streamed where nothing is hidden.
+// step). If nothing stays hidden, the plan streams nothing.
 //   Uniform: X bytes of every layer, to within one of `grains` equal parts of a layer.
 //   KeepSome (the paper's algorithm 1): whole layers, as many as can come back while the kept ones
 //     compute.

@@ -1,9 +1,9 @@
-// Which block holds the KV of which tokens: a hash table from the content of a prefix to the block
-// at its end.
+// A hash table from the content of a prefix to the block at its
+// end.
 //
 // A key is a 128-bit hash chained over full blocks: of the salt, then of the parent's key and the
-// block's tokens; before the first block with rows behind the prompt, of the prompt's length too,
-// where these differ from rows of a prompt. Two different prefixes of one index with the same key
+// block's tokens. If generated rows differ in bits from prompt rows, the first block with generated
+// rows also hashes the prompt's length. Two different prefixes of one index with the same key
 // would share KV wrongly; for n blocks the chance is about n^2 / 2^129 (2^-89 for a million
 // blocks), so tokens are not compared again on a hit.
 #pragma once
@@ -27,9 +27,9 @@ struct KeySalt {
   KeySalt(uint64_t salt = 0, int64_t prompt_tokens = INT64_MAX)
       : salt(salt), prompt_tokens(prompt_tokens) {}
 
-  uint64_t salt;  // set for who shares with nobody
-  // Where a generated row differs in bits from the same token's in a prompt: the sequence's. Blocks
-  // that end behind it are found by sequences with as long a prompt alone. Else no bound.
+  uint64_t salt;  // set for a sequence that shares with none
+  // The sequence's prompt length if generated rows differ in bits from prompt rows, else no bound.
+  // Only sequences with the same prompt length find blocks that end after it.
   int64_t prompt_tokens;
 };
 
@@ -39,7 +39,7 @@ PrefixKey RootKey(const KeySalt& salt);
 // `parent`.
 PrefixKey ChainKey(const PrefixKey& parent, std::span<const int32_t> tokens,
                    const KeySalt& salt = {}, int64_t block = 0);
-// Appends to `keys`, those of the first full blocks of `tokens`, until it has `blocks` of them.
+// Appends keys of full blocks of `tokens` to `keys` until it has the first `blocks` of them.
 void ExtendKeys(std::span<const int32_t> tokens, const KeySalt& salt, int64_t blocks,
                 std::vector<PrefixKey>* keys);
 

@@ -1,6 +1,6 @@
-// Which blocks below the device are streamed: each has a place in the window, the same in every
-// layer and slot, as long as a running choice reads it. Pure book-keeping; places are those that
-// tables of blocks name beside kernels::kWindowBit.
+// The blocks below the device that are streamed. Each has one place in the window, in every layer
+// and slot, while a running choice reads it. Pure book-keeping. Block tables name places beside
+// kernels::kWindowBit.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,8 @@ class StreamBook {
  public:
   explicit StreamBook(int32_t num_places);
 
-  // One more choice reads the block: its place, a new one if nobody did. REQUIRES: room() > 0 or
-  // it has one.
+  // One more choice reads the block. Returns its place, a new one for the first reader. REQUIRES:
+  // room() > 0, or the block has a place.
   int32_t Take(BlockId below);
   // One fewer reads it.
   void Release(BlockId below);

@@ -1,8 +1,8 @@
-// How many blocks are to be streamed, by what steps were seen to wait for copies: fewer where more
-// than a part of the step is exposed, more again where less is. Pure.
+// How many blocks to stream, by the measured time that steps wait for copies. The limit falls where
+// more than a part of the step is exposed, and grows where less is. Pure.
 //
-// A step that waits for copies takes as long as these: so what would have been hidden of its blocks
-// is what its compute takes of it.
+// A step that waits for copies takes as long as they do. So the share of its blocks that would have
+// been hidden is the share of the step that it computes.
 #pragma once
 
 #include <cstdint>

@@ -1,13 +1,13 @@
-// Which blocks of a tier below the device hold which KV: full blocks by the content of the prefix
-// that they end, as in the prefix index, so that each goes down once; and a block of its own for
-// what a choice has in its last, open one. Pure book-keeping, like block_book.h.
+// The blocks of a tier below the device. Full blocks are found by the content of the prefix that
+// they end, as in the prefix index, so each goes down once. A choice's last, open block has a block
+// of its own. Pure book-keeping, like block_book.h.
 //
-// A tier may have two levels: blocks [0, near) and behind them the far ones. What is new goes near;
-// a kept block that must make room there moves to the far level, and is found in either.
+// A tier may have two levels: blocks [0, near), then the far ones. New blocks go near. An evictable
+// block that must make room moves to the far level; it is found in either.
 //
 // Invariants (CheckInvariants):
-//  1. A block is free, kept (in the index, needed by nobody, evictable in LRU order) or needed.
-//  2. The index has exactly the kept blocks and the needed ones that are full: a key lies in one
+//  1. A block is free, kept (in the index, not pinned, evictable in LRU order) or needed (pinned).
+//  2. The index has exactly the kept blocks and the full needed ones. A key lies in one
 //     level.
 //  3. free + kept + needed = num_blocks.
 //
@@ -49,19 +49,19 @@ class TierBook {
   explicit TierBook(int32_t near, int32_t far = 0);
   ~TierBook();
 
-  // Takes a block for each key, the one that has it or a new one, and one more if `open`: near
-  // ones first. Evicts kept blocks where none is free. All or nothing, and `spared` near blocks
-  // that are free or kept stay so. Indices into the stay of the new ones, which the caller is to
-  // write, are appended to `fresh`. REQUIRES: keys differ.
+  // Pins a block for each key, the one that has it or a new one, and one more if `open`, near ones
+  // first. Evicts kept blocks when none is free. All or nothing; `spared` near blocks stay free or
+  // kept. Appends to `fresh` the stay's indices of new blocks, which the caller must write.
+  // REQUIRES: keys differ.
   std::optional<TierStay> Hold(std::span<const PrefixKey> keys, bool open,
                                std::vector<int32_t>* fresh, int64_t spared = 0);
   // The same of one key, where a new block is a far one if there is such a level.
   std::optional<TierStay> HoldFar(const PrefixKey& key, std::vector<int32_t>* fresh,
                                   int64_t spared = 0);
-  // The same of one key, in a near block, until ReleaseNear: what is far is written anew. REQUIRES:
-  // a near block is free or kept, which `spared` of the others' calls sees to: as many as may be
-  // held so besides those that are. Of a block that others need as well none comes free when this
-  // ends, so that those leave one more.
+  // Pins one near block for a key until ReleaseNear; a far block is written anew. Call this only
+  // while a near block is free or kept. To guarantee that, pass to Hold and HoldFar as `spared` the
+  // number of blocks that may still be pinned so. A pinned block that a stay also needs does not
+  // become free on ReleaseNear: count it once more.
   BlockId HoldNear(const PrefixKey& key, bool* is_fresh);
   void ReleaseNear(BlockId block);
   // What HoldNear holds is needed on, by a stay of this one block.
@@ -83,7 +83,7 @@ class TierBook {
   // Full blocks that are there from before, each with its key: kept. REQUIRES: nothing was held
   // yet; blocks and keys differ.
   void Keep(std::span<const std::pair<BlockId, PrefixKey>> blocks);
-  // The block's content is gone: nobody finds it any more; who needs it holds it on.
+  // The block's content is lost: it leaves the index. Stays that need it keep it pinned.
   void Lose(BlockId block);
 
   int32_t num_blocks() const;

@@ -1,11 +1,11 @@
-// Two stores one behind the other: blocks [0, near) lie in the memory of the host, those from there
-// on in a file.
+// A chain of two stores: blocks [0, near) lie in host memory, the blocks from `near` on in a
+// file.
 //
 //   down: near blocks -> staging | device's blocks -> near | *stored* | staging -> file
 //   up:   near -> the device's blocks | file -> staging -> the device's blocks
 //
-// What goes from the one to the other is copied away before its place is written over, so that a
-// step never waits for the disk, as long as staging holds it.
+// A block that moves to the file is copied to staging before its place is overwritten. So a step
+// never waits for the disk while staging has room.
 #pragma once
 
 #include <memory>
@@ -19,7 +19,7 @@ namespace forebay::kv {
 
 class ChainStore final : public Store {
  public:
-  // `far` takes what comes from below from `near`, which has so many blocks.
+  // `near` has `near_blocks` blocks; `far` takes the blocks that `near` gives up.
   ChainStore(std::unique_ptr<HostStore> near, int32_t near_blocks, std::unique_ptr<FileStore> far);
 
   void Down(device::Stream& stream, std::span<const TierMove> moves,

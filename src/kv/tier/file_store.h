@@ -6,13 +6,13 @@
 //   down: the device's blocks -> staging | *stored* | staging -> file
 //   up:   file -> staging, checksums     | staging -> the device's blocks, or a window's slot
 //
-// Staging is memory of the host, one piece for each way: the step waits for the copy into it, and
-// not for the disk. Parts that lie side by side in the file do so there, too, and move in requests
-// of kRequestBytes, which a few threads share.
+// Staging is host memory, one piece for each way. The step waits for the copy into it and not for
+// the disk. Parts adjacent in the file are adjacent there too, and move in requests of
+// kRequestBytes, which a few threads share.
 //
-// Each part has a checksum, in memory, and so has each layer of it where layers are streamed. A
-// part that could not be written or read, or that is not what was written, is lost: this is no
-// fault of the device. The first write that fails closes the file for writing.
+// Each part has a checksum in memory, and so has each of its layers if layers are streamed. A part
+// that cannot be written or read, or reads back differently, is lost; the device does not fault.
+// The first failed write closes the file for writing.
 #pragma once
 
 #include <atomic>
@@ -37,7 +37,7 @@ struct FileOptions {
   uint64_t staging_bytes = 0;  // for each way
   bool keep = false;           // the file and its index, path + ".index", outlive the job
   std::string identity;        // kept: what must be the same for its blocks to be of use
-  std::string name;            // and of which model, for messages
+  std::string name;            // and model, for messages
   int threads = 2;             // one reads .7 GB/s where two read 1.0 (virtio disk, 2 Zen 4 cores)
   int sharers = 1;             // ranks whose files lie on the same disk
   bool has_data = true;        // else operations are priced alone
@@ -60,8 +60,8 @@ class FileStore final : public Store {
 
   void Down(device::Stream& stream, std::span<const TierMove> moves,
             device::DeviceEvent& stored) override;
-  // Calls staged() where all of them have been copied from where they lay, before the last of them
-  // are written. REQUIRES: there are some.
+  // Calls staged() after the last move was copied to staging, before the last ones are written.
+  // REQUIRES: `moves` is not empty.
   void Down(device::Stream& stream, std::span<const TierMove> moves,
             const std::function<void()>& staged);
   void Up(device::Stream& stream, std::span<const TierMove> moves) override;
@@ -113,10 +113,10 @@ class FileStore final : public Store {
   template <typename Call>
   std::vector<bool> MoveAll(const Batch& batch, const Call& call, base::Status* first_error);
   void Lose(BlockId block);
-  // The checksum of what is staged of the part, or of the layer that it is; and of a layer there.
+  // The checksum of the staged part, or of its layer if it is one; and of a layer there.
   uint64_t ChecksumOf(const Batch& batch, const StagedPart& part) const;
   uint64_t LayerChecksum(const std::byte* staged) const;
-  // What it should be.
+  // The checksum that was kept when the part was written.
   uint64_t& ChecksumAt(const TierMove& move, int64_t layer) {
     return layer < 0 ? checksums_[NumberOf(move)]
                      : layer_checksums_[static_cast<size_t>(move.below * num_layers_ + layer)];

@@ -43,7 +43,7 @@ class KeptFile {
   base::Status Read(const KeptIdentity& identity, int32_t num_blocks, int32_t num_groups);
   // An index without records, if there is none: on the disk when this returns.
   base::Status MakeIndex(const KeptIdentity& identity) const;
-  // REQUIRES: nobody else has the file.
+  // REQUIRES: no other process has the file.
   base::Status Rewrite(const KeptIdentity& identity);
   base::Status Failed(const char* what) const;
 

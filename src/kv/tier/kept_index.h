@@ -1,8 +1,8 @@
-// What a kept file holds (docs/formats/kv-file.md): an identity, by which a job knows whether the
-// file's bytes are what it would compute, and a record for each part of a block that was written.
+// The index of a kept file (docs/formats/kv-file.md): an identity, which tells a job whether the
+// file's bytes equal what it would compute, and a record for each part of a written block.
 //
-// Records are appended behind what they tell of. The last record of a part holds; one that is torn
-// or damaged tells of nothing.
+// A record is appended after its part was written. The last record of a part counts. A torn or
+// damaged record counts for nothing.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Where the blocks of a tier lie, and how their bytes get there and back: host memory, or a file.
-// In which order moves of both ways meet is the tier's business (kv/tier/tier.h).
+// The tier (kv/tier/tier.h) orders the moves of both ways.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace forebay::kv {
 
-// How many blocks lie where: in both, those in the file are a second level behind those in memory.
+// Blocks in memory and in a file. With both, the file is the second level.
 struct TierBlocks {
   int32_t in_memory = 0, in_file = 0;
 
@@ -63,8 +63,8 @@ class Store {
  public:
   virtual ~Store() = default;
 
-  // Enqueues the way down. `stored` is recorded where the device's blocks may be written over;
-  // they can be read from below behind all that was enqueued.
+  // Enqueues the way down. `stored` is recorded when the device's blocks may be overwritten.
+  // Operations enqueued after this call can read them from below.
   virtual void Down(device::Stream& stream, std::span<const TierMove> moves,
                     device::DeviceEvent& stored) = 0;
   virtual void Up(device::Stream& stream, std::span<const TierMove> moves) = 0;
@@ -78,7 +78,7 @@ class Store {
   virtual bool ReadsWritten(std::span<const TierMove> /*up*/) const { return true; }
   // Whether blocks can be lost.
   virtual bool can_lose() const { return false; }
-  // Those that were found lost since the last call. What came up is known once it has come.
+  // Blocks found lost since the last call. Losses on the way up are known once the copy has ended.
   virtual LostBlocks TakeLost() { return {}; }
   virtual std::span<const KeptBlock> kept() const { return {}; }
 

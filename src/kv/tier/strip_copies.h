@@ -1,4 +1,4 @@
-// The strips of a block, one behind the other in memory of the host.
+// The strips of a block, packed in host memory.
 #pragma once
 
 #include <numeric>

@@ -41,10 +41,10 @@ class Tier {
                                                     const FileOptions& file = {},
                                                     const SlowUp& slow_up = {});
 
-  // At a step's border, before the step is enqueued: holds it until what came up before is there,
-  // begins the moves, and holds it until what goes down may be written over, and until what it
-  // reads at once has come up. `after_window`:
-  // something that is on its way up through the window lies where something goes down to.
+  // At a step's border, before the step is enqueued: begins the moves. The step then waits until
+  // earlier copies up have ended, the blocks that go down may be overwritten, and the blocks that
+  // it reads at once have come up. `after_window`: a copy up through the window still reads a place
+  // that a block goes down to.
   void BeginStep(const TierMoves& moves, bool after_window = false);
   // Begins to bring up what lies in another rank's memory below, whose layers and heads are the
   // same; the next step waits for it. REQUIRES: it stands there, and stays.
@@ -72,7 +72,7 @@ class Tier {
 
  private:
   Tier(device::Device& device, const Cache& cache, const SlowUp& slow_up);
-  // What came to the up stream is *ready* behind all of it.
+  // *ready* comes after everything on the up stream.
   void EndUp(std::span<const TierMove> moves);
   // That go from the device or to it.
   uint64_t BytesOf(std::span<const TierMove> moves) const;

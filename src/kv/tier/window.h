@@ -1,17 +1,17 @@
-// The way of streamed blocks through a rank: they lie in the tier below, and one layer's part of
-// each of them passes through one of a few slots, layer by layer, in every step.
+// Streamed blocks lie in the tier below. In every step, layer by layer, one layer's part of each
+// passes through one of a few slots.
 //
 //   region: slot 0, slot 1, ...; a slot: a layer's part of the block of place 0, of place 1, ...
 //
-// The copies of all steps are one endless row of fetches, a layer each; fetch g goes into slot g
-// mod slots. A slot's life (events of the device; the host enqueues in this order):
+// The copies of all steps are one endless sequence of fetches, a layer each. Fetch g goes into slot
+// g mod slots. A slot's life (events of the device; the host enqueues in this order):
 //
 //   up:       wait consumed[slot] | copy      | record ready[slot]
 //   compute:  wait ready[slot]    | attention | record consumed[slot]
 //
-// Fetches run ahead over the border of a step. Blocks that are streamed from the next step on are
-// brought after into the slots that are filled already; what is streamed no more stays there, and
-// nobody looks at it.
+// Fetches run ahead across the border of a step. Blocks streamed from the next step on
+// are added to the slots that are already filled. Blocks no longer streamed stay there
+// unread.
 #pragma once
 
 #include <array>
@@ -39,15 +39,15 @@ class Window {
 
   // Whether something that was fetched, and perhaps has not come, lies where these go down to.
   bool Reads(std::span<const TierMove> down) const;
-  // Before a step is enqueued, after Tier::BeginStep: what its tables say lies in the window,
-  // ascending places. None: the step fetches nothing.
+  // Before a step is enqueued, after Tier::BeginStep: the blocks that its tables place in the
+  // window, by ascending place. Without blocks the step fetches nothing.
   void BeginStep(std::span<const StreamedBlock> blocks);
-  // Where the layer's blocks are, for what is enqueued between these two. The step's layers in
-  // order.
+  // The place of the layer's blocks, for operations enqueued before Release. Call for the step's
+  // layers in order.
   kernels::KvLayer Acquire(int64_t layer);
   void Release(int64_t layer);
 
-  // Blocks that were streamed in the steps so far, each once a step, and bytes that were fetched.
+  // Blocks streamed in the steps so far, each once a step, and bytes fetched.
   int64_t block_steps() const { return block_steps_; }
   uint64_t bytes() const { return bytes_; }
 
@@ -65,8 +65,8 @@ class Window {
   const int64_t num_layers_;
   const uint64_t part_bytes_, slot_bytes_;
   std::byte* const slots_;
-  // What copies read that are under way: those of a step have come when it ends, so that two lists
-  // in turns suffice.
+  // Lists that running copies read. A step's copies have ended when it ends, so two lists in turns
+  // suffice.
   struct Lists {
     std::vector<StreamedBlock> blocks, added;
   };

@@ -34,10 +34,10 @@ struct BlockContext {
   // token]; null: nowhere.
   uint16_t* chosen = nullptr;
   int64_t chosen_rows = 0;
-  ExchangeCounters* exchanged = nullptr;  // null: nobody counts
+  ExchangeCounters* exchanged = nullptr;  // null: not counted
 };
 
-// Where a matrix of a layer lies, the rank's own or an acquired one, for what is enqueued while
+// The place of a layer's matrix, the rank's own or an acquired one, for operations enqueued while
 // this lives.
 class LayerWeight {
  public:
@@ -57,7 +57,7 @@ class LayerWeight {
   const weights::PlacedWeight* const placed_;
 };
 
-// Where the KV blocks of a layer lie, for what is enqueued while this lives.
+// The place of a layer's KV blocks, for operations enqueued while this lives.
 class LayerKv {
  public:
   LayerKv(const BlockContext& context, int64_t layer)
@@ -96,9 +96,9 @@ void LayerLinear(const BlockContext& context, int64_t layer, const Role& role, c
 // The counters of a meeting that brought bytes of the kind.
 void CountMeeting(const BlockContext& context, std::atomic<int64_t> ExchangeCounters::*kind,
                   uint64_t bytes);
-// residual += x W^T, summed over the leaves of all ranks that have these rows. The ranks meet once,
-// and each adds all rows; or each adds its part of them, and they meet again to copy the others'.
-// The bytes are the same.
+// residual += x W^T, summed over the leaves of all ranks that have these rows. Either the ranks
+// meet once and each adds all rows, or each adds its part and they meet again to copy the others'
+// parts. The bytes are the same.
 void AddLinear(const BlockContext& context, int64_t layer, const Role& role, const std::byte* x,
                int32_t rows);
 

@@ -7,7 +7,7 @@ namespace forebay::model {
 
 inline constexpr Role kExpertsGateUp{"experts_gate_up"}, kExpertsDown{"experts_down"};
 
-// What they make of Activations::ffn for so many rows.
+// The experts' outputs for rows of Activations::ffn.
 struct ExpertBuffers {
   float* logits = nullptr;            // [rows, experts]
   int32_t* experts = nullptr;         // [rows, chosen]
@@ -35,7 +35,7 @@ struct GroupedRows {
   const int32_t* source;
   int32_t max_rows;
   std::byte* gated;    // [max_rows, width] T, on the way
-  std::byte* outputs;  // [max_rows, hidden] T: what experts make of them
+  std::byte* outputs;  // [max_rows, hidden] T: the experts' outputs
 };
 // With all experts, or with those alone that the rank holds; no other has rows then.
 enum class ExpertsFrom : uint8_t { kEverywhere, kHeld };

@@ -1,4 +1,4 @@
-// The kinds of blocks of which layers are made. A new one is its file in this folder and a row in
+// The kinds of blocks that make up layers. A new one is its file in this folder and a row in
 // kinds.cc.
 #pragma once
 
@@ -35,11 +35,11 @@ struct AttentionKind {
   bool (*has)(const ModelConfig& config, int64_t layer);
   // Adds its matrices and vectors, as a rank has them.
   void (*plan)(const LayerSite& site, LayerPlan* layer);
-  // For steps of so many rows, which may be fewer than `capacity` has.
+  // For steps of `rows` rows, at most those of `capacity`.
   BlockWorkspace (*workspace)(const ModelConfig& config, const Shard& shard, tensor::DType dtype,
                               int64_t rows, const StepCapacity& capacity);
-  // residual += attention(residual); what later rows need is in the cache afterwards. `sums`: the
-  // contexts of these rows, for the price alone.
+  // residual += attention(residual). Afterwards the cache has the K and V that later rows need.
+  // `sums`: the contexts of these rows, for the price alone.
   void (*run)(const BlockContext& context, const kernels::StepBatch& batch,
               const kernels::ContextSums& sums, int64_t layer);
 };

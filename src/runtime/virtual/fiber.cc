@@ -3,8 +3,10 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include <xmmintrin.h>
 
 #include <cstdint>
+#include <cstring>
 #include <utility>
 
 #include "base/check.h"
@@ -30,6 +32,50 @@
 #include <sanitizer/tsan_interface.h>
 #endif
 
+// Saves what a call preserves, the floating-point control words too, on this stack, and takes it
+// from the other. swapcontext does so with two calls of the system for the mask of signals, which
+// no fiber changes.
+extern "C" void fb_switch_stacks(void** from, void* to);
+extern "C" void fb_enter_fiber();
+asm(R"(
+.text
+.p2align 4
+.globl fb_switch_stacks
+.hidden fb_switch_stacks
+.type fb_switch_stacks, @function
+fb_switch_stacks:
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  subq $8, %rsp
+  stmxcsr (%rsp)
+  fnstcw 4(%rsp)
+  movq %rsp, (%rdi)
+  movq %rsi, %rsp
+  ldmxcsr (%rsp)
+  fldcw 4(%rsp)
+  addq $8, %rsp
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  ret
+.size fb_switch_stacks, . - fb_switch_stacks
+.globl fb_enter_fiber
+.hidden fb_enter_fiber
+.type fb_enter_fiber, @function
+fb_enter_fiber:
+  movq %rbx, %rdi
+  callq *%r12
+  ud2
+.size fb_enter_fiber, . - fb_enter_fiber
+)");
+
 namespace forebay::runtime {
 
 Fiber::Fiber() {
@@ -49,13 +95,20 @@ Fiber::Fiber(size_t stack_bytes, std::function<void()> body) : body_(std::move(b
   stack_ = mapping_ + page;
   stack_bytes_ = stack_bytes;
 
-  FB_CHECK(getcontext(&context_) == 0, "getcontext: {}", strerror(errno));
-  context_.uc_stack.ss_sp = mapping_ + page;
-  context_.uc_stack.ss_size = stack_bytes;
-  context_.uc_link = nullptr;
-  const auto self = reinterpret_cast<uintptr_t>(this);  // makecontext passes ints
-  makecontext(&context_, reinterpret_cast<void (*)()>(&Fiber::Enter), 2,
-              static_cast<unsigned>(self), static_cast<unsigned>(self >> 32));
+  // As if it had been left by fb_switch_stacks, which was called from nowhere and returns to
+  // fb_enter_fiber.
+  auto* top = reinterpret_cast<uint64_t*>(mapping_ + mapping_bytes_);
+  *--top = 0;
+  *--top = 0;
+  *--top = reinterpret_cast<uintptr_t>(&fb_enter_fiber);
+  *--top = 0;                                           // rbp
+  *--top = reinterpret_cast<uintptr_t>(this);           // rbx
+  *--top = reinterpret_cast<uintptr_t>(&Fiber::Enter);  // r12
+  for (int saved = 0; saved < 3; ++saved) *--top = 0;   // r13 to r15
+  uint32_t control[2] = {_mm_getcsr(), 0};
+  asm volatile("fnstcw %0" : "=m"(control[1]));
+  std::memcpy(--top, control, sizeof control);
+  top_ = top;
 #ifdef FB_TSAN
   tsan_fiber_ = __tsan_create_fiber(0);
 #endif
@@ -73,8 +126,7 @@ Fiber::~Fiber() {
   munmap(mapping_, mapping_bytes_);
 }
 
-void Fiber::Enter(unsigned low, unsigned high) {
-  auto* self = reinterpret_cast<Fiber*>(static_cast<uintptr_t>(high) << 32 | low);
+void Fiber::Enter(Fiber* self) {
   self->FinishSwitch();
   self->body_();
   FB_CHECK(false, "a fiber's body returned");
@@ -99,14 +151,14 @@ void Fiber::FinishSwitch() {
 
 void Fiber::Switch(Fiber& from, Fiber& to) {
   StartSwitch(from, to, false);
-  swapcontext(&from.context_, &to.context_);
+  fb_switch_stacks(&from.top_, to.top_);
   from.FinishSwitch();
 }
 
 void Fiber::SwitchForever(Fiber& from, Fiber& to) {
   StartSwitch(from, to, true);
-  setcontext(&to.context_);
-  FB_CHECK(false, "setcontext: {}", strerror(errno));
+  fb_switch_stacks(&from.top_, to.top_);
+  FB_CHECK(false, "a fiber that was left for ever goes on");
   __builtin_unreachable();
 }
 

@@ -2,8 +2,6 @@
 // ThreadSanitizer about it.
 #pragma once
 
-#include <ucontext.h>
-
 #include <cstddef>
 #include <functional>
 
@@ -31,13 +29,13 @@ class Fiber {
   static void Abandon(Fiber* fiber);
 
  private:
-  static void Enter(unsigned low, unsigned high);
+  static void Enter(Fiber* self);
   static void StartSwitch(Fiber& from, Fiber& to, bool forever);
   void FinishSwitch();
 
-  ucontext_t context_{};
+  void* top_ = nullptr;  // of the stack, while the fiber is left: its registers lie there
   std::function<void()> body_;
-  Fiber* previous_ = nullptr;     // who switched here
+  Fiber* previous_ = nullptr;     // the fiber that switched here
   std::byte* mapping_ = nullptr;  // guard page, then the stack
   size_t mapping_bytes_ = 0;
   const void* stack_ = nullptr;

@@ -21,9 +21,9 @@ class VirtualEvent;
 class TimedWork {
  public:
   virtual ~TimedWork() = default;
-  // Called when no task is runnable. Does what is due until `limit` in the order of time, and stops
-  // at the first time at which it set an event that a task waits for; returns that time, or `limit`
-  // if there was none.
+  // Called when no task is runnable. Runs events until `limit` in the order of time, and stops
+  // at the first time at which it set an event that a task waits for. Returns that time, or
+  // `limit`.
   virtual TimeNs RunUntil(TimeNs limit) = 0;
 };
 

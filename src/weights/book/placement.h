@@ -1,4 +1,4 @@
-// Who owns which tiles: pure functions that every device, the simulator and the planner call.
+// The owners of tiles: pure functions that every device, the simulator and the planner call.
 #pragma once
 
 #include <compare>
@@ -18,11 +18,11 @@ inline constexpr base::ErrorCode kCannotPlace{"placement_cannot"};
 // Tensors of one kind have one placement.
 enum class TensorKind : uint8_t {
   kDense,    // every token's: attention, dense and shared feed-forward blocks
-  kExperts,  // matrices of which a token goes to some
+  kExperts,  // matrices of experts: a token uses some of them
 };
 
-// Tiles that lie one behind the other wherever they lie: the unit in which weights are shared. Of a
-// dense matrix it is one tile, of an expert a whole matrix.
+// Tiles that always lie next to each other: the unit in which weights are shared. A run is one tile
+// of a dense matrix, or a whole matrix of an expert.
 struct TileRun {
   uint64_t bytes;
   // The run's leaf of K, or its expert, of the layer's [0, num_leaves): runs of one leaf can be
@@ -34,7 +34,7 @@ struct TileRun {
   friend bool operator==(const TileRun&, const TileRun&) = default;
 };
 
-// The runs of a layer that may be pooled, in the order in which they lie in memory.
+// The runs of a layer that may be pooled, in the order of memory.
 struct LayerRuns {
   std::vector<TileRun> runs;
   int32_t num_leaves = 1;
@@ -52,8 +52,8 @@ struct RunId {
   int64_t run;
 };
 
-// Who shares weights, and what of. The members of a pool are replicas; where the ranks of a replica
-// cut rows, these.
+// The sharers of weights and what they share. The members of a pool are replicas, or the ranks of
+// one replica if these cut rows.
 struct PlacementGroup {
   int num_members = 1;
   // [layers]: how many pooled layers come before this one; -1: it is replicated
@@ -69,8 +69,8 @@ struct PlacementGroup {
   int32_t num_pieces() const;
 };
 
-// pool_index with `pooled` of the layers that `can` be pooled, spread evenly over these. REQUIRES:
-// there are so many.
+// pool_index with `pooled` layers spread evenly over those that `can` be pooled. REQUIRES: at least
+// `pooled` can.
 std::vector<int32_t> SpreadPool(const std::vector<bool>& can, int64_t pooled);
 // The same where all of `num_layers` can.
 std::vector<int32_t> SpreadPool(int64_t num_layers, int64_t pooled);
@@ -98,8 +98,8 @@ std::shared_ptr<const Placement> PlaceByKind(std::shared_ptr<const Placement> de
 struct PlacementKind {
   std::string_view name;
   TensorKind tensors = TensorKind::kDense;  // that it is for
-  // What the whole number is that may stand behind the name ("by_expert:24" has "SIZE"); empty:
-  // there is none.
+  // The meaning of the whole number that may follow the name ("by_expert:24" has "SIZE"); empty:
+  // none.
   std::string_view parameter = "";
   bool pools = true;                                            // whether members can lack runs
   std::unique_ptr<const Placement> (*make)(int64_t parameter);  // 0: there is no number
@@ -117,8 +117,8 @@ struct PlacementKind {
 FOREBAY_PLACEMENTS(FOREBAY_DECLARE)
 #undef FOREBAY_DECLARE
 
-// The sizes that by_expert can have: of stretches, one a member and equally far apart, that cover
-// so many experts exactly. Ascending; none: there are more members than experts.
+// The sizes that by_expert can have: equal stretches, one per member, that cover `experts` exactly.
+// Ascending; none if there are more members than experts.
 std::vector<int64_t> ExpertSizes(int64_t experts, int64_t members);
 
 // What makes a placement without a parameter.
@@ -143,7 +143,7 @@ struct ChosenPlacement {
     return by_name != 0 ? by_name : a.parameter <=> b.parameter;
   }
 };
-// "striped", "by_expert:24". kUnknownPlacement lists the names, or says what is wrong with the
+// "striped", "by_expert:24". kUnknownPlacement lists the names, or names the fault of the
 // parameter.
 base::Result<ChosenPlacement> FindPlacement(std::string_view text);
 

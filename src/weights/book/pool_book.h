@@ -1,12 +1,12 @@
-// Where pooled tiles lie, in the owners' pool regions and in the readers' slots, and what the pull
-// of a piece copies. Pure: owners and readers agree because they compute the same.
+// The places of pooled tiles in the owners' pool regions and the readers' slots, and the copies of
+// a pull. Pure: owners and readers agree because they compute the same.
 //
 //   pool region of a member: the pooled runs that it holds, by (layer, run), one behind the other
 //   slot of a reader:      the runs of one piece of one layer that it lacks, by run, one behind the
 //                          other
 //
-// What the book keeps grows with the runs of a kind of layer and with the stretches of runs that a
-// member holds, not with tiles, of which DeepSeek-R1 would have 21 million among 8.
+// The book grows with the runs of a kind of layer and with the stretches of runs of a member, not
+// with tiles: DeepSeek-R1 has 21 million of these among 8 ranks.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace forebay::weights {
 
-// Consecutive runs that lie one behind the other in the source's pool region and in the reader's
+// Consecutive runs that are contiguous in the source's pool region and in the reader's
 // slot.
 struct PullSpan {
   int32_t source;
@@ -50,7 +50,7 @@ class PoolBook {
   uint64_t SlotBytes(int reader) const;
 
  private:
-  // Runs [first, end) of a layer, which a member holds one behind the other from `offset` on.
+  // Runs [first, end) of a layer, which a member holds contiguously from `offset` on.
   struct Stretch {
     int64_t first, end;
     uint64_t offset;

@@ -1,7 +1,7 @@
-// In which order a member of a pool pulls the pieces of a step, and into which slot: pure functions
+// The order in which a member of a pool pulls the pieces of a step, and their slots: pure functions
 // of (member, layer, piece, phase).
 //
-// The copies of all steps are one endless row of fetches; fetch number g goes into slot g mod
+// The copies of all steps are one endless sequence of fetches; fetch number g goes into slot g mod
 // slots. The phase of a step is its first fetch's number mod slots. A slot's life (events of the
 // device; the host enqueues in this order):
 //
@@ -22,9 +22,9 @@ namespace forebay::weights {
 
 inline constexpr base::ErrorCode kTooFewSlots{"pool_too_few_slots"};
 
-// kAsUsed: in the order of the layers. kPeakShifted (SiDP, section 4.2), for whole layers of one
-// owner each: within each cycle of as many pooled layers as there are members, which begins at c,
-// member r fetches c + r, c + r + 1, ..., wrapped.
+// kAsUsed: in the order of the layers. kPeakShifted (SiDP, section 4.2), for whole layers with one
+// owner each: a cycle has one pooled layer per member. In the cycle that begins at c, member r
+// fetches c + r, c + r + 1, ..., wrapped.
 enum class FetchOrder : uint8_t { kAsUsed, kPeakShifted };
 
 struct Fetch {
@@ -67,10 +67,10 @@ class PoolSchedule {
   std::vector<int64_t> fetch_of_;  // [layers x pieces]
 };
 
-// How many slots, or fetches ahead, the settings allow: what fits `budget_bytes` (0: as many as
-// looked ahead), but no more than slots of `look_ahead_bytes`, or of what the member fetches of
-// `look_ahead_layers` layers, ahead of the one in use (0: no bound), nor than a step has. At least
-// MinSlots and `least`, or kTooFewSlots with the bytes that these need.
+// The slots, or fetches ahead, that the settings allow: as many as fit `budget_bytes` (0: the
+// look-ahead), at most `look_ahead_bytes` or the fetches of `look_ahead_layers` layers ahead of the
+// one in use (0: no bound), and at most a step's fetches. At least MinSlots and `least`, or
+// kTooFewSlots with the bytes that these need.
 struct SlotSettings {
   int64_t least = 1;
   uint64_t budget_bytes = 0;
@@ -80,7 +80,7 @@ struct SlotSettings {
 base::Result<int64_t> ChooseSlots(const PoolBook& book, int member, FetchOrder order,
                                   const SlotSettings& settings);
 
-// The host's side of the row of fetches: which of them may be enqueued by now. One a member;
+// The host's side of the sequence of fetches: the ones that may be enqueued now. One per member;
 // numbers never wrap.
 class FetchWindow {
  public:
@@ -103,7 +103,7 @@ class FetchWindow {
   bool Fetched(int64_t fetch) const { return first_ + fetch < next_; }
   int64_t SlotOf(int64_t fetch) const { return (first_ + fetch) % schedule_->num_slots(); }
   int64_t phase() const { return first_ % schedule_->num_slots(); }
-  // Fetches taken since the current step's first one; the next one is behind them.
+  // Fetches taken since the current step's first one.
   int64_t taken() const { return next_ - first_; }
   // Fetches taken for steps after the current one, or for the current one and not used yet.
   int64_t ahead() const { return next_ - first_ - used_in_step_; }
@@ -113,7 +113,7 @@ class FetchWindow {
   // numbers of the current step's first fetch, of the next to be taken
   int64_t first_ = 0, next_ = 0;
   int64_t used_in_step_ = 0;
-  std::vector<bool> used_;  // [slots] nothing enqueued so far needs what is in it
+  std::vector<bool> used_;  // [slots] no enqueued operation needs its content
 };
 
 }  // namespace forebay::weights

@@ -6,8 +6,8 @@
 
 namespace forebay::weights {
 
-// While it lives, a read of a page of `bytes` that its file no longer has (SIGBUS) is given a page
-// of zeros; whoever reads finds out by MappedFile::CheckUnchanged afterwards. Faults elsewhere keep
+// While it lives, a read of a page of `bytes` that its file no longer has (SIGBUS) sees a page of
+// zeros; the reader finds out by MappedFile::CheckUnchanged afterwards. Faults elsewhere keep
 // their effect. `bytes` begins at a page's border.
 class MappedFaultGuard {
  public:

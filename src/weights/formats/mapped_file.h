@@ -34,11 +34,11 @@ class MappedFile {
   const std::string& path() const { return path_; }
   std::span<const std::byte> bytes() const { return {data_, size_}; }
 
-  // An error if the file's size or time of change is no longer what it was at Open.
+  // An error if the file's size or time of change differs from Open.
   base::Status CheckUnchanged() const;
 
-  // Copies bytes [offset, offset + out.size()) of the file: where all of them are wanted once,
-  // cheaper than faulting them in.
+  // Copies bytes [offset, offset + out.size()) of the file: cheaper than faulting them in if all
+  // are read once.
   base::Status Read(uint64_t offset, std::span<std::byte> out) const;
 
   // Lets the kernel take back the pages that lie whole inside `part`; reading them again is slower,

@@ -35,8 +35,8 @@ struct TensorInfo {
   // rows in the order of the file, which may not be HF's (below)
   std::span<const std::byte> data;
   int32_t file = 0;  // index into WeightSource::files()
-  // Not 0: every `interleaved_head` rows are a head in which the file has the two halves of rope
-  // pairs interleaved: HF's row j * interleaved_head / 2 + i (j = 0, 1) of a head is stored as row
+  // Not 0: every `interleaved_head` rows are a head whose rope halves the file interleaves: HF's
+  // row j * interleaved_head / 2 + i (j = 0, 1) of a head is stored as row
   // 2 * i + j.
   int64_t interleaved_head = 0;
   // Not 0: stored transposed, as a part of wider rows: element (row, column) of the matrix is

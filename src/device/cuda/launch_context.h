@@ -1,0 +1,42 @@
+// What a kernel set's functions get on a GPU in place of a worker's context: the stream that they
+// launch on. The task that enqueues an operation calls its function once.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+
+#include "device/operation.h"
+
+namespace forebay::device {
+
+// A kernel of device code and the fat binary that holds it. Lives as long as the program.
+struct CudaKernel {
+  const char* name = "";
+  std::span<const std::byte> image;  // empty: this program was built without
+  int least_architecture = 0;        // compute capability, tenfold: 80, 90
+};
+
+struct LaunchShape {
+  int blocks[3] = {1, 1, 1};
+  int threads = 32;        // a block
+  int shared_bytes = 0;    // dynamic, a block
+  int cluster_blocks = 1;  // along x
+};
+
+class LaunchContext : public WorkerContext {
+ public:
+  // Copies the parameters; what they point to must live until the kernel has run. A grid without
+  // blocks launches nothing.
+  virtual void LaunchBytes(const CudaKernel& kernel, const LaunchShape& shape, const void* params,
+                           size_t bytes) const = 0;
+  template <typename Params>
+  void Launch(const CudaKernel& kernel, const LaunchShape& shape, const Params& params) const {
+    static_assert(std::is_trivially_copyable_v<Params>);
+    LaunchBytes(kernel, shape, &params, sizeof params);
+  }
+  void Barrier() const override {}
+};
+
+}  // namespace forebay::device

@@ -1,0 +1,381 @@
+#include "kernels/cuda/launch/pair.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "device/cuda/launch_context.h"
+#include "kernels/cuda/pair/params.h"
+#include "kernels/cuda/registry.h"
+#include "kernels/sets.h"
+
+namespace forebay::kernels::cuda {
+namespace {
+
+using device::LaunchShape;
+
+constexpr int kWarpLanes = 32;
+constexpr int kRowWarps = kRowThreads / kWarpLanes;
+constexpr int kWordOfEachWarp = kRowWarps * static_cast<int>(sizeof(uint64_t));
+
+static_assert(sizeof(PanelColumns) == 2 * sizeof(int32_t));
+static_assert(kMostLeaves == kMaxLeaves && kMostReaders == kMaxReaders);
+static_assert(static_cast<int>(LinearOutput::kF32) == 0 &&
+              static_cast<int>(LinearOutput::kPartial) == 4);
+static_assert(static_cast<int>(RouterScores::kSigmoidOfChosen) == 2 &&
+              static_cast<int>(GroupScore::kTwoGreatest) == 1);
+
+Element ElementOf(tensor::DType dtype) {
+  return dtype == tensor::DType::kF32 ? Element::kF32 : Element::kBF16;
+}
+
+// Looks the kernel up once a call site: `name` is a literal of it.
+#define FB_LAUNCH(name, shape, params)                                                \
+  do {                                                                                \
+    static const device::CudaKernel& kernel = KernelNamed(name);                      \
+    static_cast<const device::LaunchContext&>(context).Launch(kernel, shape, params); \
+  } while (false)
+
+LaunchShape BlockARow(int64_t rows, int shared_bytes = 0) {
+  return {.blocks = {static_cast<int>(rows), 1, 1},
+          .threads = kRowThreads,
+          .shared_bytes = shared_bytes};
+}
+
+KvParams KvOf(const KvLayout& layout, const KvLayer& layer) {
+  return {.element = ElementOf(layout.dtype),
+          .kv_heads = layout.kv_heads,
+          .key_dim = layout.key_dim,
+          .value_dim = layout.value_dim,
+          .values_in_keys = layout.values_in_keys,
+          .block_stride = layout.block_stride,
+          .layer_bytes = layout.LayerBytes(),
+          .head_bytes = layout.HeadBytes(),
+          .resident = layer.resident,
+          .window = layer.window};
+}
+
+// Args: those of RopeKv or RopeRows.
+template <typename Args>
+RopeParams RopeOf(const Args& args, int32_t kv_heads, int32_t head_dim) {
+  return {.qkv = args.qkv,
+          .heads = args.heads,
+          .kv_heads = kv_heads,
+          .head_dim = head_dim,
+          .q_norm = args.q_norm,
+          .k_norm = args.k_norm,
+          .norm_eps = args.norm_eps,
+          .norm_after = args.norm_after,
+          .q_scale = args.q_scale,
+          .rope_cos = args.rope_cos,
+          .rope_sin = args.rope_sin};
+}
+template <typename Args>
+DigestParams DigestOf(const Args& args) {
+  DigestParams digest{
+      .digests = args.digests, .layer_index = args.layer_index, .first_layer = args.first_layer};
+  if constexpr (requires { args.first_kv_head; }) {
+    digest.first_kv_head = args.first_kv_head;
+    digest.digested_elsewhere = args.digested_elsewhere;
+  }
+  return digest;
+}
+
+void FillWeight(const PackedWeight& weight, LinearParams* params) {
+  params->element = ElementOf(weight.dtype);
+  params->tiles = weight.tiles;
+  params->tile_bytes = weight.TileBytes(0);
+  params->panels = reinterpret_cast<const int32_t*>(weight.panels);
+  params->bias = weight.bias;
+  params->num_panels = weight.num_panels;
+  params->num_leaves = weight.leaves.num_leaves;
+  std::copy_n(weight.leaves.begin, weight.leaves.num_leaves + 1, params->leaf_begin);
+}
+
+// The nodes whose sums are the outputs: the whole tree, or the planes of the leaves that count.
+void FillNodes(const LinearArgs& args, LinearParams* params) {
+  const LeafBorders& leaves = args.weight.leaves;
+  if (args.output != LinearOutput::kPartial) {
+    params->num_nodes = 1;
+    params->nodes[0] = {0, leaves.num_leaves};
+    return;
+  }
+  int first[kMaxLeaves], level[kMaxLeaves];
+  params->num_nodes = PartialPlanes(leaves, args.leaf_begin, args.leaf_end, first, level);
+  for (int node = 0; node < params->num_nodes; ++node) {
+    const int end = std::min(first[node] + (1 << level[node]), leaves.tree_leaves());
+    params->nodes[node] = {first[node] - leaves.leaves_before, end - first[node]};
+  }
+}
+
+int TilesOf(int64_t rows) { return static_cast<int>((rows + kTileRows - 1) / kTileRows); }
+
+LaunchShape ShapeOfLinear(int num_panels, int64_t tiles) {
+  return {.blocks = {num_panels, static_cast<int>(tiles), 1},
+          .threads = kLinearThreads,
+          .shared_bytes = kTileRows * kPanelColumns * static_cast<int>(sizeof(float))};
+}
+
+void Linear(const LinearArgs& args, const device::WorkerContext& context) {
+  LinearParams params{};
+  FillWeight(args.weight, &params);
+  FillNodes(args, &params);
+  params.output = static_cast<int32_t>(args.output);
+  params.x = args.x;
+  params.x_rows = args.x_rows;
+  params.y = args.y;
+  params.x_stride = args.x_stride;
+  params.y_stride = args.y_stride;
+  params.rows = args.rows;
+  params.plane_stride = args.rows * args.y_stride;
+  params.num_experts = 1;
+  FB_LAUNCH("pair_linear", ShapeOfLinear(args.weight.num_panels, TilesOf(args.rows)), params);
+}
+
+void Experts(const ExpertsArgs& args, const device::WorkerContext& context) {
+  LinearParams params{};
+  FillWeight(args.weight, &params);
+  params.num_nodes = 1;
+  params.nodes[0] = {0, 1};
+  params.output = static_cast<int32_t>(args.output);
+  params.runs = args.heads() ? nullptr : args.runs;
+  params.x = args.x;
+  params.x_rows = args.x_rows;
+  params.y = args.y;
+  params.x_stride = args.x_stride;
+  params.y_stride = args.y_stride;
+  params.rows = args.max_rows;
+  params.num_experts = args.num_experts;
+  params.offsets = args.offsets;
+  params.x_step = args.x_step;
+  params.y_step = args.y_step;
+  // Where rows are grouped an expert's last tile may be short: a tile more for each.
+  const int tiles = args.heads() ? args.num_experts * TilesOf(args.max_rows)
+                                 : TilesOf(args.max_rows) + args.num_experts;
+  FB_LAUNCH("pair_linear", ShapeOfLinear(args.weight.num_panels, tiles), params);
+}
+
+void Attention(const AttentionArgs& args, const device::WorkerContext& context) {
+  const AttentionParams params{.batch = args.batch,
+                               .kv = KvOf(args.layout, args.layer),
+                               .q = args.q,
+                               .out = args.out,
+                               .heads = args.heads,
+                               .row_heads = static_cast<int32_t>(args.HeadsOfRow()),
+                               .scale = args.scale,
+                               .reach_window = args.reach.window,
+                               .reach_chunk = args.reach.chunk};
+  const LaunchShape shape{
+      .blocks = {(args.heads + kWarpsOfAttention - 1) / kWarpsOfAttention, args.batch.num_rows, 1},
+      .threads = kWarpsOfAttention * kWarpLanes};
+  FB_LAUNCH("pair_attention", shape, params);
+}
+
+void RopeKv(const RopeKvArgs& args, const device::WorkerContext& context) {
+  const RopeKvParams params{.batch = args.batch,
+                            .kv = KvOf(args.layout, args.layer),
+                            .rope = RopeOf(args, args.layout.kv_heads, args.layout.key_dim),
+                            .digest = DigestOf(args),
+                            .q = args.q};
+  FB_LAUNCH("pair_rope_kv", BlockARow(args.batch.num_rows, kWordOfEachWarp), params);
+}
+
+void RopeRows(const RopeRowsArgs& args, const device::WorkerContext& context) {
+  RopeRowsParams params{.element = ElementOf(args.dtype),
+                        .num_rows = args.num_rows,
+                        .positions = args.positions,
+                        .rope = RopeOf(args, args.kv_heads, args.head_dim),
+                        .num_readers = args.num_readers,
+                        .readers = {}};
+  for (int i = 0; i < args.num_readers; ++i) {
+    const RopeRowsArgs::Reader& reader = args.readers[i];
+    params.readers[i] = {reader.out, reader.first_head, reader.heads, reader.first_kv_head,
+                         reader.kv_heads};
+  }
+  LaunchShape shape = BlockARow(args.num_rows);
+  shape.blocks[1] = args.num_readers;
+  FB_LAUNCH("pair_rope_rows", shape, params);
+}
+
+void StoreKv(const StoreKvArgs& args, const device::WorkerContext& context) {
+  const StoreKvParams params{.batch = args.batch,
+                             .kv = KvOf(args.layout, args.layer),
+                             .digest = DigestOf(args),
+                             .rows = args.kv};
+  FB_LAUNCH("pair_store_kv", BlockARow(args.batch.num_rows, kWordOfEachWarp), params);
+}
+
+void LatentKv(const LatentKvArgs& args, const device::WorkerContext& context) {
+  const LatentKvParams params{.batch = args.batch,
+                              .kv = KvOf(args.layout, args.layer),
+                              .digest = DigestOf(args),
+                              .projected = args.kv,
+                              .kv_norm = args.kv_norm,
+                              .norm_eps = args.norm_eps,
+                              .queries = args.queries,
+                              .q = args.q,
+                              .absorbed = args.absorbed,
+                              .heads = args.heads,
+                              .plain = args.plain,
+                              .rope_cos = args.rope_cos,
+                              .rope_sin = args.rope_sin};
+  FB_LAUNCH("pair_latent_kv", BlockARow(args.batch.num_rows), params);
+}
+
+void GatherLatents(const GatherLatentsArgs& args, const device::WorkerContext& context) {
+  const GatherLatentsParams params{
+      .kv = KvOf(args.layout, args.layer), .blocks = args.blocks, .out = args.out};
+  FB_LAUNCH("pair_gather_latents", BlockARow(args.num_blocks), params);
+}
+
+void StoreExpanded(const StoreExpandedArgs& args, const device::WorkerContext& context) {
+  const StoreExpandedParams params{.kv = KvOf(args.layout, {.resident = args.blocks}),
+                                   .keys = args.keys,
+                                   .latents = args.latents,
+                                   .values = args.values,
+                                   .latent_dim = args.latent_dim,
+                                   .plain = args.plain};
+  LaunchShape shape = BlockARow(args.num_blocks);
+  shape.blocks[1] = args.layout.kv_heads;
+  FB_LAUNCH("pair_store_expanded", shape, params);
+}
+
+void RmsNorm(const RmsNormArgs& args, const device::WorkerContext& context) {
+  const RmsNormParams params{.element = ElementOf(args.dtype),
+                             .x_f32 = args.x_f32,
+                             .x = args.x,
+                             .out = args.out,
+                             .weight = args.weight,
+                             .rows = args.rows,
+                             .columns = args.columns,
+                             .eps = args.eps};
+  FB_LAUNCH("pair_rms_norm",
+            BlockARow(args.num_rows, args.columns * static_cast<int>(sizeof(float))), params);
+}
+
+void Embed(const EmbedArgs& args, const device::WorkerContext& context) {
+  const EmbedParams params{.element = ElementOf(args.dtype),
+                           .tokens = args.batch.tokens,
+                           .sampled = args.batch.sampled,
+                           .table = args.table,
+                           .tiles = args.packed.tiles,
+                           .panels = reinterpret_cast<const int32_t*>(args.packed.panels),
+                           .num_panels = args.packed.num_panels,
+                           .out = args.out,
+                           .columns = args.columns};
+  FB_LAUNCH("pair_embed", BlockARow(args.batch.num_rows), params);
+}
+
+void LogitsDigest(const LogitsDigestArgs& args, const device::WorkerContext& context) {
+  const LogitsDigestParams params{.logits = args.logits,
+                                  .stride = args.stride,
+                                  .vocab = args.vocab,
+                                  .positions = args.positions,
+                                  .digests = args.digests};
+  FB_LAUNCH("pair_logits_digest", BlockARow(args.num_rows, kWordOfEachWarp), params);
+}
+
+void Route(const RouteArgs& args, const device::WorkerContext& context) {
+  const Router& router = args.router;
+  const RouteParams params{.num_experts = router.num_experts,
+                           .experts_per_token = router.experts_per_token,
+                           .num_groups = router.num_groups,
+                           .chosen_groups = router.chosen_groups,
+                           .scores = static_cast<int32_t>(router.scores),
+                           .group_score = static_cast<int32_t>(router.group_score),
+                           .renormalize = router.renormalize,
+                           .epsilon = router.epsilon,
+                           .scale = router.scale,
+                           .bias = router.bias,
+                           .logits = args.logits,
+                           .stride = args.stride,
+                           .experts = args.experts,
+                           .weights = args.weights};
+  const int floats = 2 * router.num_experts + router.num_groups;
+  const LaunchShape shape{.blocks = {args.rows, 1, 1},
+                          .threads = kWarpLanes,
+                          .shared_bytes = floats * static_cast<int>(sizeof(float)) +
+                                          router.num_experts + router.num_groups};
+  FB_LAUNCH("pair_route", shape, params);
+}
+
+void GroupRows(const GroupRowsArgs& args, const device::WorkerContext& context) {
+  FB_CHECK(args.routing == nullptr, "a law draws routes on devices of shapes alone");
+  const GroupRowsParams params{.experts = args.experts,
+                               .slots = args.rows * args.experts_per_token,
+                               .experts_per_token = args.experts_per_token,
+                               .num_experts = args.num_experts,
+                               .offsets = args.offsets,
+                               .source = args.source,
+                               .positions = args.positions};
+  FB_LAUNCH("pair_group_rows", BlockARow(args.num_experts + 1, kRowWarps * 4), params);
+}
+
+void WeighRows(const WeighRowsArgs& args, const device::WorkerContext& context) {
+  const WeighRowsParams params{.element = ElementOf(args.dtype),
+                               .x = args.x,
+                               .weights = args.weights,
+                               .out = args.out,
+                               .columns = args.columns};
+  FB_LAUNCH("pair_weigh_rows", BlockARow(args.rows), params);
+}
+
+void CombineRows(const CombineRowsArgs& args, const device::WorkerContext& context) {
+  const CombineRowsParams params{.element = ElementOf(args.dtype),
+                                 .expert_rows = args.expert_rows,
+                                 .positions = args.positions,
+                                 .weights = args.weights,
+                                 .shared = args.shared,
+                                 .y = args.y,
+                                 .experts_per_token = args.experts_per_token,
+                                 .columns = args.columns};
+  FB_LAUNCH("pair_combine_rows", BlockARow(args.rows), params);
+}
+
+}  // namespace
+
+void Reduce(const ReduceArgs& args, const device::WorkerContext& context) {
+  ReduceParams params{.element = ElementOf(args.dtype),
+                      .output = static_cast<int32_t>(args.output),
+                      .planes = {},
+                      .merges = {},
+                      .num_planes = args.num_planes,
+                      .bias = args.bias,
+                      .y = args.y,
+                      .residual = args.residual,
+                      .stride = args.stride,
+                      .y_stride = args.y_stride,
+                      .n = args.n};
+  for (int plane = 0; plane < args.num_planes; ++plane) {
+    params.planes[plane] = args.planes[plane].sums;
+    params.merges[plane] = args.merges[plane];
+  }
+  LaunchShape shape = BlockARow(args.rows);
+  shape.blocks[1] = (args.n + kRowThreads - 1) / kRowThreads;
+  FB_LAUNCH("pair_reduce", shape, params);
+}
+
+const KernelSet& PairKernels() {
+  static constexpr KernelSet kSet{.isa = Isa::kRef,
+                                  .name = "cuda",
+                                  .numerics_class = "pair",
+                                  .linear = Linear,
+                                  .experts = Experts,
+                                  .attention = Attention,
+                                  .rope_kv = RopeKv,
+                                  .rope_rows = RopeRows,
+                                  .store_kv = StoreKv,
+                                  .latent_kv = LatentKv,
+                                  .gather_latents = GatherLatents,
+                                  .store_expanded = StoreExpanded,
+                                  .rms_norm = RmsNorm,
+                                  .embed = Embed,
+                                  .logits_digest = LogitsDigest,
+                                  .route = Route,
+                                  .group_rows = GroupRows,
+                                  .weigh_rows = WeighRows,
+                                  .combine_rows = CombineRows,
+                                  .attention_scratch = AttentionScratch};
+  return kSet;
+}
+
+}  // namespace forebay::kernels::cuda

@@ -1,0 +1,124 @@
+// The CPU's contract in device code: rounding, the exponential, sums of 16 lanes, hashes. Each is
+// that of the header named, to the bit.
+#pragma once
+
+#include "base/rng.h"
+#include "kernels/cuda/gpu.h"
+#include "kernels/cuda/pair/params.h"
+#include "kernels/exp.h"
+#include "tensor/bf16.h"
+
+namespace forebay::kernels::cuda {
+
+using tensor::BF16;
+using tensor::RoundTo;
+using tensor::ToFloat;
+
+inline constexpr int kLanes16 = 16;  // of a sum over a row
+#define FB_INFINITY (gpu::FromBits(0x7F800000u))
+
+// kernels/exp.h.
+FB_DEVICE float ExpOf(float x) {
+  using C = ExpConstants;
+  constexpr float q0 = C::kQ[0], q1 = C::kQ[1], q2 = C::kQ[2], q3 = C::kQ[3], q4 = C::kQ[4];
+  if (x < C::kLowest) return 0;
+  if (!(x <= C::kHighest)) return x + FB_INFINITY;
+  const float t = gpu::Fma(x, C::kLog2E, C::kRound);
+  const float n = t - C::kRound;
+  const float r = gpu::Fma(n, -C::kLn2Low, gpu::Fma(n, -C::kLn2High, x));
+  const float q = gpu::Fma(gpu::Fma(gpu::Fma(gpu::Fma(q4, r, q3), r, q2), r, q1), r, q0);
+  const float p = gpu::Fma(gpu::Fma(q, r, 1.0f), r, 1.0f);
+  return gpu::FromBits(gpu::Bits(p) + (gpu::Bits(t) << 23));
+}
+FB_DEVICE float SiluOf(float x) { return gpu::Div(x, 1.0f + ExpOf(-x)); }
+
+FB_DEVICE float MaxOf(float a, float b) { return a > b ? a : b; }
+
+// The tree over the values of lanes 0 to 15: lanes i and i + 8, then i + 4, i + 2, i + 1. All lanes
+// call it and get the result.
+FB_DEVICE float SumTree16(float lane_value) {
+  for (int half = kLanes16 / 2; half > 0; half /= 2)
+    lane_value = lane_value + gpu::Shuffle(lane_value, gpu::Lane() + half);
+  return gpu::Shuffle(lane_value, 0);
+}
+FB_DEVICE float MaxTree16(float lane_value) {
+  for (int half = kLanes16 / 2; half > 0; half /= 2)
+    lane_value = MaxOf(lane_value, gpu::Shuffle(lane_value, gpu::Lane() + half));
+  return gpu::Shuffle(lane_value, 0);
+}
+
+// 1 / sqrt(mean(x^2) + eps) by one warp; at(j) is element j.
+template <typename At>
+FB_DEVICE float InverseRmsOf(At at, int columns, float eps) {
+  float sum = 0;
+  if (gpu::Lane() < kLanes16) {
+    for (int j = gpu::Lane(); j < columns; j += kLanes16) {
+      const float x = at(j);
+      sum = gpu::Fma(x, x, sum);
+    }
+  }
+  sum = SumTree16(sum);
+  return gpu::Div(1.0f, gpu::Sqrt(gpu::Div(sum, static_cast<float>(columns)) + eps));
+}
+
+// kernels/digest.h: the key of what is hashed, and what word i adds to the hash's sum.
+FB_DEVICE uint64_t DigestKeyOf(uint64_t kind, int64_t a, int64_t b, int64_t c) {
+  uint64_t key = base::Mix64(base::Mix64(kind));
+  key = base::Combine64(key, static_cast<uint64_t>(a));
+  key = base::Combine64(key, static_cast<uint64_t>(b));
+  return base::Combine64(key, static_cast<uint64_t>(c));
+}
+FB_DEVICE uint64_t DigestProduct(uint64_t word, int i) {
+  const auto constant = [](int at) {
+    return static_cast<uint32_t>(base::Mix64(static_cast<uint64_t>(at)) >> 32);
+  };
+  const uint32_t low = static_cast<uint32_t>(word) + constant(2 * i);
+  const uint32_t high = static_cast<uint32_t>(word >> 32) + constant(2 * i + 1);
+  return static_cast<uint64_t>(low) * high;
+}
+// Elements of one word of a hash, and their bits at their place in it.
+template <typename T>
+inline constexpr int kPerWord = 8 / static_cast<int>(sizeof(T));
+FB_DEVICE uint64_t WordBits(float value, int place) {
+  return static_cast<uint64_t>(gpu::Bits(value)) << (32 * place);
+}
+FB_DEVICE uint64_t WordBits(BF16 value, int place) {
+  return static_cast<uint64_t>(value.bits) << (16 * place);
+}
+
+// A sum modulo 2^64 over the lanes of a warp; all get it.
+FB_DEVICE uint64_t WarpSum(uint64_t value) {
+  for (int mask = 16; mask > 0; mask /= 2)
+    value += static_cast<uint64_t>(gpu::ShuffleXor(static_cast<unsigned long long>(value), mask));
+  return value;
+}
+// The same over the block, for thread 0. `shared`: a word for each warp.
+FB_DEVICE uint64_t BlockSum(uint64_t value, uint64_t* shared) {
+  value = WarpSum(value);
+  if (gpu::Lane() == 0) shared[gpu::Warp()] = value;
+  gpu::Sync();
+  uint64_t sum = 0;
+  for (int warp = 0; warp < gpu::Warps(); ++warp) sum += shared[warp];
+  return sum;
+}
+
+template <typename T>
+FB_DEVICE const T* As(const std::byte* data) {
+  return reinterpret_cast<const T*>(data);
+}
+template <typename T>
+FB_DEVICE T* As(std::byte* data) {
+  return reinterpret_cast<T*>(data);
+}
+
+// Calls body(T{}) with the type of `element`.
+#define FB_FOR_ELEMENT(element, Function, ...) \
+  do {                                         \
+    if ((element) == Element::kF32) {          \
+      Function<float>(__VA_ARGS__);            \
+    } else {                                   \
+      Function<BF16>(__VA_ARGS__);             \
+    }                                          \
+  } while (false)
+
+}  // namespace forebay::kernels::cuda

@@ -1,0 +1,163 @@
+// Attention in the order of kernels/attention.h: a warp a row and query head; a lane has a position
+// of the block for its scores, and the dimensions lane, lane + 32, ... for its values.
+//
+// Bytes: the context's K and V once a row and query head, from cache for all but the first of a
+// group. Limit: reading K and V.
+#include "kernels/cuda/pair/arithmetic.h"
+
+namespace forebay::kernels::cuda {
+namespace {
+
+constexpr int kPositions = 32, kPartBlocks = 32, kMostValues = 512 / kPositions;
+constexpr uint32_t kInWindow = 0x80000000u;
+
+FB_DEVICE const std::byte* BlockOf(const KvParams& kv, uint32_t entry) {
+  const auto index = static_cast<int64_t>(entry & ~kInWindow);
+  return (entry & kInWindow) != 0 ? kv.window + index * kv.layer_bytes
+                                  : kv.resident + index * kv.block_stride;
+}
+
+// The softmax of some positions, not yet divided. Lanes 0 to 15 hold the sum's lanes.
+struct Partial {
+  float maximum, sum;
+  float values[kMostValues];
+};
+
+struct Seen {
+  int begin, end;
+  FB_DEVICE bool operator()(int t) const { return t >= begin && t < end; }
+};
+
+template <typename T>
+FB_DEVICE void AddBlock(const AttentionParams& args, const T* q, const T* keys, Seen seen,
+                        Partial& partial) {
+  const KvParams& kv = args.kv;
+  const int lane = gpu::Lane();
+  float score = 0;
+  for (int i = 0; i < kv.key_dim; i += 2) {
+    const T* const pair = keys + (i / 2 * kPositions + lane) * 2;
+    score = gpu::Fma(ToFloat(q[i + 1]), ToFloat(pair[1]), score);
+    score = gpu::Fma(ToFloat(q[i]), ToFloat(pair[0]), score);
+  }
+  score = seen(lane) ? score * args.scale : -FB_INFINITY;
+
+  const float maximum = MaxTree16(MaxOf(score, gpu::Shuffle(score, lane + kLanes16)));
+  if (maximum > partial.maximum) {
+    const float factor = ExpOf(partial.maximum - maximum);
+    partial.sum = partial.sum * factor;
+    for (int i = 0; i < kMostValues; ++i) partial.values[i] = partial.values[i] * factor;
+    partial.maximum = maximum;
+  }
+
+  const float probability = seen(lane) ? ExpOf(score - partial.maximum) : 0.0f;
+  partial.sum = partial.sum + probability;
+  partial.sum = partial.sum + gpu::Shuffle(probability, lane + kLanes16);
+  const float rounded = ToFloat(RoundTo<T>(probability));
+
+  const T* const values = keys + kv.key_dim * kPositions;
+  for (int pair = 0; pair < kPositions / 2; ++pair) {
+    const float p_even = gpu::Shuffle(rounded, 2 * pair);
+    const float p_odd = gpu::Shuffle(rounded, 2 * pair + 1);
+    if (pair < seen.begin / 2 || pair > (seen.end - 1) / 2) continue;
+    const bool even_seen = seen(2 * pair), odd_seen = seen(2 * pair + 1);
+    for (int i = 0; i < kMostValues; ++i) {
+      const int j = lane + i * kPositions;
+      if (j >= kv.value_dim) break;
+      float even = 0, odd = 0;
+      if (kv.values_in_keys) {
+        const T* const at = keys + (j / 2 * kPositions + 2 * pair) * 2 + j % 2;
+        if (even_seen) even = ToFloat(at[0]);
+        if (odd_seen) odd = ToFloat(at[2]);
+      } else {
+        const T* const at = values + (pair * kv.value_dim + j) * 2;
+        if (even_seen) even = ToFloat(at[0]);
+        if (odd_seen) odd = ToFloat(at[1]);
+      }
+      partial.values[i] = gpu::Fma(p_odd, odd, partial.values[i]);
+      partial.values[i] = gpu::Fma(p_even, even, partial.values[i]);
+    }
+  }
+}
+
+FB_DEVICE void Merge(const Partial& part, Partial& total) {
+  const float maximum = MaxOf(part.maximum, total.maximum);
+  const float old_factor = ExpOf(total.maximum - maximum);
+  const float factor = ExpOf(part.maximum - maximum);
+  total.maximum = maximum;
+  total.sum = gpu::Fma(part.sum, factor, total.sum * old_factor);
+  for (int i = 0; i < kMostValues; ++i)
+    total.values[i] = gpu::Fma(part.values[i], factor, total.values[i] * old_factor);
+}
+
+FB_DEVICE void Clear(Partial& partial) {
+  partial.maximum = -FB_INFINITY;
+  partial.sum = 0;
+  for (int i = 0; i < kMostValues; ++i) partial.values[i] = 0;
+}
+
+template <typename T>
+FB_DEVICE void Attend(const AttentionParams& args, const SequenceRows& sequence, int32_t row,
+                      int32_t head) {
+  const KvParams& kv = args.kv;
+  const int32_t last = sequence.first_position + row - sequence.first_row;
+  int32_t first = 0;
+  if (args.reach_window > 0) {
+    first = last < args.reach_window ? 0 : last - args.reach_window + 1;
+  } else if (args.reach_chunk > 0) {
+    first = last - last % args.reach_chunk;
+  }
+  const int64_t at = int64_t{row} * args.row_heads + head;
+  const T* const q = As<T>(args.q) + at * kv.key_dim;
+  const uint32_t* const table =
+      args.batch.block_tables + sequence.table_row * args.batch.table_stride;
+  const int64_t kv_head = head / (args.heads / kv.kv_heads);
+  const int32_t first_block = first / kPositions, last_block = last / kPositions;
+  Partial total, partial;
+  Clear(partial);
+  bool merged = false;
+  for (int32_t block = first_block; block <= last_block; ++block) {
+    const int32_t start = block * kPositions;
+    const Seen seen{first > start ? first - start : 0,
+                    last - start < kPositions - 1 ? last - start + 1 : kPositions};
+    AddBlock(args, q, As<T>(BlockOf(kv, table[block]) + kv_head * kv.head_bytes), seen, partial);
+    if (block != last_block && (block + 1) % kPartBlocks != 0) continue;
+    partial.sum = SumTree16(partial.sum);
+    if (merged) {
+      Merge(partial, total);
+    } else {
+      total = partial;
+    }
+    merged = true;
+    Clear(partial);
+  }
+  T* const out = As<T>(args.out) + at * kv.value_dim;
+  for (int i = 0; i < kMostValues; ++i) {
+    const int j = gpu::Lane() + i * kPositions;
+    if (j < kv.value_dim) out[j] = RoundTo<T>(gpu::Div(total.values[i], total.sum));
+  }
+}
+
+// The sequence that row `row` of the step belongs to; -1: none of these. By one warp.
+FB_DEVICE int FindSequence(const StepBatch& batch, int32_t row) {
+  for (int32_t begin = 0; begin < batch.num_sequences; begin += gpu::kWarpLanes) {
+    const int32_t s = begin + gpu::Lane();
+    const bool mine = s < batch.num_sequences && row >= batch.sequences[s].first_row &&
+                      row < batch.sequences[s].first_row + batch.sequences[s].num_rows;
+    const uint32_t found = gpu::Ballot(mine);
+    if (found != 0) return begin + gpu::PopCount((found & (0 - found)) - 1);
+  }
+  return -1;
+}
+
+}  // namespace
+
+FB_KERNEL(pair_attention, AttentionParams, kWarpsOfAttention* gpu::kWarpLanes) {
+  const int32_t row = gpu::BlockY();
+  const int32_t head = gpu::BlockX() * kWarpsOfAttention + gpu::Warp();
+  if (head >= args.heads) return;
+  const int sequence = FindSequence(args.batch, row);
+  if (sequence < 0) return;
+  FB_FOR_ELEMENT(args.kv.element, Attend, args, args.batch.sequences[sequence], row, head);
+}
+
+}  // namespace forebay::kernels::cuda

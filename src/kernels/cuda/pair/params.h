@@ -1,0 +1,220 @@
+// What the kernels of class `pair` take: one flat struct each, filled in by launch/. Pointers are
+// to memory that the GPU reaches. Shapes and contracts are those of the operations' own headers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/step_batch.h"
+
+namespace forebay::kernels::cuda {
+
+// The activation type T of an operation: bf16, or fp32.
+enum class Element : int32_t { kBF16, kF32 };
+
+inline constexpr int kTileRows = 8;         // of a block of the linear kernels
+inline constexpr int kLinearThreads = 128;  // two halves of the rows, 64 columns
+inline constexpr int kWarpsOfAttention = 4;
+inline constexpr int kRowThreads = 256;  // of kernels with a block a row
+inline constexpr int kMostLeaves = 8;
+
+// A node of the fixed tree over a layer's leaves: its leaves [first, first + count) of those that
+// are here. Its sum goes to plane `first..` in the order of the nodes.
+struct LeafNode {
+  int32_t first, count;
+};
+
+struct LinearParams {
+  Element element;
+  int32_t output;  // LinearOutput
+  // Tiles of one expert (or head, or the whole layer): tiles[leaf * num_panels + panel], or for
+  // grouped experts runs[expert] + panel * tile_bytes.
+  const std::byte* const* tiles;
+  const std::byte* const* runs;
+  int64_t tile_bytes;
+  const int32_t* panels;  // [num_panels] pairs of column and width
+  const float* bias;
+  int32_t num_panels;
+  int32_t num_leaves;
+  int32_t leaf_begin[kMostLeaves + 1];
+  int32_t num_nodes;
+  LeafNode nodes[kMostLeaves];
+
+  const std::byte* x;
+  const int32_t* x_rows;
+  std::byte* y;
+  int64_t x_stride, y_stride;  // elements
+  int32_t rows;                // of the layer, or of each head
+  int64_t plane_stride;        // elements from one plane of kPartial to the next
+  // Experts: grouped rows. Heads: `offsets` null, x and y move on by steps.
+  int32_t num_experts;  // 1: a layer
+  const int32_t* offsets;
+  int64_t x_step, y_step;
+};
+
+struct KvParams {
+  Element element;
+  int32_t kv_heads, key_dim, value_dim;
+  bool values_in_keys;
+  int64_t block_stride, layer_bytes, head_bytes;
+  std::byte* resident;
+  std::byte* window;
+};
+
+struct AttentionParams {
+  StepBatch batch;
+  KvParams kv;
+  const std::byte* q;
+  std::byte* out;
+  int32_t heads, row_heads;
+  float scale;
+  int32_t reach_window, reach_chunk;
+};
+
+// What RopeKv, RopeRows and StoreKv have in common.
+struct RopeParams {
+  const float* qkv;
+  int32_t heads, kv_heads, head_dim;
+  const float* q_norm;
+  const float* k_norm;
+  float norm_eps;
+  bool norm_after;
+  const float* q_scale;
+  const float* rope_cos;
+  const float* rope_sin;
+};
+struct DigestParams {
+  uint64_t* digests;
+  int32_t layer_index, first_kv_head, digested_elsewhere;
+  bool first_layer;
+};
+struct RopeKvParams {
+  StepBatch batch;
+  KvParams kv;
+  RopeParams rope;
+  DigestParams digest;
+  std::byte* q;
+};
+inline constexpr int kMostReaders = 8;
+struct RopeRowsParams {
+  Element element;
+  int32_t num_rows;
+  const int32_t* positions;
+  RopeParams rope;
+  int32_t num_readers;
+  struct Reader {
+    std::byte* out;
+    int32_t first_head, heads, first_kv_head, kv_heads;
+  } readers[kMostReaders];
+};
+struct StoreKvParams {
+  StepBatch batch;
+  KvParams kv;
+  DigestParams digest;
+  const std::byte* rows;  // [rows, 2, kv_heads, head_dim]
+};
+struct LatentKvParams {
+  StepBatch batch;
+  KvParams kv;
+  DigestParams digest;
+  const float* projected;  // [rows, key_dim]
+  const float* kv_norm;
+  float norm_eps;
+  const float* queries;
+  std::byte* q;
+  std::byte* absorbed;
+  int32_t heads, plain;
+  const float* rope_cos;
+  const float* rope_sin;
+};
+struct GatherLatentsParams {
+  KvParams kv;
+  const uint32_t* blocks;
+  std::byte* out;
+};
+struct StoreExpandedParams {
+  KvParams kv;  // `resident`: the blocks
+  const std::byte* keys;
+  const std::byte* latents;
+  const std::byte* values;
+  int32_t latent_dim, plain;
+};
+
+struct RmsNormParams {
+  Element element;
+  bool x_f32;
+  const std::byte* x;
+  std::byte* out;
+  const float* weight;
+  const int32_t* rows;
+  int32_t columns;
+  float eps;
+};
+struct EmbedParams {
+  Element element;
+  const int32_t* tokens;
+  const int32_t* sampled;
+  const std::byte* table;
+  const std::byte* const* tiles;
+  const int32_t* panels;
+  int32_t num_panels;
+  std::byte* out;
+  int32_t columns;
+};
+struct LogitsDigestParams {
+  const float* logits;
+  int64_t stride;
+  int32_t vocab;
+  const int32_t* positions;
+  uint64_t* digests;
+};
+
+struct RouteParams {
+  int32_t num_experts, experts_per_token, num_groups, chosen_groups;
+  int32_t scores, group_score;  // RouterScores, GroupScore
+  bool renormalize;
+  float epsilon, scale;
+  const float* bias;
+  const float* logits;
+  int64_t stride;
+  int32_t* experts;
+  float* weights;
+};
+struct GroupRowsParams {
+  const int32_t* experts;
+  int32_t slots, experts_per_token, num_experts;
+  int32_t* offsets;
+  int32_t* source;
+  int32_t* positions;
+};
+struct WeighRowsParams {
+  Element element;
+  const std::byte* x;
+  const float* weights;
+  std::byte* out;
+  int32_t columns;
+};
+struct CombineRowsParams {
+  Element element;
+  const std::byte* expert_rows;
+  const int32_t* positions;
+  const float* weights;
+  const float* shared;
+  std::byte* y;
+  int32_t experts_per_token, columns;
+};
+
+struct ReduceParams {
+  Element element;
+  int32_t output;  // LinearOutput
+  const float* planes[kMostLeaves];
+  int8_t merges[kMostLeaves];  // nodes that are added behind each plane
+  int32_t num_planes;
+  const float* bias;
+  std::byte* y;
+  const std::byte* residual;
+  int64_t stride, y_stride;
+  int32_t n;
+};
+
+}  // namespace forebay::kernels::cuda

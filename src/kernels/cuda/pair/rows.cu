@@ -1,0 +1,125 @@
+// Row-wise operations: rms_norm, embed, logits_digest (kernels/norm.h), reduce (kernels/reduce.h).
+// A block a row.
+//
+// Bytes: each input and output once. Limit: memory; a norm's 16 chains for long rows.
+#include "kernels/cuda/pair/arithmetic.h"
+
+namespace forebay::kernels::cuda {
+namespace {
+
+enum : uint64_t { kLogitsDigest = 3 };
+constexpr int kDigestEntries = 1024;  // kDigestChunk
+// LinearOutput's values.
+enum : int32_t { kOutF32, kOutRounded, kOutResidual };
+
+template <typename X, typename T>
+FB_DEVICE void NormRow(const RmsNormParams& args, float* row) {
+  const int64_t i = gpu::BlockX();
+  const X* const x = As<X>(args.x) + (args.rows != nullptr ? args.rows[i] : i) * args.columns;
+  for (int j = gpu::Tid(); j < args.columns; j += gpu::Threads()) row[j] = ToFloat(x[j]);
+  gpu::Sync();
+  const float inverse = InverseRmsOf([&](int j) { return row[j]; }, args.columns, args.eps);
+  T* const out = As<T>(args.out) + i * args.columns;
+  for (int j = gpu::Tid(); j < args.columns; j += gpu::Threads())
+    out[j] = RoundTo<T>(row[j] * inverse * args.weight[j]);
+}
+
+// The panel that holds output `column`, or -1: another rank's shard of the vocabulary.
+FB_DEVICE int FindPanel(const EmbedParams& args, int32_t column) {
+  int low = 0, high = args.num_panels;
+  while (low < high) {
+    const int middle = (low + high) / 2;
+    const int32_t first = args.panels[2 * middle], width = args.panels[2 * middle + 1];
+    if (column < first) {
+      high = middle;
+    } else if (column >= first + width) {
+      low = middle + 1;
+    } else {
+      return middle;
+    }
+  }
+  return -1;
+}
+
+template <typename T>
+FB_DEVICE void EmbedRow(const EmbedParams& args) {
+  const int64_t row = gpu::BlockX();
+  const int32_t entry = args.tokens[row];
+  const int32_t token = entry >= 0 ? entry : args.sampled[~entry];
+  T* const out = As<T>(args.out) + row * args.columns;
+  if (args.table != nullptr) {
+    const T* const from = As<T>(args.table) + int64_t{token} * args.columns;
+    for (int j = gpu::Tid(); j < args.columns; j += gpu::Threads()) out[j] = from[j];
+    return;
+  }
+  constexpr int kColumns = 64;
+  const int panel = FindPanel(args, token);
+  const T* const pairs =
+      panel < 0 ? nullptr : As<T>(args.tiles[panel]) + (token - args.panels[2 * panel]) * 2;
+  for (int j = gpu::Tid(); j < args.columns; j += gpu::Threads())
+    out[j] = panel < 0 ? T{} : pairs[int64_t{j / 2} * kColumns * 2 + j % 2];
+}
+
+template <typename T>
+FB_DEVICE void ReduceRow(const ReduceParams& args) {
+  constexpr int kStackNodes = 4;
+  const int64_t row = gpu::BlockX();
+  const int32_t column = gpu::BlockY() * gpu::Threads() + gpu::Tid();
+  if (column >= args.n) return;
+  float stack[kStackNodes];
+  int top = -1;
+  for (int p = 0; p < args.num_planes; ++p) {
+    float sum = args.planes[p][row * args.stride + column];
+    for (int merge = 0; merge < args.merges[p]; ++merge) sum = stack[top--] + sum;
+    stack[++top] = sum;
+  }
+  float sum = stack[0];
+  if (args.bias != nullptr) sum = sum + args.bias[column];
+  const int64_t at = row * args.y_stride + column;
+  if (args.output == kOutF32) {
+    As<float>(args.y)[at] = sum;
+  } else if (args.output == kOutRounded) {
+    As<T>(args.y)[at] = RoundTo<T>(sum);
+  } else {
+    const T* const residual = As<T>(args.residual == nullptr ? args.y : args.residual);
+    As<T>(args.y)[at] = RoundTo<T>(sum + ToFloat(residual[at]));
+  }
+}
+
+}  // namespace
+
+FB_KERNEL(pair_rms_norm, RmsNormParams, kRowThreads) {
+  FB_SHARED(float, row);  // [columns]
+  if (args.element == Element::kF32) return NormRow<float, float>(args, row);
+  if (args.x_f32) return NormRow<float, BF16>(args, row);
+  NormRow<BF16, BF16>(args, row);
+}
+
+FB_KERNEL(pair_embed, EmbedParams, kRowThreads) { FB_FOR_ELEMENT(args.element, EmbedRow, args); }
+
+FB_KERNEL(pair_logits_digest, LogitsDigestParams, kRowThreads) {
+  FB_SHARED(uint64_t, shared);  // a word a warp
+  const int64_t row = gpu::BlockX();
+  const int32_t position = args.positions[row];
+  uint64_t hashes = 0;
+  for (int32_t chunk = gpu::Warp(); chunk * kDigestEntries < args.vocab; chunk += gpu::Warps()) {
+    const float* const logits = args.logits + row * args.stride + chunk * kDigestEntries;
+    const int32_t left = args.vocab - chunk * kDigestEntries;
+    const int32_t entries = left < kDigestEntries ? left : kDigestEntries;
+    uint64_t sum = 0;
+    for (int word = gpu::Lane(); word * 2 < entries; word += gpu::kWarpLanes) {
+      uint64_t bits = WordBits(logits[word * 2], 0);
+      if (word * 2 + 1 < entries) bits |= WordBits(logits[word * 2 + 1], 1);
+      sum += DigestProduct(bits, word);
+    }
+    sum = WarpSum(sum);
+    if (gpu::Lane() == 0)
+      hashes += base::Mix64(DigestKeyOf(kLogitsDigest, position, chunk, 0) + sum);
+  }
+  const uint64_t digest = BlockSum(hashes, shared);
+  if (gpu::Tid() == 0) args.digests[row] = digest;
+}
+
+FB_KERNEL(pair_reduce, ReduceParams, kRowThreads) { FB_FOR_ELEMENT(args.element, ReduceRow, args); }
+
+}  // namespace forebay::kernels::cuda

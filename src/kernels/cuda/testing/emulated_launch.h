@@ -1,0 +1,36 @@
+// Launches that run at once on the emulation.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "device/cuda/launch_context.h"
+#include "kernels/cuda/emulation/grid.h"
+
+namespace forebay::kernels::cuda::testing {
+
+struct EmulatedKernel {
+  std::string_view name;
+  gpu::emulation::ThreadFunction function;
+};
+// Those that are declared in kernels/cuda/CMakeLists.txt.
+std::span<const EmulatedKernel> EmulatedKernels();
+
+// Runs a declared kernel. Errors: kKernelFault, with the kernel's name.
+base::Status RunEmulated(const device::CudaKernel& kernel, const device::LaunchShape& shape,
+                         const void* params, size_t bytes, uint64_t seed);
+
+// Each launch runs when it is called; the first fault stays.
+class EmulatedLaunch final : public device::LaunchContext {
+ public:
+  explicit EmulatedLaunch(uint64_t seed) : seed_(seed) {}
+  void LaunchBytes(const device::CudaKernel& kernel, const device::LaunchShape& shape,
+                   const void* params, size_t bytes) const override;
+  const base::Status& status() const { return status_; }
+
+ private:
+  const uint64_t seed_;
+  mutable base::Status status_;
+};
+
+}  // namespace forebay::kernels::cuda::testing
