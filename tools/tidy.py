@@ -379,7 +379,7 @@ def check_pages():
             report(path, 1, "is not in docs/README.md")
     flags = set()
     # Settings are rows of a table, which settings_test compares with the page; other commands add their flags.
-    for folder, row in (("settings", r'^ +\{+"([^"]*--[^"]*)", k'), ("cli", r'add_(?:option|flag)\(\s*"([^"]*)"')):
+    for folder, row in (("settings", r'^ +\{+"([^"]*--[^"]*)",\s+k'), ("cli", r'add_(?:option|flag)\(\s*"([^"]*)"')):
         for path in tracked(f"src/{folder}/*.cc"):
             for names in re.findall(row, open(path, encoding="utf-8").read(), re.M):
                 flags.update(re.findall(r"--[a-z-]+", names))

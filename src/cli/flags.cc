@@ -127,9 +127,11 @@ Flag Command::add_flag(const std::string& name, bool& value, const std::string& 
 
 Flag Command::add_texts(const std::string& name, Texts texts, const std::string& kind, Shown shown,
                         const std::string& help) const {
+  const std::string lines = InLines(help);
   CLI::Option* const option =
       texts == Texts::kNone ? app_->add_flag(name, lines) : app_->add_option(name, lines);
   if (texts != Texts::kNone) option->type_name(kind);
+  option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   if (texts == Texts::kMany) option->expected(CLI::detail::expected_max_vector_size);
   if (shown == Shown::kInHelpAll) app_->LeaveToHelpAll(option);
   return Flag(option);

@@ -7,8 +7,8 @@ namespace forebay::settings {
 Group PlanGroup() {
   return {
       "What a plan shows",
-      "A plan shows one of these, or of a `--trace` or an `--input-file` alone in which layouts "
-      "it is done soonest.",
+      "A plan shows one of these, or of a `--trace` or an `--input-file` alone in which layouts it "
+      "is done soonest.",
       {{"--memory", kPlan, Class::kUser, Switch(FB_AT(plan.memory)), "Show how memory is divided"},
        {"--pool", kPlan, Class::kUser, Switch(FB_AT(plan.pool)),
         "Show what each number of pooled layers comes to, for layouts with `pool=auto`, or of "
@@ -39,8 +39,7 @@ Group FilesGroup() {
         "Check all lines first and list the bad ones; run nothing if there is one"},
        {"--retry-failed", kRun, Class::kUser, Switch(FB_AT(job.retry_failed)),
         "Run the lines again that failed in earlier runs; lines whose text changed run again in "
-        "any "
-        "case"},
+        "any case"},
        {"--preserve-order", kRun, Class::kUser, Switch(FB_AT(job.preserve_order)),
         "At the end put the results into the order of the input"},
        {"--group-prefixes", kRun, Class::kUser, Switch(FB_AT(group_prefixes)),
@@ -105,8 +104,7 @@ Group SimulationGroup() {
             "[Format](formats/traces.md)."},
            {"--output-lengths", kRun | kPlan, Class::kUser, Text(FB_AT(output_lengths)),
             "Simulated devices and plans: answers of `--input-file` are as long as in this results "
-            "file "
-            "(default: as `max_tokens` says)"},
+            "file (default: as `max_tokens` says)"},
            {"--trace-rows", kRun | kPlan, Class::kTuning, Optional(FB_AT(trace_rows)),
             "The first rows of the trace, this many (default: all)"},
            {"--trace-scale", kRun, Class::kTuning, Number(FB_AT(trace_scale)),
@@ -130,8 +128,7 @@ Group SimulationGroup() {
             "([moe.md](moe.md) for latents)."},
            {"--routing", kRun, Class::kTuning, Text(FB_AT(routing)),
             "Simulated devices: which experts rows go to: `balanced` (default), `power:A`, as "
-            "skewed as "
-            "that power law, or a file of `--record-routing`"},
+            "skewed as that power law, or a file of `--record-routing`"},
            {"--sim-detail", kRun, Class::kTuning,
             Choice(FB_AT(engine.machine.full_detail), {{"jump", false}, {"full", true}}),
             "`jump` (equal layers are priced once) or `full` (every layer is simulated)"},

@@ -80,52 +80,41 @@ Group DevicesGroup() {
         "`auto` is for an `--input-file` or a `--trace` whose requests are all there. It takes the "
         "first layout that `forebay plan` prints for the job, and copies where they are within 2 % "
         "of it. What ranks decide by prices (`auto`, `pool=auto`, `--mode auto`) is decided for "
-        "the "
-        "whole job: at most 2,000 lines of an input are tokenized for it before the engine is "
-        "made, "
-        "finished lines of earlier runs included, so that a resumed job runs in the layout it "
-        "began "
-        "with. Answers take `max_tokens`, or 512 where none is given. Where several devices are "
-        "named and no layout is, a `--trace`, and on simulated devices an `--input-file`, takes "
-        "`auto` if its requests are all there; jobs of real devices, requests with arrivals and "
-        "mixtures of experts run with a copy on each device "
+        "the whole job: at most 2,000 lines of an input are tokenized for it before the engine is "
+        "made, finished lines of earlier runs included, so that a resumed job runs in the layout "
+        "it began with. Answers take `max_tokens`, or 512 where none is given. Where several "
+        "devices are named and no layout is, a `--trace`, and on simulated devices an "
+        "`--input-file`, takes `auto` if its requests are all there; jobs of real devices, "
+        "requests with arrivals and mixtures of experts run with a copy on each device "
         "([why](parallelism.md#when-to-use-which))."},
        {"--layout", kPlan, Class::kUser, Texts(FB_AT(plan.layouts)),
         "As `dp=4,weights=striped,pool=auto`, or `auto`; once for each column (default: each rank "
-        "a "
-        "copy)"},
+        "a copy)"},
        {"--tensor-parallel-size", kModel, Class::kUser, Positive(FB_AT(parallel.tensor)),
         "vLLM's name for `tp` of `--layout`; with `--devices cpu` as many ranks"},
        {"--pipeline-parallel-size", kModel, Class::kUser, Positive(FB_AT(parallel.pipeline)),
         "The same for `pp`"},
        {"--data-parallel-size", kModel, Class::kUser, Positive(FB_AT(parallel.data)),
         "The same for `dp`"},
-       {"--mode",
-        kAll,
-        Class::kUser,
-        WantedMode(FB_AT(engine.ship.mode)),
-        ModeHelp(),
-        {&kSharedWeights}},
+       {"--mode", kAll, Class::kUser, WantedMode(FB_AT(engine.ship.mode)), ModeHelp(),
+        &kSharedWeights},
        {"--threads", kAll, Class::kUser, Optional(FB_AT(engine.machine.threads)),
         "Worker threads of all ranks (default: all cores that the process may use)\n"
         "It changes no answer."},
        {"--isa", kModel, Class::kUser, Parsed(FB_AT(engine.machine.kernels), ParseKernels, NameOf),
         "Instruction set: `auto`, `amx`, `avx512bf16`, `avx512f`, `avx2` or `ref`\n"
         "It changes no answer, except that `amx` is a numerics class of its own. `auto` takes "
-        "`amx` "
-        "where the CPU has it (name another set to agree with machines that do not), else the "
-        "AVX-512 set whose products are faster: `avx512bf16` on AMD, `avx512f` on Intel."},
+        "`amx` where the CPU has it (name another set to agree with machines that do not), else "
+        "the AVX-512 set whose products are faster: `avx512bf16` on AMD, `avx512f` on Intel."},
        {"--device-profile", kAll, Class::kUser, Text(FB_AT(engine.machine.device_profile)),
         "By which forecasts, `pool=auto` and `--mode auto` price real devices: a file of `forebay "
         "profile`, or a built-in profile's name (default: the one that fits the CPU, else what is "
         "measured once)\n"
         "See the [built-in profiles](profiles.md) and [which one "
         "fits](profiles.md#which-one-prices-a-real-cpu). Where real ranks decide by prices "
-        "(several "
-        "with `pool=auto`, `--mode auto`, `--layout auto` or modes of `sp`; any with KV cache "
-        "below "
-        "the device) and none fits, one is measured once, which is said on stderr, and kept in "
-        "`$XDG_CACHE_HOME/forebay` or `~/.cache/forebay`. The summary names the profile."},
+        "(several with `pool=auto`, `--mode auto`, `--layout auto` or modes of `sp`; any with KV "
+        "cache below the device) and none fits, one is measured once, which is said on stderr, and "
+        "kept in `$XDG_CACHE_HOME/forebay` or `~/.cache/forebay`. The summary names the profile."},
        {"--ulysses-sequence-parallel-size", kModel, Class::kTuning,
         Positive(FB_AT(parallel.sequence)),
         "The same as `--tensor-parallel-size` for `sp`, by the name of vLLM's plug-in "
@@ -138,8 +127,7 @@ Group DevicesGroup() {
         Parsed(FB_AT(engine.shift.mode), ParseShiftMode,
                [](const Mode& mode) { return mode ? layout::FormatMode(*mode) : "auto"; }),
         "With `sp` in the layout, the mode of all steps, `sp x tp` as `4x2`; `auto` takes each "
-        "step "
-        "in the cheapest"},
+        "step in the cheapest"},
        {"--shift-modes", kAll, Class::kTuning,
         Choice(FB_AT(engine.shift.among), {{"all", ModeChoice::kAll}, {"ends", ModeChoice::kEnds}}),
         "Modes that `--shift-mode auto` chooses from: `all` of the layout's, or its `ends` alone "
@@ -153,82 +141,54 @@ Group DevicesGroup() {
         "[Context and generation](parallelism.md#context-and-generation)."},
        {"--generation", kAll, Class::kTuning, Text(FB_AT(generation)),
         "The layout of the devices that go on from there"},
-       {"--generation-mode",
-        kAll,
-        Class::kTuning,
-        GenerationMode(),
+       {"--generation-mode", kAll, Class::kTuning, GenerationMode(),
         "`--mode` of the devices of `--generation` (default: what `--mode` says, for both)",
-        {&kSharedWeightsOfGeneration}},
-       {"--ship-threshold",
-        kAll,
-        Class::kTuning,
-        Positive(FB_AT(engine.ship.threshold)),
+        &kSharedWeightsOfGeneration},
+       {"--ship-threshold", kAll, Class::kTuning, Positive(FB_AT(engine.ship.threshold)),
         "`--mode auto` ships while a rank's steps have fewer rows on average (default: from the "
         "device's profile)",
-        {&kChosenMode}},
-       {"--routed-threshold",
-        kAll,
-        Class::kTuning,
-        Positive(FB_AT(engine.ship.routed_threshold)),
+        &kChosenMode},
+       {"--routed-threshold", kAll, Class::kTuning, Positive(FB_AT(engine.ship.routed_threshold)),
         "Steps of a rank's own with at most this many rows pull only experts that have rows "
         "(default: from the device's profile in `--mode auto`, else none)",
-        {&kPulledExperts}},
-       {"--steal",
-        kAll,
-        Class::kTuning,
+        &kPulledExperts},
+       {"--steal", kAll, Class::kTuning,
         Choice(FB_AT(engine.steal),
                {{"auto", Stealing::kAuto}, {"off", Stealing::kOff}, {"always", Stealing::kAlways}}),
         "At the job's end ranks without work take requests from others of their group: `auto` "
         "(running ones where moving their KV cache pays), `off`, or `always`",
-        {&kReplicas, "always"}},
-       {"--pool-slots",
-        kAll,
-        Class::kTuning,
-        Bytes(FB_AT(engine.pool.slots.budget_bytes)),
+        Mute(&kReplicas, "always")},
+       {"--pool-slots", kAll, Class::kTuning, Bytes(FB_AT(engine.pool.slots.budget_bytes)),
         "Most memory of a rank for weights that it pulls, as `2GiB` (default: what "
         "`--pool-look-ahead` takes)",
-        {&kSharedWeights}},
-       {"--pool-look-ahead",
-        kAll,
-        Class::kTuning,
+        &kSharedWeights},
+       {"--pool-look-ahead", kAll, Class::kTuning,
         Positive(FB_AT(engine.pool.slots.look_ahead_layers)),
         "Layers that a rank pulls ahead of the one in use (default: 2, or what the order needs)",
-        {&kSharedWeights}},
-       {"--pool-parts",
-        kAll,
-        Class::kTuning,
+        &kSharedWeights},
+       {"--pool-parts", kAll, Class::kTuning,
         Choice(FB_AT(engine.pool.by_matrix), {{"layer", false}, {"matrix", true}}),
         "What a slot holds and a copy brings: a `layer`, or a `matrix` of one, where slots take "
-        "less "
-        "memory",
-        {&kSharedWeights}},
-       {"--pool-slice",
-        kAll,
-        Class::kTuning,
-        Bytes(FB_AT(engine.pool.slice_bytes)),
+        "less memory",
+        &kSharedWeights},
+       {"--pool-slice", kAll, Class::kTuning, Bytes(FB_AT(engine.pool.slice_bytes)),
         "Bytes that a pull copies from one owner before it turns to the next (default: 1MiB, on "
         "simulated devices 64MiB)",
-        {&kSharedWeights}},
+        &kSharedWeights},
        {"--pool-requests", kAll, Class::kTuning, Positive(FB_AT(engine.pool.requests_in_flight)),
         "Slices of a pull that are under way at once, on simulated devices (default: one a peer, "
-        "at "
-        "least 2)\n"
+        "at least 2)\n"
         "A CPU's cores copy one slice after another."},
-       {"--expert-rows",
-        kAll,
-        Class::kTuning,
-        Positive(FB_AT(engine.ship.rounds.expert_rows)),
+       {"--expert-rows", kAll, Class::kTuning, Positive(FB_AT(engine.ship.rounds.expert_rows)),
         "Rows of a rank in a round of shipped experts (default: as many as a 64th of its memory "
         "stages, 256 to 8,192)\n"
         "Staging has room for all of them at one rank.",
-        {&kShippedExperts}},
-       {"--expert-overlap",
-        kAll,
-        Class::kTuning,
+        &kShippedExperts},
+       {"--expert-overlap", kAll, Class::kTuning,
         Choice(FB_AT(engine.ship.rounds.hides_return), {{"on", true}, {"off", false}}),
         "Whether experts' outputs for shipped rows come home while the rank computes its shared "
         "expert (`on`), or after it (`off`)",
-        {&kShippedExperts}}}};
+        &kShippedExperts}}};
 }
 
 Group PaperGroup() {
@@ -239,55 +199,38 @@ Group PaperGroup() {
       "Baselines and variants of the papers, for `forebay repro` and comparisons. None makes a job "
       "faster. Values of the same kind are the policies `sarathi`, `static_batch`, `vllm` and "
       "`vasuki-printed`, and `alg1`, `alg2` and `max` of `--kv-offload`.",
-      {{"--pool-order",
-        kAll,
-        Class::kPaper,
+      {{"--pool-order", kAll, Class::kPaper,
         Choice(FB_AT(engine.pool.order), {{"peak-shifted", kPeakShifted}, {"as-used", kAsUsed}}),
         "Order of the pulls of `weights=by_layer` over more than two ranks: `peak-shifted` (each "
         "rank begins at another owner) or `as-used`",
-        {&kSharedWeights}},
-       {"--pool-streams",
-        kAll,
-        Class::kPaper,
+        &kSharedWeights},
+       {"--pool-streams", kAll, Class::kPaper,
         Choice(FB_AT(engine.pool.stream_per_owner), {{"owner", true}, {"one", false}}),
         "Streams that copy layers of one owner each: one an `owner`, where devices have copy "
-        "engines "
-        "for it, or `one`",
-        {&kSharedWeights}},
-       {"--pool-peers",
-        kAll,
-        Class::kPaper,
+        "engines for it, or `one`",
+        &kSharedWeights},
+       {"--pool-peers", kAll, Class::kPaper,
         Choice(
             FB_AT(engine.pool.peers),
             {{"rotated", kRotated}, {"sliced", kSliced}, {"serial", kSerial}, {"random", kRandom}}),
         "Which peers a pull of several copies from in turn: `rotated` (slices in turns, from the "
         "next peer on), `sliced` (the same from the lowest), `serial` (peer after peer) or "
-        "`random` "
-        "(the same in a drawn order)",
-        {&kSeveralPeers}},
-       {"--pool-wait",
-        kAll,
-        Class::kPaper,
+        "`random` (the same in a drawn order)",
+        &kSeveralPeers},
+       {"--pool-wait", kAll, Class::kPaper,
         Choice(FB_AT(engine.pool.waits_by_part), {{"layer", false}, {"part", true}}),
         "What pulled experts are waited for by: a `layer`, or a `part` (held experts are computed "
         "with first, then each peer's as they come)",
-        {&kSharedExperts}},
-       {"--expert-merge",
-        kAll,
-        Class::kPaper,
-        Switch(FB_AT(engine.pool.merges_experts)),
+        &kSharedExperts},
+       {"--expert-merge", kAll, Class::kPaper, Switch(FB_AT(engine.pool.merges_experts)),
         "Copy held and pulled experts into one buffer before they are computed with",
-        {&kSharedExperts}},
-       {"--expert-wire",
-        kAll,
-        Class::kPaper,
+        &kSharedExperts},
+       {"--expert-wire", kAll, Class::kPaper,
         Choice(FB_AT(engine.ship.rounds.reduced_wire), {{"exact", false}, {"reduced", true}}),
         "How experts' outputs come back to ranks that shipped rows: `exact` (one of each expert, "
-        "the "
-        "bytes of one rank), or on simulated devices `reduced` (one sum of each rank; rows go out "
-        "in "
-        "the format of the experts' weights)",
-        {&kShippedExperts}},
+        "the bytes of one rank), or on simulated devices `reduced` (one sum of each rank; rows go "
+        "out in the format of the experts' weights)",
+        &kShippedExperts},
        {"--sim-tp-wire", kAll, Class::kPaper,
         Choice(FB_AT(engine.machine.tp_wire_bf16), {{"exact", false}, {"bf16", true}}),
         "Simulated devices: the price of partial sums between `tp` ranks, `exact` (4 bytes an "
@@ -317,8 +260,7 @@ Group TrialGroup() {
         "Meetings of real ranks with `tp` or `sp` take as long as over a link of this many GB/s"},
        {"--shift-every", kAll, Class::kTrial, Optional(FB_AT(engine.trial.shift_every)),
         "Ranks with `sp` take this many steps in each of their modes in turn; -1: every step in "
-        "one "
-        "at random"},
+        "one at random"},
        {"--sim-host-link", kAll, Class::kTrial, Positive(FB_AT(engine.trial.host_link)),
         "The part of its rate that the host's link of simulated devices has; steps are planned by "
         "the whole"},

@@ -52,8 +52,7 @@ Group ModelGroup() {
       "",
       {{"-m,--model", kRun | kPlan, Class::kUser, Text(FB_AT(engine.model)),
         "A folder in Hugging Face's layout, a GGUF file, or `builtin:NAME` (a configuration "
-        "without "
-        "weights)"},
+        "without weights)"},
        {"--dtype", kAll, Class::kUser,
         Parsed(FB_AT(engine.machine.dtype), ParseComputeType, PrintComputeType),
         "Compute type: `auto` (bfloat16), `bfloat16` or `float32`"},
@@ -74,14 +73,10 @@ Group LengthsGroup() {
   return {
       "Lengths and batch",
       "",
-      {{"--max-model-len",
-        kAll,
-        Class::kUser,
-        Optional(FB_AT(engine.limits.max_model_len)),
+      {{"--max-model-len", kAll, Class::kUser, Optional(FB_AT(engine.limits.max_model_len)),
         "Longest prompt and output together (default: the model's, as far as the KV cache holds "
         "it)",
-        {},
-        job::Setting::kMaxModelLen},
+        Mute(), job::Setting::kMaxModelLen},
        {"--max-num-seqs", kAll, Class::kUser, Positive(FB_AT(engine.limits.max_num_seqs)),
         "Most choices that run at once on a rank (default: 256; on simulated GPUs of 70 GiB and "
         "more 1,024)\n"
@@ -99,8 +94,7 @@ Group LengthsGroup() {
         "Which requests run when: `continuous`, `adaptive` (as many choices as the KV cache holds "
         "at their mean length), `makespan` (as many as it holds until they end, by foreseen "
         "lengths), `whole` (prompts in one step), or a baseline: `sarathi`, `static_batch`, "
-        "`vllm`, "
-        "`vasuki-printed`\n"
+        "`vllm`, `vasuki-printed`\n"
         "[Policies](scheduling.md). Under `makespan`, lines with long answers begin [in "
         "time](scheduling.md#the-order-of-lines). `vasuki-printed` is for one simulated device."},
        {"--length-predictor", kAll, Class::kTuning,
@@ -132,8 +126,7 @@ Group MemoryGroup() {
       "",
       {{"--memory", kModel, Class::kUser, Bytes(FB_AT(engine.machine.memory_bytes)),
         "Budget of all ranks together for weights, KV cache and workspace, as `8GiB` (default: "
-        "what "
-        "is free, less a margin)"},
+        "what is free, less a margin)"},
        {"--memory-per-rank", kAll, Class::kTuning,
         Bytes(FB_AT(engine.machine.memory_per_rank_bytes)),
         "The budget of one rank, instead of `--memory`"},
@@ -147,8 +140,7 @@ Group MemoryGroup() {
         "Prefixes that the device evicts are found there too ([offload](offload.md))."},
        {"--kv-file", kAll, Class::kUser, Text(FB_AT(engine.tier.file)),
         "A file on a disk for the same; beside `--kv-offloading-size` it takes what the host "
-        "evicts "
-        "(default: none)\n"
+        "evicts (default: none)\n"
         "It is read and written past the page cache, and has no name while the job runs "
         "([offload](offload.md#in-a-file))."},
        {"--kv-file-size", kAll, Class::kUser,
@@ -184,68 +176,35 @@ Group TextGroup() {
   return {
       "Text and sampling",
       "",
-      {{"--seed",
-        kModel,
-        Class::kUser,
-        Number(FB_AT(engine.seed)),
-        "Keys the sampling of requests that bring no seed of their own",
-        {},
+      {{"--seed", kModel, Class::kUser, Number(FB_AT(engine.seed)),
+        "Keys the sampling of requests that bring no seed of their own", Mute(),
         job::Setting::kSeed},
-       {"--generation-config",
-        kModel,
-        Class::kUser,
-        Text(FB_AT(generation_config)),
+       {"--generation-config", kModel, Class::kUser, Text(FB_AT(generation_config)),
         "Sampling defaults: `auto` (the model's `generation_config.json`), `vllm` (the API's), or "
-        "a "
-        "folder",
-        {},
-        job::Setting::kSampling},
-       {"--chat-template",
-        kModel,
-        Class::kUser,
-        Text(FB_AT(text.chat_template)),
-        "A template file, or the template itself (default: the model's)",
-        {},
+        "a folder",
+        Mute(), job::Setting::kSampling},
+       {"--chat-template", kModel, Class::kUser, Text(FB_AT(text.chat_template)),
+        "A template file, or the template itself (default: the model's)", Mute(),
         job::Setting::kTemplate},
-       {"--max-logprobs",
-        kModel,
-        Class::kUser,
-        AtLeast(FB_AT(max_logprobs), -1),
-        "Most log probabilities that a request may ask for; -1 is the whole vocabulary",
-        {},
+       {"--max-logprobs", kModel, Class::kUser, AtLeast(FB_AT(max_logprobs), -1),
+        "Most log probabilities that a request may ask for; -1 is the whole vocabulary", Mute(),
         job::Setting::kMaxLogprobs},
-       {"--skip-tokenizer-init",
-        kAll,
-        Class::kUser,
-        Switch(FB_AT(text.skip_tokenizer)),
-        "No tokenizer: prompts are token ids, and answers have no text",
-        {},
+       {"--skip-tokenizer-init", kAll, Class::kUser, Switch(FB_AT(text.skip_tokenizer)),
+        "No tokenizer: prompts are token ids, and answers have no text", Mute(),
         job::Setting::kText},
-       {"--digest",
-        kModel,
-        Class::kUser,
-        Switch(FB_AT(engine.digest)),
+       {"--digest", kModel, Class::kUser, Switch(FB_AT(engine.digest)),
         "Add to each choice a digest of its logits, keys and values, by which runs are compared "
-        "bit "
-        "by bit",
-        {},
-        job::Setting::kDigest},
-       {"--parse-special-in-content",
-        kModel,
-        Class::kTuning,
+        "bit by bit",
+        Mute(), job::Setting::kDigest},
+       {"--parse-special-in-content", kModel, Class::kTuning,
         Switch(FB_AT(text.parse_special_in_content)),
-        "Let the content of messages spell special tokens, as other engines do",
-        {},
+        "Let the content of messages spell special tokens, as other engines do", Mute(),
         job::Setting::kText},
-       {"--now",
-        kModel,
-        Class::kTuning,
-        Text(FB_AT(now)),
+       {"--now", kModel, Class::kTuning, Text(FB_AT(now)),
         "The clock that chat templates read, as `2026-03-07T14:05:09` (default: the start of the "
         "run)\n"
         "Results carry it, and a resumed job goes on with it.",
-        {},
-        job::Setting::kNow}}};
+        Mute(), job::Setting::kNow}}};
 }
 
 }  // namespace forebay::settings

@@ -30,8 +30,11 @@ extern const Subject kSharedWeights, kSharedWeightsOfGeneration, kSeveralPeers, 
 // When a setting is mute: it was given (its value is not the default, or is `value` where that is
 // named), and its subject is not there.
 struct Mute {
+  constexpr Mute() = default;
+  constexpr Mute(const Subject* about, std::string_view only = {}) : subject(about), value(only) {}
+
   const Subject* subject = nullptr;  // Null: the setting is never mute.
-  std::string_view value = {};
+  std::string_view value;
 };
 
 // kInvalidArgument names the first setting of the table that is mute, the layout, and what would

@@ -1,5 +1,7 @@
 #include "settings/table.h"
 
+#include <set>
+
 #include "settings/groups.h"
 
 namespace forebay::settings {
@@ -45,11 +47,16 @@ const Setting* Find(std::string_view name, Caller caller) {
 }
 
 base::Status Read(std::span<const Given> given, RunOptions* options) {
+  std::set<const Setting*> read;
   for (const auto& [setting, text] : given) {
     if (text.empty()) {
       return {base::kInvalidArgument,
               fmt::format("{}: the value is empty; expected one, or the flag left out",
                           setting->name())};
+    }
+    if (!read.insert(setting).second && setting->value.arity == Value::Arity::kOne) {
+      return {base::kInvalidArgument,
+              fmt::format("{} is given twice; expected once", setting->name())};
     }
     FB_RETURN_IF_ERROR(setting->value.read(setting->name(), text, *options));
   }

@@ -119,6 +119,13 @@ TEST(Settings, WhatIsReadIsSet) {
   EXPECT_THAT(names.served_model_names, testing::ElementsAre("a", "b"));
 }
 
+TEST(Settings, AValueIsGivenOnce) {
+  const Setting* const threads = Find("--threads", kRun);
+  const Given twice[] = {{threads, "1"}, {threads, "2"}};
+  RunOptions options;
+  EXPECT_EQ(Read(twice, &options).message(), "--threads is given twice; expected once");
+}
+
 // vLLM's sizes are a layout, on as many ranks.
 TEST(Settings, SizesBecomeALayout) {
   const RunOptions options = With("--tensor-parallel-size", "4");
