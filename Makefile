@@ -6,7 +6,7 @@ JOBS ?= $(shell nproc)
 MODEL := models/SmolLM2-135M-Instruct.Q4_1.gguf
 PRESET = cmake --preset $(1) --log-level=WARNING >/dev/null $(if $(shell command -v ccache),-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
 
-.PHONY: build wheel demo test soak bench bench-peers setup setup-test model clean
+.PHONY: build wheel demo test soak bench bench-peers gpu-bundle setup setup-test model clean
 build: setup
 	$(call PRESET,release) -DFOREBAY_TESTS=OFF
 	ninja -C build/release -j $(JOBS) forebay
@@ -35,6 +35,11 @@ bench: setup-test model
 bench-peers: build
 	python3 bench/peers/compare.py
 	python3 bench/peers/compare.py --model qwen3-moe
+
+# What bench/gpu.sh needs on a machine with a GPU: build/gpu-bundle.
+gpu-bundle: setup-test
+	@tools/setup.sh cuda
+	@tools/gpu_bundle.sh
 
 setup:
 	@tools/setup.sh build

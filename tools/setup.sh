@@ -1,6 +1,28 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that a build (or the tests) need and that are missing. usage: tools/setup.sh build|test
+# Installs what is missing. usage: tools/setup.sh build|test|cuda
+# build, test: the Debian packages that a build (or the tests) need. cuda: nvcc, from PyPI's wheels into build/cuda, where
+# none is in PATH or CUDA_HOME.
 set -euo pipefail
+if [ "${1:-build}" = cuda ]; then
+  PATH=$PATH${CUDA_HOME:+:$CUDA_HOME/bin}
+  command -v nvcc >/dev/null && exit 0
+  cd "$(dirname "$0")/.."
+  [ -x build/cuda/bin/nvcc ] && exit 0
+  echo "setup: fetching nvcc 13.0 into build/cuda (101 MB)"
+  work=build/cuda.part
+  rm -rf "$work"
+  mkdir -p "$work/wheels"
+  python3 -m pip download -q --no-deps --only-binary=:all: --platform manylinux2014_x86_64 --platform manylinux2010_x86_64 \
+    -d "$work/wheels" nvidia-cuda-nvcc==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-runtime==13.0.96 || {
+    echo "setup: PyPI could not be reached; put nvcc 13.0 or newer into PATH" >&2
+    exit 1
+  }
+  for wheel in "$work"/wheels/*.whl; do python3 -m zipfile -e "$wheel" "$work/unpacked"; done
+  mv "$work"/unpacked/nvidia/cu13 build/cuda
+  chmod +x build/cuda/bin/* build/cuda/nvvm/bin/*
+  rm -rf "$work"
+  exit 0
+fi
 packages=(g++ cmake ninja-build mold pkg-config libfmt-dev libsimdjson-dev libcli11-dev libpcre2-dev
           libutf8proc-dev python3 python3-dev python3-pip python3-venv)
 [ "${1:-build}" = build ] || packages+=(clang clang-format libclang-rt-14-dev libgtest-dev libgmock-dev)

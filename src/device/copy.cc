@@ -89,4 +89,11 @@ Operation MakeCopy(const char* label, void* destination, const void* source, uin
   return MakeOperation<&Copy>(desc, args).Reads(source, bytes).Writes(destination, bytes);
 }
 
+std::optional<CopiedBytes> AsCopy(const Operation& operation) {
+  static const Operation::RunFn run = MakeOperation<&Copy>({}, CopyArgs{}).run;
+  if (operation.run != run) return std::nullopt;
+  const auto& args = *reinterpret_cast<const CopyArgs*>(operation.args.data());
+  return CopiedBytes{args.destination, args.source, args.bytes};
+}
+
 }  // namespace forebay::device

@@ -1,6 +1,6 @@
 // Causal attention of a step's rows over the paged KV cache; prefill and decode are one operation
 // with one order of sums, in which a row's result depends on its position and the KV it sees alone.
-// Per row and query head:
+// Per row and query head (classes `mma_*`, of bf16: kernels/mma_attention.h):
 //
 //   KV is cut into parts at absolute multiples of 1,024 positions; each part that the row sees has
 //   its own online

@@ -34,6 +34,15 @@ constexpr KernelSet kAvx512f = FB_SET_OF(Isa::kAvx512f, avx512f);
 constexpr KernelSet kAvx512bf16 = FB_SET_OF(Isa::kAvx512bf16, avx512bf16);
 #undef FB_SET_OF
 
+KernelSet RefOf(MmaOrder order) {
+  KernelSet set = kRef;
+  set.numerics_class = NumericsClassOf(order);
+  set.linear = ref::MmaLinear(order);
+  set.experts = ref::MmaExperts(order);
+  set.attention = ref::MmaAttention(order);
+  return set;
+}
+
 // All but linear layers is that of class `pair`. Products there are fused multiply-adds, which the
 // CPUs that have tiles do twice as fast as vdpbf16ps.
 KernelSet AmxKernels(TileOrder order) {
@@ -129,6 +138,24 @@ bool DotProductIsFaster() {
   return faster;
 }
 
+// The fastest set of this name, or of any where it is "auto", that computes in the class.
+base::Result<const KernelSet*> ChooseOfClass(std::string_view name, std::string_view numerics) {
+  std::vector<const KernelSet*> sets = AvailableKernels();
+  for (const MmaOrder order : kMmaOrders) sets.push_back(&RefKernels(order));
+  std::string classes;
+  for (const KernelSet* set : sets) {
+    if (name != "auto" && set->name != name) continue;
+    if (set->numerics_class == numerics) return set;
+    if (classes.find(set->numerics_class) != std::string::npos) continue;
+    classes += classes.empty() ? set->numerics_class : fmt::format(", {}", set->numerics_class);
+  }
+  if (classes.empty()) return ChooseKernels(name);  // says that there is no such set
+  return base::Status(kNumericsUnavailable,
+                      fmt::format("numerics class '{}' is not one of instruction set '{}' on this "
+                                  "machine; it has {}",
+                                  numerics, name, classes));
+}
+
 std::vector<const KernelSet*> KernelsWithoutTiles() {
   std::vector<const KernelSet*> sets;
   if (HasAvx512f()) sets.push_back(&kAvx512f);
@@ -144,6 +171,11 @@ TileOrder HardwareTileOrder() { return Tiles().order; }
 
 const KernelSet& RefKernels() { return kRef; }
 
+const KernelSet& RefKernels(MmaOrder order) {
+  static const KernelSet k16f25 = RefOf(MmaOrder::kK16F25), k8f24 = RefOf(MmaOrder::kK8F24);
+  return order == MmaOrder::kK16F25 ? k16f25 : k8f24;
+}
+
 std::vector<const KernelSet*> AvailableKernels() {
   std::vector<const KernelSet*> sets = KernelsWithoutTiles();
   if (HardwareTileOrder() != TileOrder::kUnknown) {
@@ -153,8 +185,9 @@ std::vector<const KernelSet*> AvailableKernels() {
   return sets;
 }
 
-base::Result<const KernelSet*> ChooseKernels(std::string_view name) {
-  // Who names another set asks for no tiles.
+base::Result<const KernelSet*> ChooseKernels(std::string_view name, std::string_view numerics) {
+  if (numerics != "auto") return ChooseOfClass(name, numerics);
+  // A set with another name needs no tiles: the system is not asked for them.
   for (const KernelSet* kernels : KernelsWithoutTiles()) {
     if (kernels->name == name) return kernels;
   }

@@ -12,6 +12,7 @@
 #include "kernels/experts.h"
 #include "kernels/latent_attention.h"
 #include "kernels/linear.h"
+#include "kernels/mma_order.h"
 #include "kernels/norm.h"
 #include "kernels/route.h"
 #include "kernels/tile_order.h"
@@ -21,11 +22,13 @@ namespace forebay::kernels {
 enum class Isa : uint8_t { kRef, kAvx2, kAvx512f, kAvx512bf16, kAmx };
 
 inline constexpr base::ErrorCode kIsaUnavailable{"isa_unavailable"};
+inline constexpr base::ErrorCode kNumericsUnavailable{"numerics_unavailable"};
 
 struct KernelSet {
   Isa isa;
   const char* name;  // "avx512bf16"
-  // The class of bf16: "pair", or NumericsClassOf a tile order; fp32 is "pair" in every set.
+  // The class of bf16: "pair", or NumericsClassOf an order of tiles or tensor cores; fp32 is "pair"
+  // in every set.
   const char* numerics_class;
   LinearFunction linear;
   ExpertsFunction experts;
@@ -50,6 +53,8 @@ struct KernelSet {
 
 // Plain C++, the oracle of the tests.
 const KernelSet& RefKernels();
+// The same of class `mma_*` with this order: a GPU's answers on a CPU.
+const KernelSet& RefKernels(MmaOrder order);
 
 // The sets that this machine can run, fastest first, ref last. The first call tries the machine's
 // own sums against their models, times its products (.2 ms) and asks the system for tiles.
@@ -58,7 +63,9 @@ std::vector<const KernelSet*> AvailableKernels();
 // The order of this machine's tiles: what set `amx` computes with. kUnknown: there is no such set.
 TileOrder HardwareTileOrder();
 
-// "auto" (the fastest), or a set by name: kIsaUnavailable says what the machine has.
-base::Result<const KernelSet*> ChooseKernels(std::string_view name);
+// "auto" (the fastest), or a set by name: kIsaUnavailable says what the machine has. `numerics`:
+// "auto" (the set's own class), or a class by name: kNumericsUnavailable says what the set has.
+base::Result<const KernelSet*> ChooseKernels(std::string_view name,
+                                             std::string_view numerics = "auto");
 
 }  // namespace forebay::kernels

@@ -1,7 +1,8 @@
 // y = x W^T (+ bias), the linear layers. Exactness: per output and leaf one fp32 FMA chain over K,
-// the odd element of each pair first, then the even one (class `pair`; class `amx`, of bf16 alone:
-// kernels/tile_order.h), denormals flushed; leaves are added in a fixed binary tree keyed by leaf
-// index (neighbours 2i and 2i+1 at each level; a leaf without a partner passes up unchanged).
+// the odd element of each pair first, then the even one (class `pair`; of bf16 alone: class
+// `amx`, kernels/tile_order.h; classes `mma_*`, kernels/mma_order.h), denormals flushed; leaves are
+// added in a fixed binary tree keyed by leaf index (neighbours 2i and 2i+1 at each level; a leaf
+// without a partner passes up unchanged).
 #pragma once
 
 #include <cstdint>

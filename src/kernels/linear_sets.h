@@ -5,6 +5,7 @@
 #include "device/operation.h"
 #include "kernels/experts.h"
 #include "kernels/linear.h"
+#include "kernels/mma_order.h"
 #include "kernels/tile_order.h"
 
 namespace forebay::kernels {
@@ -16,6 +17,9 @@ void Linear(const LinearArgs& args, const device::WorkerContext& context);
 LinearFunction TileLinear(TileOrder order);
 void Experts(const ExpertsArgs& args, const device::WorkerContext& context);
 ExpertsFunction TileExperts(TileOrder order);
+// The oracles of class `mma_*` with this order, of bf16 likewise.
+LinearFunction MmaLinear(MmaOrder order);
+ExpertsFunction MmaExperts(MmaOrder order);
 }  // namespace ref
 namespace avx2 {
 void Linear(const LinearArgs& args, const device::WorkerContext& context);

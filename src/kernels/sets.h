@@ -5,6 +5,7 @@
 #pragma once
 
 #include "device/operation.h"
+#include "kernels/mma_order.h"
 
 namespace forebay::kernels {
 
@@ -49,6 +50,12 @@ namespace ref {
 void Embed(const EmbedArgs& args, const device::WorkerContext& context);
 void LogitsDigest(const LogitsDigestArgs& args, const device::WorkerContext& context);
 void GroupRows(const GroupRowsArgs& args, const device::WorkerContext& context);
+}  // namespace ref
+
+// The oracle of class `mma_*` with this order, of bf16; of fp32 as class `pair`.
+namespace ref {
+using AttentionFunction = void (*)(const AttentionArgs&, const device::WorkerContext&);
+AttentionFunction MmaAttention(MmaOrder order);
 }  // namespace ref
 
 // Bytes of a worker's scratch for attention: the same bound for every set.

@@ -84,6 +84,15 @@ struct Claim {
 template <typename Key>
 using Scenario = FindingOr (*)(const Key& key, double claimed, Lab& lab);
 
+// Sources of rows that are no paper's claims: a comparison of ours, or a bound that ours must keep.
+inline constexpr std::string_view kBeyondThePaper = "beyond the paper";
+inline constexpr std::string_view kBoundOfOurs = "a bound of ours";
+inline constexpr std::string_view kRooflineOfOurs = "a roofline of ours";
+inline bool IsOwn(const Claim& claim) {
+  return claim.source == kBeyondThePaper || claim.source == kBoundOfOurs ||
+         claim.source == kRooflineOfOurs;
+}
+
 // One value of a row of a paper's table.
 template <typename Key>
 struct Keyed {

@@ -408,6 +408,11 @@ TEST(RowFormat, ShowsContradictionsAndAccounts) {
   EXPECT_THAT(text, HasSubstr("  assumed: a tail\n"));
   const RowResult rows[] = {row, row};
   EXPECT_EQ(TotalsText(rows), "2 rows: 2 not reproduced");
+  RowResult own = row;
+  own.claim.source = kBoundOfOurs;
+  EXPECT_EQ(TotalsText(std::vector{row, own}),
+            "2 rows: 2 not reproduced\nof the 1 published claims: 1 not reproduced\n"
+            "of the 1 comparisons and bounds of ours: 1 not reproduced");
   const std::string json = RowsJson(rows);
   simdjson::dom::parser parser;
   const auto document = base::ParseJson(parser, json);

@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "base/json_writer.h"
 
 namespace forebay::repro {
@@ -87,18 +89,36 @@ std::string RowText(const RowResult& row) {
   return text;
 }
 
-std::string TotalsText(std::span<const RowResult> rows) {
-  std::string text = fmt::format("{} rows:", rows.size());
-  bool first = true;
+namespace {
+
+// "2 reproduced, 1 within band": the rows that `take(row)` takes by verdict.
+template <typename Take>
+std::string CountsText(std::span<const RowResult> rows, Take take) {
+  std::string text;
   for (const Verdict verdict :
        {Verdict::kReproduced, Verdict::kWithinBand, Verdict::kContradiction, Verdict::kNotJudged,
         Verdict::kNotReached, Verdict::kNotReproduced}) {
-    int count = 0;
-    for (const RowResult& row : rows) count += row.verdict == verdict;
-    if (count > 0) text += fmt::format("{}{} {}", first ? " " : ", ", count, Name(verdict));
-    first = first && count == 0;
+    const auto count = std::ranges::count_if(
+        rows, [&](const RowResult& row) { return take(row) && row.verdict == verdict; });
+    if (count > 0) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, Name(verdict));
   }
   return text;
+}
+
+}  // namespace
+
+std::string TotalsText(std::span<const RowResult> rows) {
+  const auto own =
+      std::ranges::count_if(rows, [](const RowResult& row) { return IsOwn(row.claim); });
+  const auto published = static_cast<int64_t>(rows.size()) - own;
+  std::string text = fmt::format("{} rows: {}", rows.size(),
+                                 CountsText(rows, [](const RowResult&) { return true; }));
+  if (own == 0 || published == 0) return text;
+  return text +
+         fmt::format(
+             "\nof the {} published claims: {}\nof the {} comparisons and bounds of ours: {}",
+             published, CountsText(rows, [](const RowResult& row) { return !IsOwn(row.claim); }),
+             own, CountsText(rows, [](const RowResult& row) { return IsOwn(row.claim); }));
 }
 
 std::string RowsJson(std::span<const RowResult> rows) {

@@ -29,6 +29,8 @@ TEST(Rows, ComeOutAsKnown) {
                                             "POOL.gains",
                                             "VA1",
                                             "VA2.chats",
+                                            "VA2.physical",
+                                            "VA3.bytes",
                                             "VA4",
                                             "SH1.ttft.Llama",
                                             "SH1.tpot.Llama",

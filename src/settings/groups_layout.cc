@@ -2,7 +2,6 @@
 // layouts come from; and trials.
 #include <charconv>
 
-#include "kernels/kernel_set.h"
 #include "layout/shift_plan.h"
 #include "settings/groups.h"
 
@@ -51,17 +50,6 @@ Value GenerationMode() {
   return Choice(FB_AT(generation_mode), std::move(choices));
 }
 
-// Nothing is for "auto": the best of the machine that plans.
-base::Result<const kernels::KernelSet*> ParseKernels(const std::string& text) {
-  if (text == "auto") return nullptr;
-  const auto kernels = kernels::ChooseKernels(text);
-  if (!kernels.ok()) return kernels.status().WithContext("--isa");
-  return *kernels;
-}
-std::string_view NameOf(const kernels::KernelSet* kernels) {
-  return kernels == nullptr ? "auto" : kernels->name;
-}
-
 }  // namespace
 
 Group DevicesGroup() {
@@ -101,11 +89,16 @@ Group DevicesGroup() {
        {"--threads", kAll, Class::kUser, Optional(FB_AT(engine.machine.threads)),
         "Worker threads of all ranks (default: all cores that the process may use)\n"
         "It changes no answer."},
-       {"--isa", kModel, Class::kUser, Parsed(FB_AT(engine.machine.kernels), ParseKernels, NameOf),
+       {"--isa", kModel, Class::kUser, Text(FB_AT(isa)),
         "Instruction set: `auto`, `amx`, `avx512bf16`, `avx512f`, `avx2` or `ref`\n"
         "It changes no answer, except that `amx` is a numerics class of its own. `auto` takes "
         "`amx` where the CPU has it (name another set to agree with machines that do not), else "
         "the AVX-512 set whose products are faster: `avx512bf16` on AMD, `avx512f` on Intel."},
+       {"--numerics", kModel, Class::kTuning, Text(FB_AT(numerics)),
+        "Numerics class: `auto` (that of the instruction set), `pair`, `amx_*`, or with `--isa "
+        "ref` `mma_k16f25` or `mma_k8f24`\n"
+        "`--isa ref --numerics mma_k16f25` computes on a CPU, slowly, what a Hopper GPU's tensor "
+        "cores would; `mma_k8f24` is the class of Ampere and Ada ([classes](../ARCHITECTURE.md))."},
        {"--device-profile", kAll, Class::kUser, Text(FB_AT(engine.machine.device_profile)),
         "By which forecasts, `pool=auto` and `--mode auto` price real devices: a file of `forebay "
         "profile`, or a built-in profile's name (default: the one that fits the CPU, else what is "

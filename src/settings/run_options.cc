@@ -3,6 +3,7 @@
 #include <tuple>
 #include <utility>
 
+#include "kernels/kernel_set.h"
 #include "layout/role_plan.h"
 #include "layout/shift_plan.h"
 #include "model/routing.h"
@@ -134,6 +135,11 @@ base::Status Resolve(RunOptions* options) {
   FB_RETURN_IF_ERROR(ResolveRoles(options));
   FB_RETURN_IF_ERROR(ResolveShifts(options));
   FB_RETURN_IF_ERROR(CheckTier(*options));
+  if (options->isa != "auto" || options->numerics != "auto") {
+    const auto kernels = kernels::ChooseKernels(options->isa, options->numerics);
+    if (!kernels.ok()) return kernels.status().WithContext("--isa and --numerics");
+    options->engine.machine.kernels = *kernels;
+  }
   if (!options->routing.empty()) {
     FB_ASSIGN_OR_RETURN(options->engine.machine.routing,
                         model::ParseRouting(options->routing, options->engine.seed));

@@ -42,6 +42,7 @@ struct RunOptions : job::ModelOptions {
   // Settings that decide something together, as they were given; Resolve acts on them.
   ParallelSizes parallel;
   std::string layout, context, generation, generation_mode;
+  std::string isa = "auto", numerics = "auto";
   std::optional<bool> shifts;
   std::string routing;  // "": balanced
   std::string now;      // "": the local time

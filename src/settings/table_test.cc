@@ -93,7 +93,7 @@ TEST(Settings, ValuesThatThereAreNotAreRefused) {
   EXPECT_THAT(ErrorOf("--shift-mode", "8x"), HasSubstr("is no mode"));
   EXPECT_THAT(ErrorOf("--shift-mode", "0x8"), HasSubstr("is no mode"));
   EXPECT_THAT(ErrorOf("--now", "yesterday"), StartsWith("--now: "));
-  EXPECT_THAT(ErrorOf("--isa", "x"), StartsWith("--isa: "));
+  EXPECT_THAT(ErrorOf("--isa", "x"), StartsWith("--isa and --numerics: "));
 }
 
 // A number without its unit is a slip where it gives no room to speak of.

@@ -34,6 +34,11 @@ void ExpertsInSteps(const ExpertsArgs& args, const device::WorkerContext& contex
   RunEach(args, context, TileLinear(kOrder));
 }
 
+template <MmaOrder kOrder>
+void ExpertsByMma(const ExpertsArgs& args, const device::WorkerContext& context) {
+  RunEach(args, context, MmaLinear(kOrder));
+}
+
 }  // namespace
 
 void Experts(const ExpertsArgs& args, const device::WorkerContext& context) {
@@ -48,6 +53,11 @@ ExpertsFunction TileExperts(TileOrder order) {
     case TileOrder::kUnknown: break;
   }
   return nullptr;
+}
+
+ExpertsFunction MmaExperts(MmaOrder order) {
+  return order == MmaOrder::kK16F25 ? &ExpertsByMma<MmaOrder::kK16F25>
+                                    : &ExpertsByMma<MmaOrder::kK8F24>;
 }
 
 }  // namespace forebay::kernels::ref

@@ -1,9 +1,11 @@
 // The oracle: plain loops in the order of the contract. std::fma is the hardware's, whose denormals
 // the caller's FTZ and DAZ flags flush (this file is compiled with FMA instructions).
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/exp.h"
 #include "kernels/linear_sets.h"
+#include "kernels/ref/mma.h"
 #include "kernels/tile_order.h"
 #include "tensor/bf16.h"
 
@@ -13,7 +15,6 @@ namespace {
 using tensor::BF16;
 
 // The sum of a leaf for one output: x [k_leaf], w its column, pairs kPanelColumns pairs apart.
-//
 // Class `pair`: one chain over the pairs, the odd element of each first; K is padded with +0 to
 // whole pairs.
 template <typename T>
@@ -42,102 +43,120 @@ float StepChain(const BF16* x, const BF16* w, int32_t k_leaf) {
   return sum;
 }
 
-template <typename T, float (*kChain)(const T* x, const T* w, int32_t k_leaf) = PairChain<T>>
-struct RefLinear {
-  const LinearArgs& args;
-  const PackedWeight& weight = args.weight;
+// The sums of a leaf for all columns of a panel: x [k_leaf], w the tile.
+template <typename T>
+using LeafSums = void (*)(const T* x, const T* w, int32_t k_leaf, float sums[kPanelColumns]);
 
-  float LeafSum(int64_t row, int panel, int column, int leaf) const {
-    const int32_t begin = weight.leaves.begin[leaf], k_leaf = weight.leaves.begin[leaf + 1] - begin;
-    const int64_t x_row = args.x_rows == nullptr ? row : args.x_rows[row];
-    const T* x = reinterpret_cast<const T*>(args.x) + x_row * args.x_stride + begin;
-    const T* w =
-        reinterpret_cast<const T*>(weight.tiles[leaf * weight.num_panels + panel]) + column * 2;
-    return kChain(x, w, k_leaf);
+template <typename T, float (*kChain)(const T* x, const T* w, int32_t k_leaf)>
+void EachColumn(const T* x, const T* w, int32_t k_leaf, float sums[kPanelColumns]) {
+  for (int column = 0; column < kPanelColumns; ++column)
+    sums[column] = kChain(x, w + 2 * column, k_leaf);
+}
+
+template <MmaOrder kOrder>
+void MmaSums(const BF16* x, const BF16* w, int32_t k_leaf, float sums[kPanelColumns]) {
+  std::fill_n(sums, kPanelColumns, 0.0f);
+  AddMmaSteps(kOrder, x, 0, k_leaf, w, kPanelColumns, sums);
+}
+
+template <typename T, LeafSums<T> kLeafSums = EachColumn<T, PairChain<T>>>
+class RefLinear {
+ public:
+  explicit RefLinear(const LinearArgs& args) : args_(args) {}
+
+  void Run(const device::WorkerContext& context) {
+    const device::Range range = device::StaticPart(context, weight_.num_panels);
+    for (int64_t panel = range.begin; panel < range.end; ++panel) {
+      for (int64_t row = 0; row < args_.rows; ++row) {
+        for (int leaf = args_.leaf_begin; leaf < args_.leaf_end; ++leaf)
+          SumLeaf(row, static_cast<int>(panel), leaf);
+        for (int column = 0; column < weight_.panels[panel].width; ++column)
+          Output(row, static_cast<int>(panel), column);
+      }
+    }
+  }
+
+ private:
+  void SumLeaf(int64_t row, int panel, int leaf) {
+    const int32_t begin = weight_.leaves.begin[leaf];
+    const int64_t x_row = args_.x_rows == nullptr ? row : args_.x_rows[row];
+    kLeafSums(reinterpret_cast<const T*>(args_.x) + x_row * args_.x_stride + begin,
+              reinterpret_cast<const T*>(weight_.tiles[leaf * weight_.num_panels + panel]),
+              weight_.leaves.begin[leaf + 1] - begin, sums_[leaf]);
   }
 
   // The node of the whole layer's tree whose first leaf and level are given.
-  float TreeSum(int64_t row, int panel, int column, int first, int level) const {
-    if (level == 0) return LeafSum(row, panel, column, first - weight.leaves.leaves_before);
+  float TreeSum(int column, int first, int level) const {
+    if (level == 0) return sums_[first - weight_.leaves.leaves_before][column];
     const int second = first + (1 << (level - 1));
-    const float sum = TreeSum(row, panel, column, first, level - 1);
-    return second < weight.leaves.tree_leaves()
-               ? sum + TreeSum(row, panel, column, second, level - 1)
-               : sum;
+    const float sum = TreeSum(column, first, level - 1);
+    return second < weight_.leaves.tree_leaves() ? sum + TreeSum(column, second, level - 1) : sum;
   }
 
-  float Sum(int64_t row, int panel, int column) const {
+  float Sum(int panel, int column) const {
     int level = 0;
-    while ((1 << level) < weight.leaves.num_leaves) ++level;
-    const float sum = TreeSum(row, panel, column, 0, level);
-    return weight.bias == nullptr ? sum : sum + weight.bias[panel * kPanelColumns + column];
+    while ((1 << level) < weight_.leaves.num_leaves) ++level;
+    const float sum = TreeSum(column, 0, level);
+    return weight_.bias == nullptr ? sum : sum + weight_.bias[panel * kPanelColumns + column];
   }
 
   void Output(int64_t row, int panel, int column) const {
-    const int64_t at = row * args.y_stride + weight.panels[panel].column + column;
-    T* y = reinterpret_cast<T*>(args.y) + at;
-    float* y32 = reinterpret_cast<float*>(args.y) + at;
-    switch (args.output) {
-      case LinearOutput::kF32: *y32 = Sum(row, panel, column); break;
-      case LinearOutput::kRounded: *y = tensor::RoundTo<T>(Sum(row, panel, column)); break;
+    const int64_t at = row * args_.y_stride + weight_.panels[panel].column + column;
+    T* y = reinterpret_cast<T*>(args_.y) + at;
+    float* y32 = reinterpret_cast<float*>(args_.y) + at;
+    switch (args_.output) {
+      case LinearOutput::kF32: *y32 = Sum(panel, column); break;
+      case LinearOutput::kRounded: *y = tensor::RoundTo<T>(Sum(panel, column)); break;
       case LinearOutput::kResidual:
-        *y = tensor::RoundTo<T>(Sum(row, panel, column) + tensor::ToFloat(*y));
+        *y = tensor::RoundTo<T>(Sum(panel, column) + tensor::ToFloat(*y));
         break;
       case LinearOutput::kSiluMul:
-        *y = tensor::RoundTo<T>(Silu(Sum(row, panel, column)) *
-                                Sum(row, panel, column + kPanelColumns / 2));
+        *y = tensor::RoundTo<T>(Silu(Sum(panel, column)) * Sum(panel, column + kPanelColumns / 2));
         break;
       case LinearOutput::kPartial: {
         int first[kMaxLeaves], level[kMaxLeaves];
         const int planes =
-            PartialPlanes(weight.leaves, args.leaf_begin, args.leaf_end, first, level);
+            PartialPlanes(weight_.leaves, args_.leaf_begin, args_.leaf_end, first, level);
         for (int plane = 0; plane < planes; ++plane) {
-          y32[plane * args.rows * args.y_stride] =
-              TreeSum(row, panel, column, first[plane], level[plane]);
+          y32[plane * args_.rows * args_.y_stride] = TreeSum(column, first[plane], level[plane]);
         }
       }
     }
   }
 
-  void Run(const device::WorkerContext& context) const {
-    const device::Range range = device::StaticPart(context, weight.num_panels);
-    for (int64_t panel = range.begin; panel < range.end; ++panel) {
-      for (int64_t row = 0; row < args.rows; ++row) {
-        for (int column = 0; column < weight.panels[panel].width; ++column) {
-          Output(row, static_cast<int>(panel), column);
-        }
-      }
-    }
-  }
+  const LinearArgs& args_;
+  const PackedWeight& weight_ = args_.weight;
+  float sums_[kMaxLeaves][kPanelColumns];  // of one row and panel
 };
 
-template <TileOrder kOrder>
-void LinearInSteps(const LinearArgs& args, const device::WorkerContext& context) {
-  if (args.weight.dtype == tensor::DType::kBF16) {
-    RefLinear<BF16, StepChain<kOrder>>{args}.Run(context);
-  } else {
-    Linear(args, context);
-  }
+template <LeafSums<BF16> kLeafSums>
+void LinearOfSums(const LinearArgs& args, const device::WorkerContext& context) {
+  args.weight.dtype == tensor::DType::kBF16 ? RefLinear<BF16, kLeafSums>(args).Run(context)
+                                            : RefLinear<float>(args).Run(context);
 }
+
+template <TileOrder kOrder>
+constexpr LinearFunction kTileLinear = &LinearOfSums<EachColumn<BF16, StepChain<kOrder>>>;
 
 }  // namespace
 
 void Linear(const LinearArgs& args, const device::WorkerContext& context) {
-  if (args.weight.dtype == tensor::DType::kBF16) {
-    RefLinear<BF16>{args}.Run(context);
-  } else {
-    RefLinear<float>{args}.Run(context);
-  }
+  LinearOfSums<EachColumn<BF16, PairChain<BF16>>>(args, context);
 }
 
 LinearFunction TileLinear(TileOrder order) {
   switch (order) {
-    case TileOrder::kSplit: return &LinearInSteps<TileOrder::kSplit>;
-    case TileOrder::kEvenFirst: return &LinearInSteps<TileOrder::kEvenFirst>;
-    case TileOrder::kOddFirst: return &LinearInSteps<TileOrder::kOddFirst>;
+    case TileOrder::kSplit: return kTileLinear<TileOrder::kSplit>;
+    case TileOrder::kEvenFirst: return kTileLinear<TileOrder::kEvenFirst>;
+    case TileOrder::kOddFirst: return kTileLinear<TileOrder::kOddFirst>;
     case TileOrder::kUnknown: break;
   }
   return nullptr;
+}
+
+LinearFunction MmaLinear(MmaOrder order) {
+  return order == MmaOrder::kK16F25 ? &LinearOfSums<MmaSums<MmaOrder::kK16F25>>
+                                    : &LinearOfSums<MmaSums<MmaOrder::kK8F24>>;
 }
 
 }  // namespace forebay::kernels::ref

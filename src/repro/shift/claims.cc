@@ -441,13 +441,13 @@ std::vector<Claim> ShiftClaims() {
            "Llama-3.1-70B, bf16, the layers' matrices", Kind::kExact},
           &CopiedWeights, {{"SP = 8", "12.5", {8, 1}}, {"SP = 4", "25", {4, 1}}, {"SP = 2", "50", {2, 1}}, {"SP = 4, TP = 2", "25", {4, 2}}}),
       Row<Degrees>(
-          {"SH6.views", "beyond the paper", "The same where the weights of modes are views, %", "", Kind::kExact},
+          {"SH6.views", kBeyondThePaper, "The same where the weights of modes are views, %", "", Kind::kExact},
           &ViewedWeights, {{"SP = 8", "0.0", {8, 1}}, {"SP = 4, TP = 2", "0.0", {4, 2}}}),
       Row<Degrees>(
-          {"SH6.kv", "beyond the paper", "Llama-3.1-70B, FP8, SP = 8: KV tokens with views over those with a second model", "", Kind::kBand, 0.02},
+          {"SH6.kv", kBeyondThePaper, "Llama-3.1-70B, FP8, SP = 8: KV tokens with views over those with a second model", "", Kind::kBand, 0.02},
           &KvOfViews, {{"KV tokens", "1.16", {8, 1}}}),
       Row<PoolFigure>(
-          {"SHX.pool", "beyond the paper", "Llama-3.1-70B, FP8, SP = 8: the FFN of all layers pooled along sp",
+          {"SHX.pool", kBeyondThePaper, "Llama-3.1-70B, FP8, SP = 8: the FFN of all layers pooled along sp",
            "rows at four numbers an octave", Kind::kBand, 0.1},
           &PoolAlongSp,
           {{"KV tokens over copies", "1.75", PoolFigure::kKv}, {"a step's fetch, ms", "137", PoolFigure::kFetchMs}, {"rows that hide it", "7500", PoolFigure::kHiddenRows}}),
@@ -465,11 +465,11 @@ std::vector<Claim> ShiftClaims() {
            {"TP group of rank 0", "1", &TpGroup<0>}, {"TP group of rank 2", "23", &TpGroup<2>}, {"TP group of rank 4", "45", &TpGroup<4>},
            {"SP group of rank 0", "24", &SpGroup<0>}, {"SP group of rank 1", "125", &SpGroup<1>, {kGroupWhy, "135"}}}),
       Row<MoeLayout>(
-          {"SHW", "beyond the paper", "Llama-3.1-70B: bytes that a row of a layer sends in all-to-alls", "n (s - 1) / s (2 h + 2 k) D a: its closed form",
+          {"SHW", kBeyondThePaper, "Llama-3.1-70B: bytes that a row of a layer sends in all-to-alls", "n (s - 1) / s (2 h + 2 k) D a: its closed form",
            Kind::kExact},
           &AllToAllBytes, {{"SP = 8", "32256", {kLlama, {8, 1}}}, {"SP = 4, TP = 2", "27648", {kLlama, {4, 2}}}}),
       Row<CountedBytes>(
-          {"SHW.counted", "beyond the paper", "The same by the counters of a step of 8,064 rows, and what sums move", "prices of the datasheet, but for one meeting; 2 (t - 1) d (4 + a) and, in one meeting, 8 t (t - 1) d: closed forms", Kind::kExact},
+          {"SHW.counted", kBeyondThePaper, "The same by the counters of a step of 8,064 rows, and what sums move", "prices of the datasheet, but for one meeting; 2 (t - 1) d (4 + a) and, in one meeting, 8 t (t - 1) d: closed forms", Kind::kExact},
           &BytesCounted,
           {{"TP = 8: sums", "688128", {kTp8, true}}, {"SP = 4, TP = 2: sums", "98304", {kSp4Tp2, true}}, {"SP = 4, TP = 2: all-to-alls", "27648", {kSp4Tp2}},
            {"TP = 8: sums in one meeting", "3670016", {kTp8, true, false}}, {"SP = 8: all-to-alls", "32256", {kSp8}}}),
@@ -495,22 +495,22 @@ std::vector<Claim> ShiftClaims() {
           {"SH1.bf16", "Shift Parallelism, Figure 9", "TTFT and TPOT in ms, 2,000 at once in K tok/s, sums in bf16", kSh1Bf16, Kind::kBand, 0.1},
           &TradeOffCell, CellsOfBf16Sums()),
       Row<AtBest>(
-          {"SHB.Llama", "beyond the paper", "Llama-3.1-70B, 2,000 at once: tokens/s, each at its best step budget",
+          {"SHB.Llama", kBeyondThePaper, "Llama-3.1-70B, 2,000 at once: tokens/s, each at its best step budget",
            kBest, Kind::kOrder}, &BestOverBest, Baselines(kLlama)),
       Row<AtBest>(
-          {"SHB.Qwen3", "beyond the paper", "Qwen3-32B, the same", "", Kind::kOrder}, &BestOverBest, Baselines(kQwen)),
+          {"SHB.Qwen3", kBeyondThePaper, "Qwen3-32B, the same", "", Kind::kOrder}, &BestOverBest, Baselines(kQwen)),
       Row<AtBest>(
-          {"SHB.bursts", "beyond the paper", "SH2 with each layout at its best step budget, by figure", kBest, Kind::kOrder},
+          {"SHB.bursts", kBeyondThePaper, "SH2 with each layout at its best step budget, by figure", kBest, Kind::kOrder},
           &BestOverBest, BurstRatios<AtBest>()),
       Row<AtBest>(
-          {"SHB.rates", "beyond the paper", "SH4.exact with each layout at its best step budget", kBest, Kind::kOrder},
+          {"SHB.rates", kBeyondThePaper, "SH4.exact with each layout at its best step budget", kBest, Kind::kOrder},
           &BestOverBest, ByRates<AtBest>(Figure::kCompletion)),
       Row<UnderLoad>(
-          {"SHA.code", "beyond the paper", "Llama-3.1-70B, Azure's code trace, its busiest 15 minutes: mean completion of Shift Parallelism over the best layout that does not shift", kSha,
+          {"SHA.code", kBeyondThePaper, "Llama-3.1-70B, Azure's code trace, its busiest 15 minutes: mean completion of Shift Parallelism over the best layout that does not shift", kSha,
            Kind::kOrder, 0, {}, true},
           &CompletionUnderLoad, Loads(Recording::kAzureCode)),
       Row<UnderLoad>(
-          {"SHA.conversation", "beyond the paper", "The same of Azure's conversation trace", kSha, Kind::kOrder, 0, {}, true},
+          {"SHA.conversation", kBeyondThePaper, "The same of Azure's conversation trace", kSha, Kind::kOrder, 0, {}, true},
           &CompletionUnderLoad, Loads(Recording::kAzureConversation)),
       Row<Compared>(
           {"SH2", "Shift Parallelism, Table 5", "Llama-3.1-70B, a stream with four bursts: Shift Parallelism over DP and TP", kSh2, Kind::kOrder},
@@ -519,7 +519,7 @@ std::vector<Claim> ShiftClaims() {
           {"SH2.peak", "Shift Parallelism, Table 5", "The same by the height of bursts: peak tokens/s over a second, ratios", kSh2, Kind::kBand, 0.15},
           &Compare, Peaks()),
       Row<Counted>(
-          {"SH2.sweep", "beyond the paper", "The same by the height of bursts: of the six orders of SH2 hold", "the requests and the stream of SH2, bursts of 10 s", Kind::kOrder, 0, {}, true},
+          {"SH2.sweep", kBeyondThePaper, "The same by the height of bursts: of the six orders of SH2 hold", "the requests and the stream of SH2, bursts of 10 s", Kind::kOrder, 0, {}, true},
           &CountThatHold, OrdersByRate()),
       Row<Compared>(
           {"SH3.ttft", "Shift Parallelism, Figures 10 and 14", "One at a time, by length of prompts: Shift Parallelism's TTFT over DP's", kSh3, Kind::kOrder},
@@ -555,15 +555,15 @@ std::vector<Claim> ShiftClaims() {
           {"SH10", "Shift Parallelism, Section 4.6", "Qwen3-30B-A3B: copies of a KV head at SP = 8", "", Kind::kExact},
           &CopiesOfKvHeads, {{"copies", "2", {kMoe, {8, 1}}}}),
       Row<MoeLayout>(
-          {"SH10.heads", "beyond the paper", "KV heads of ranks 0 to 7, counted from 1 and read as digits of a number", "", Kind::kExact},
+          {"SH10.heads", kBeyondThePaper, "KV heads of ranks 0 to 7, counted from 1 and read as digits of a number", "", Kind::kExact},
           &KvHeadsOfRanks,
           {{"Qwen3-30B-A3B, SP = 8", "11223344", {kMoe, {8, 1}}}, {"Scout, SP = 8", "12345678", {kScout, {8, 1}}}, {"Scout, SP = 4, TP = 2", "15263748", {kScout, {4, 2}}}}),
       Row<MoeLayout>(
-          {"SH10.bytes", "beyond the paper", "The same: bytes that a row of a layer sends in all-to-alls", "n (s - 1) / s (2 h + 2 k R) D a: its closed form", Kind::kExact},
+          {"SH10.bytes", kBeyondThePaper, "The same: bytes that a row of a layer sends in all-to-alls", "n (s - 1) / s (2 h + 2 k R) D a: its closed form", Kind::kExact},
           &AllToAllBytes,
           {{"Qwen3-30B-A3B, SP = 8", "17920", {kMoe, {8, 1}}}, {"Scout, SP = 8", "21504", {kScout, {8, 1}}}, {"Scout, SP = 4, TP = 2", "18432", {kScout, {4, 2}}}}),
       Row<MoeLayout>(
-          {"SH10.kv", "beyond the paper", "The same, FP8 on 8 x H200: millions of KV tokens, by hand from the models' sizes", kSh10, Kind::kBand, 0.02},
+          {"SH10.kv", kBeyondThePaper, "The same, FP8 on 8 x H200: millions of KV tokens, by hand from the models' sizes", kSh10, Kind::kBand, 0.02},
           &MoeKvTokens,
           {{"Qwen3-30B-A3B, SP = 8", "4.14", {kMoe, {8, 1}}}, {"Scout, SP = 8", ".997", {kScout, {8, 1}}}, {"Scout, SP = 4, TP = 2", "3.19", {kScout, {4, 2}}}}),
       Row<MoeLayout>(
@@ -587,16 +587,16 @@ std::vector<Claim> ShiftClaims() {
           {"SHT.loss", "Shift Parallelism, Section 1", "Llama-3.1-70B, 2,000 at once: tokens/s lost against DP, %", kSh1, Kind::kPoints, 5},
           &LossAgainstDp, {{"%", "17", kLlama, {kLossWhy, "18.5"}}}),
       Row<Compared>(
-          {"SHX", "beyond the paper", "All modes over the two ends: tokens/s of 128 + 512 tokens", "three batches of requests, all at once", Kind::kOrder},
+          {"SHX", kBeyondThePaper, "All modes over the two ends: tokens/s of 128 + 512 tokens", "three batches of requests, all at once", Kind::kOrder},
           &Compare, EachOf(ModesCompared(ShiftBy(false, 0), ShiftBy(true, 0)))),
       Row<int32_t>(
-          {"SHX.costs", "beyond the paper", "Llama-3.1-70B, FP8: of linears, norms and collectives a mode between saves, %", "of the better of SP = 8 and TP = 8", Kind::kPoints, 2},
+          {"SHX.costs", kBeyondThePaper, "Llama-3.1-70B, FP8: of linears, norms and collectives a mode between saves, %", "of the better of SP = 8 and TP = 8", Kind::kPoints, 2},
           &SavedBetween, {{"256 rows", "24", 256}, {"512 rows", "16", 512}}),
       Row<Counted>(
-          {"SHX.gains", "beyond the paper", "The same: cells of six in which it is at least 1.05", "", Kind::kOrder},
+          {"SHX.gains", kBeyondThePaper, "The same: cells of six in which it is at least 1.05", "", Kind::kOrder},
           &CountThatHold, {{"cells", "> 2", {1.05, ModesCompared(ShiftBy(false, 0), ShiftBy(true, 0))}}}),
       Row<Compared>(
-          {"SHX.threshold", "beyond the paper", "The two ends by price over a threshold of 256 and of 512 rows: tokens/s", "", Kind::kOrder},
+          {"SHX.threshold", kBeyondThePaper, "The two ends by price over a threshold of 256 and of 512 rows: tokens/s", "", Kind::kOrder},
           &Compare, ThresholdsCompared()),
   };
 }

@@ -27,4 +27,11 @@ struct ArithmeticTrialParams {
   int32_t count;
 };
 
+// Reads [0, words) of 16 bytes, each thread every grid's width; what is read comes to one number.
+struct ReadTrialParams {
+  const uint32_t* data;
+  int64_t words;
+  uint32_t* sum;  // [blocks]
+};
+
 }  // namespace forebay::kernels::cuda

@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# What a GPU says: facts, right and wrong, limits. usage: gpu.sh OUT
+# Runs from build/gpu-bundle (`make gpu-bundle`), which is all that it needs beside a driver: no network, no compiler. It
+# leaves clocks and modes alone. Each stage has a limit and stops no other; OUT gets what they say as they say it:
+# facts.txt, trials.txt, device.txt, kernels.txt, limits.jsonl, sanitizer.txt, summary.txt. Ends with 1 if a stage about right and wrong
+# failed.
+set -uo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+out=${1:?usage: gpu.sh OUT}
+mkdir -p "$out"
+check=$here/gpu_check
+failed=0
+summary=$out/summary.txt
+: >"$summary"
+say() { printf '%-44s %s\n' "$1" "$2" | tee -a "$summary"; }
+# stage NAME SECONDS FILE COMMAND...: 1 if it failed.
+stage() {
+  local name=$1 limit=$2 file=$3 began=$SECONDS code=0
+  shift 3
+  { timeout -k 5 "$limit" "$@"; } >>"$out/$file" 2>&1 || code=$?
+  case $code in
+    0) say "$name" "ok, $((SECONDS - began)) s" ;;
+    124 | 137) say "$name" "FAILED: not done in $limit s" ;;
+    *) say "$name" "FAILED: code $code, see $file" ;;
+  esac
+  [ "$code" = 0 ]
+}
+# tests NAME SECONDS FILE FILTER: all in one process; where one breaks, each in its own.
+tests() {
+  stage "$1" "$2" "$3" "$check" --gtest_brief=1 --gtest_filter="$4" && return
+  failed=1
+  local suite='' line
+  while read -r line; do
+    case $line in
+      *.) suite=$line ;;
+      *) stage "  $suite${line%% *}" 40 "$3" "$check" --gtest_brief=1 --gtest_filter="$suite${line%% *}" || true ;;
+    esac
+  done < <("$check" --gtest_list_tests --gtest_filter="$4" 2>/dev/null | sed 's/^ *//')
+}
+
+stage "machine" 20 facts.txt sh -c 'uname -a; grep -m1 "model name" /proc/cpuinfo; ldd --version | head -1
+  command -v nvidia-smi >/dev/null && nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,power.limit,temperature.gpu --format=csv; true'
+stage "GPU" 30 facts.txt "$check" facts || { say "no GPU can be used" "see facts.txt"; cat "$out/facts.txt"; exit 1; }
+tests "order of sums, arithmetic" 60 trials.txt 'Trial.*'
+tests "device: memory, streams, events" 60 device.txt 'CudaDevice*.*:CudaDriver.*'
+tests "kernels of class pair" 120 kernels.txt 'PairKernels.*'
+tests "all other kernels" 180 kernels.txt '-Trial.*:PairKernels.*:Cuda*.*'
+stage "limits" 60 limits.jsonl "$check" limits
+sanitizer=$(command -v compute-sanitizer || true)
+if [ -n "$sanitizer" ]; then
+  stage "compute-sanitizer" 120 sanitizer.txt "$sanitizer" --error-exitcode 9 "$check" --gtest_brief=1 --gtest_filter='PairKernels.Linear:PairKernels.Attention'
+fi
+sed -n 's/.*"figure": "\([^"]*\)", "value": \([^,]*\), "unit": "\([^"]*\)".*/\1|\2 \3/p' "$out/limits.jsonl" | while IFS='|' read -r name value; do say "$name" "$value"; done
+[ "$failed" = 0 ] && say "right and wrong" "all right" || say "right and wrong" "FAILED"
+exit $failed

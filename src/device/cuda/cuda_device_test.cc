@@ -1,0 +1,276 @@
+// The device on a driver: memory, streams, events, counters, faults. On a GPU the same suite runs
+// on its own driver.
+#include "device/cuda/cuda_device.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+#include "base/units.h"
+#include "device/copy.h"
+#include "device/cuda/launch_context.h"
+#include "device/cuda/testing/driver_under_test.h"
+#include "device/cuda/testing/emulated_driver.h"
+#include "runtime/virtual/virtual_runtime.h"
+
+namespace forebay::device {
+namespace {
+
+using base::kMiB;
+using testing::EmulatedDriver;
+using ::testing::HasSubstr;
+using testing::OnDriver;
+using testing::RealDriver;
+
+std::unique_ptr<Device> MakeCuda(runtime::Runtime& runtime, const Driver& driver, int rank = 0) {
+  auto device = CreateCudaDevice(runtime, driver, {.rank = rank, .memory_bytes = 8 * kMiB});
+  EXPECT_TRUE(device.ok()) << device.status().ToString();
+  return std::move(device).value();
+}
+
+// The slot protocol on one rank: the copy stream fills a slot, the compute stream reads it.
+TEST(CudaDevice, EventsOrderTwoStreams) {
+  OnDriver(1000, [](const Driver& driver, runtime::Runtime& runtime) {
+    constexpr int kLayers = 6;
+    constexpr uint64_t kBytes = 10'000;
+    const auto device = MakeCuda(runtime, driver);
+    Stream &compute = device->compute(), &copy = device->copy(CopyKind::kWeights);
+    Arena& arena = device->arena();
+    const Region* source = arena.Allocate("source", kLayers * kBytes, MemoryUse::kControl).value();
+    const Region* slot = arena.Allocate("slot", kBytes).value();
+    const Region* result = arena.Allocate("result", kLayers * kBytes, MemoryUse::kControl).value();
+    for (uint64_t i = 0; i < source->bytes; ++i)
+      source->data[i] = static_cast<std::byte>(i * 7 / 3);
+    const auto ready = device->NewEvent(), consumed = device->NewEvent();
+    for (int layer = 0; layer < kLayers; ++layer) {
+      copy.Wait(*consumed);
+      copy.Enqueue(MakeCopy("pull", slot->data, source->data + layer * kBytes, kBytes));
+      copy.Record(*ready);
+      compute.Wait(*ready);
+      compute.Enqueue(MakeCopy("use", result->data + layer * kBytes, slot->data, kBytes));
+      compute.Record(*consumed);
+    }
+    EXPECT_TRUE(device->WaitFor(*consumed));
+    EXPECT_EQ(std::memcmp(result->data, source->data, source->bytes), 0);
+    EXPECT_TRUE(device->Synchronize(compute).ok());
+  });
+}
+
+// Without the second event the protocol loses a slot under some interleaving.
+TEST(CudaDevice, InterleavingsFindAMissingEvent) {
+  if (RealDriver() != nullptr) GTEST_SKIP() << "the planted mistake is for the emulated driver";
+  int lost = 0;
+  for (int seed = 0; seed < 50; ++seed) {
+    EmulatedDriver emulated({.seed = static_cast<uint64_t>(seed)});
+    runtime::VirtualRuntime runtime(static_cast<uint64_t>(seed));
+    const base::Status status = runtime.Run([&] {
+      const auto device = MakeCuda(runtime, emulated.driver());
+      Arena& arena = device->arena();
+      const Region* source = arena.Allocate("source", 4, MemoryUse::kControl).value();
+      const Region* slot = arena.Allocate("slot", 1).value();
+      const Region* result = arena.Allocate("result", 4, MemoryUse::kControl).value();
+      for (int i = 0; i < 4; ++i) source->data[i] = static_cast<std::byte>(i + 1);
+      const auto ready = device->NewEvent();
+      for (int i = 0; i < 4; ++i) {
+        device->copy(CopyKind::kWeights).Enqueue(MakeCopy("pull", slot->data, source->data + i, 1));
+        device->copy(CopyKind::kWeights).Record(*ready);
+        device->compute().Wait(*ready);
+        device->compute().Enqueue(MakeCopy("use", result->data + i, slot->data, 1));
+      }
+      EXPECT_TRUE(device->Synchronize(device->compute()).ok());
+      lost += std::memcmp(result->data, source->data, 4) != 0;
+    });
+    EXPECT_TRUE(status.ok()) << status.ToString();
+  }
+  EXPECT_GT(lost, 0);
+}
+
+TEST(CudaDevice, EventsNeverRecordedPass) {
+  OnDriver(20, [](const Driver& driver, runtime::Runtime& runtime) {
+    const auto device = MakeCuda(runtime, driver);
+    const auto event = device->NewEvent();
+    device->compute().Wait(*event);
+    EXPECT_TRUE(device->WaitFor(*event, 0));
+    EXPECT_TRUE(device->Synchronize(device->compute()).ok());
+  });
+}
+
+// Two ranks hand a value back and forth by counters; each round's copy sees the other's.
+TEST(CudaDevice, CountersOrderTwoRanks) {
+  OnDriver(300, [](const Driver& driver, runtime::Runtime& runtime) {
+    constexpr int kRounds = 8;
+    const auto first = MakeCuda(runtime, driver, 0), second = MakeCuda(runtime, driver, 1);
+    const auto there = CreateCudaCounter(driver, "there").value(),
+               back = CreateCudaCounter(driver, "back").value();
+    const Region* source = first->arena().Allocate("source", kRounds, MemoryUse::kControl).value();
+    const Region* box = first->arena().Allocate("box", 1).value();
+    const Region* result = second->arena().Allocate("result", kRounds, MemoryUse::kControl).value();
+    for (int i = 0; i < kRounds; ++i) source->data[i] = static_cast<std::byte>(i + 1);
+    for (uint64_t i = 0; i < kRounds; ++i) {
+      first->compute().Await(*back, i);
+      first->compute().Enqueue(MakeCopy("send", box->data, source->data + i, 1));
+      first->compute().Post(*there, i + 1);
+      second->compute().Await(*there, i + 1);
+      second->compute().Enqueue(MakeCopy("take", result->data + i, box->data, 1));
+      second->compute().Post(*back, i + 1);
+    }
+    EXPECT_TRUE(second->Synchronize(second->compute()).ok());
+    EXPECT_TRUE(first->Synchronize(first->compute()).ok());
+    EXPECT_EQ(std::memcmp(source->data, result->data, kRounds), 0);
+  });
+}
+
+// Who waits for a counter that is aborted dies of it, and so does who waits for its events.
+TEST(CudaDevice, AbortedCountersHoldNobody) {
+  OnDriver(100, [](const Driver& driver, runtime::Runtime& runtime) {
+    const auto device = MakeCuda(runtime, driver);
+    const auto counter = CreateCudaCounter(driver, "rank 1 for rank 0").value();
+    const auto event = device->NewEvent();
+    Stream &copy = device->copy(CopyKind::kWeights), &compute = device->compute();
+    copy.Post(*counter, 1);
+    copy.Await(*counter, 5);
+    copy.Record(*event);
+    compute.Wait(*event);
+    EXPECT_FALSE(device->WaitFor(*event, 100'000));
+    counter->Abort({base::kIoError, "rank 1 has ended"});
+    EXPECT_EQ(device->Synchronize(copy).message(), "rank 1 has ended");
+    EXPECT_EQ(device->Synchronize(compute).message(), "rank 1 has ended");
+    EXPECT_EQ(device->Synchronize(copy).message(), "rank 1 has ended");
+  });
+}
+
+TEST(CudaDevice, MemoryIsZeroedWithinABudget) {
+  OnDriver(3, [](const Driver& driver, runtime::Runtime& runtime) {
+    const auto device = MakeCuda(runtime, driver);
+    Arena& arena = device->arena();
+    const Region* data = arena.Allocate("weights", 5 * kMiB).value();
+    const Region* seen = arena.Allocate("seen", 100, MemoryUse::kControl).value();
+    std::memset(seen->data, 1, 100);
+    device->compute().Enqueue(MakeCopy("look", seen->data, data->data + 5 * kMiB - 100, 100));
+    EXPECT_TRUE(device->Synchronize(device->compute()).ok());
+    EXPECT_EQ(std::vector<std::byte>(seen->data, seen->data + 100), std::vector<std::byte>(100));
+    EXPECT_EQ(arena.used(), 5 * kMiB + 4096);
+    const base::Status full = arena.Allocate("kv", 3 * kMiB).status();
+    EXPECT_EQ(full.code(), kArenaFull);
+    for (const char* part : {"'kv' needs 3.0 MiB", "budget of 8.0 MiB", "'weights' 5.0 MiB"})
+      EXPECT_THAT(full.message(), HasSubstr(part));
+    const auto host = device->NewHostArena(kMiB);
+    const Region* tier = host->Allocate("tier", 1000).value();
+    std::memset(tier->data, 9, 1000);
+    EXPECT_EQ(host->used(), 4096u);
+  });
+}
+
+TEST(CudaDevice, FirstFaultSurfacesAtTheNextSynchronize) {
+  if (RealDriver() != nullptr) GTEST_SKIP() << "a fault would end the GPU's context";
+  EmulatedDriver emulated;
+  runtime::VirtualRuntime runtime(1);
+  const base::Status status = runtime.Run([&] {
+    const auto device = MakeCuda(runtime, emulated.driver());
+    const Region* data = device->arena().Allocate("data", 8192).value();
+    std::vector<std::byte> pageable(64);
+    device->compute().Enqueue(MakeCopy("good", data->data + 64, data->data, 64));
+    device->compute().Enqueue(MakeCopy("from a vector", data->data, pageable.data(), 64));
+    const base::Status fault = device->Synchronize(device->compute());
+    EXPECT_EQ(fault.code(), kCudaFailed);
+    for (const char* part : {"rank 0 compute", "ILLEGAL_ADDRESS", "64 bytes of no allocation",
+                             "its last operations: good, from a vector"})
+      EXPECT_THAT(fault.message(), HasSubstr(part));
+  });
+  EXPECT_TRUE(status.ok()) << status.ToString();
+}
+
+TEST(CudaDeviceDeathTest, TheHostDoesNotTouchTheGpusMemory) {
+  if (RealDriver() != nullptr) GTEST_SKIP() << "the emulated driver's check";
+  EmulatedDriver emulated;
+  runtime::VirtualRuntime runtime(1);
+  const base::Status status = runtime.Run([&] {
+    const auto device = MakeCuda(runtime, emulated.driver());
+    const Region* data = device->arena().Allocate("data", 8192).value();
+    EXPECT_DEATH(data->data[0] = std::byte{1}, "");
+  });
+  EXPECT_TRUE(status.ok()) << status.ToString();
+}
+
+struct AddParams {
+  int32_t* values;
+  int32_t addend, count;
+};
+const CudaKernel& AddKernel() {
+  static const std::byte image[1] = {};
+  static const CudaKernel kernel{.name = "add", .image = image, .least_architecture = 80};
+  return kernel;
+}
+void Add(const AddParams& params, const WorkerContext& context) {
+  static_cast<const LaunchContext&>(context).Launch(AddKernel(), {.blocks = {2, 1, 1}}, params);
+}
+
+// Kernels run in the order of their stream, with the parameters of their launch.
+TEST(CudaDevice, LaunchesKernels) {
+  if (RealDriver() != nullptr) GTEST_SKIP() << "a kernel of the emulated driver's alone";
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    int launches = 0;
+    EmulatedDriver emulated(
+        {.seed = seed,
+         .kernel =
+             [&](std::string_view name, const cu::LaunchConfig& config, const void* raw, uint64_t) {
+               EXPECT_EQ(name, "add");
+               EXPECT_EQ(config.grid[0], 2u);
+               const auto& params = *static_cast<const AddParams*>(raw);
+               for (int i = 0; i < params.count; ++i)
+                 params.values[i] = params.values[i] * 3 + params.addend;
+               ++launches;
+               return base::Status::Ok();
+             },
+         .params_bytes = [](std::string_view) { return sizeof(AddParams); }});
+    runtime::VirtualRuntime runtime(seed);
+    const base::Status status = runtime.Run([&] {
+      const auto device = MakeCuda(runtime, emulated.driver());
+      const Region* values = device->arena().Allocate("values", 40).value();
+      const Region* seen = device->arena().Allocate("seen", 40, MemoryUse::kControl).value();
+      for (int32_t addend = 1; addend <= 3; ++addend) {
+        device->compute().Enqueue(MakeOperation<&Add>(
+            {.label = "add"}, AddParams{reinterpret_cast<int32_t*>(values->data), addend, 10}));
+      }
+      device->compute().Enqueue(MakeCopy("look", seen->data, values->data, 40));
+      EXPECT_TRUE(device->Synchronize(device->compute()).ok());
+      for (int i = 0; i < 10; ++i)
+        EXPECT_EQ(reinterpret_cast<const int32_t*>(seen->data)[i], (1 * 3 + 2) * 3 + 3);
+      EXPECT_EQ(emulated.num_streams(), 4);
+    });
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    EXPECT_EQ(launches, 3);
+    EXPECT_EQ(emulated.Leaks(), "");
+  }
+}
+
+TEST(CudaDevice, ProfileCountsByLabel) {
+  OnDriver(3, [](const Driver& driver, runtime::Runtime& runtime) {
+    const auto device =
+        CreateCudaDevice(runtime, driver, {.memory_bytes = kMiB, .profile = true}).value();
+    const Region* data = device->arena().Allocate("data", 8192).value();
+    for (int i = 0; i < 3; ++i)
+      device->compute().Enqueue(MakeCopy("copy", data->data, data->data + 4096, 4096));
+    EXPECT_TRUE(device->Synchronize(device->compute()).ok());
+    const std::vector<OpProfile> profile = device->Profile();
+    ASSERT_EQ(profile.size(), 1u);
+    EXPECT_STREQ(profile[0].label, "copy");
+    EXPECT_EQ(profile[0].calls, 3);
+    EXPECT_EQ(profile[0].read_bytes, 3 * 4096);
+    EXPECT_GT(device->TimeOf(device->compute()).busy, 0);
+  });
+}
+
+TEST(CudaDevice, NamesAGpuThatIsNotThere) {
+  OnDriver(1, [](const Driver& driver, runtime::Runtime& runtime) {
+    const base::Status status =
+        CreateCudaDevice(runtime, driver, {.ordinal = 7, .memory_bytes = kMiB}).status();
+    EXPECT_EQ(status.code(), kCudaUnavailable);
+    EXPECT_THAT(status.message(), HasSubstr("cuda:7"));
+  });
+}
+
+}  // namespace
+}  // namespace forebay::device

@@ -1,0 +1,62 @@
+// The driver's table: its types and numbers against the toolkit's header, where this build has one.
+#include "device/cuda/driver.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstddef>
+
+#if __has_include(<cuda.h>)
+#include <cuda.h>
+#define FB_HAS_CUDA_HEADER 1
+#endif
+
+namespace forebay::device {
+namespace {
+
+TEST(CudaDriver, SaysWhatIsMissingWhereThereIsNoDriver) {
+  const base::Result<const Driver*> driver = OpenDriver();
+  if (driver.ok()) GTEST_SKIP() << "this machine has a driver";
+  EXPECT_EQ(driver.status().code(), kCudaUnavailable);
+  EXPECT_THAT(driver.status().message(), ::testing::HasSubstr("driver"));
+}
+
+#ifdef FB_HAS_CUDA_HEADER
+TEST(CudaDriver, HasTheNumbersAndLayoutsOfTheHeader) {
+  EXPECT_EQ(cu::kSuccess, static_cast<int>(CUDA_SUCCESS));
+  EXPECT_EQ(cu::kOutOfMemory, static_cast<int>(CUDA_ERROR_OUT_OF_MEMORY));
+  EXPECT_EQ(cu::kNotReady, static_cast<int>(CUDA_ERROR_NOT_READY));
+  EXPECT_EQ(static_cast<int>(cu::Attribute::kMultiprocessors),
+            static_cast<int>(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT));
+  EXPECT_EQ(static_cast<int>(cu::Attribute::kL2Bytes),
+            static_cast<int>(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE));
+  EXPECT_EQ(static_cast<int>(cu::Attribute::kMajor),
+            static_cast<int>(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR));
+  EXPECT_EQ(static_cast<int>(cu::Attribute::kMinor),
+            static_cast<int>(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR));
+  EXPECT_EQ(static_cast<int>(cu::Attribute::kSharedPerBlock),
+            static_cast<int>(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN));
+  EXPECT_EQ(static_cast<int>(cu::FunctionAttribute::kMaxDynamicShared),
+            static_cast<int>(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES));
+  EXPECT_EQ(cu::kStreamNonBlocking, static_cast<unsigned>(CU_STREAM_NON_BLOCKING));
+  EXPECT_EQ(cu::kEventDefault, static_cast<unsigned>(CU_EVENT_DEFAULT));
+  EXPECT_EQ(cu::kEventDisableTiming, static_cast<unsigned>(CU_EVENT_DISABLE_TIMING));
+  EXPECT_EQ(cu::kHostPortable, static_cast<unsigned>(CU_MEMHOSTALLOC_PORTABLE));
+  EXPECT_EQ(cu::kHostMapped, static_cast<unsigned>(CU_MEMHOSTALLOC_DEVICEMAP));
+  EXPECT_EQ(cu::kWaitGreaterOrEqual, static_cast<unsigned>(CU_STREAM_WAIT_VALUE_GEQ));
+  EXPECT_EQ(cu::kWriteDefault, static_cast<unsigned>(CU_STREAM_WRITE_VALUE_DEFAULT));
+  EXPECT_EQ(cu::kLaunchCluster, static_cast<int>(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION));
+  EXPECT_EQ(sizeof(cu::DevicePtr), sizeof(CUdeviceptr));
+  EXPECT_EQ(sizeof(cu::LaunchAttribute), sizeof(CUlaunchAttribute));
+  EXPECT_EQ(offsetof(cu::LaunchAttribute, value), offsetof(CUlaunchAttribute, value));
+  EXPECT_EQ(sizeof(cu::LaunchConfig), sizeof(CUlaunchConfig));
+  EXPECT_EQ(offsetof(cu::LaunchConfig, block), offsetof(CUlaunchConfig, blockDimX));
+  EXPECT_EQ(offsetof(cu::LaunchConfig, shared_bytes), offsetof(CUlaunchConfig, sharedMemBytes));
+  EXPECT_EQ(offsetof(cu::LaunchConfig, stream), offsetof(CUlaunchConfig, hStream));
+  EXPECT_EQ(offsetof(cu::LaunchConfig, attributes), offsetof(CUlaunchConfig, attrs));
+  EXPECT_EQ(offsetof(cu::LaunchConfig, num_attributes), offsetof(CUlaunchConfig, numAttrs));
+}
+#endif
+
+}  // namespace
+}  // namespace forebay::device

@@ -1,0 +1,67 @@
+#include "device/cuda/modules.h"
+
+#include <fmt/core.h>
+
+namespace forebay::device {
+
+CudaModules::~CudaModules() {
+  for (const auto& [image, module] : modules_) driver_.ModuleUnload(module);
+}
+
+base::Result<CudaModules::Entry*> CudaModules::Find(const CudaKernel& kernel) {
+  if (const auto found = entries_.find(&kernel); found != entries_.end()) return &found->second;
+  if (kernel.image.empty()) {
+    return base::Status(kCudaUnavailable,
+                        fmt::format("kernel {} is not in this build, which was made without nvcc: "
+                                    "`tools/setup.sh cuda` fetches one, then build again",
+                                    kernel.name));
+  }
+  if (architecture_ < kernel.least_architecture) {
+    return base::Status(
+        kCudaUnavailable,
+        fmt::format("kernel {} needs compute capability {}.{}, the GPU has {}.{}", kernel.name,
+                    kernel.least_architecture / 10, kernel.least_architecture % 10,
+                    architecture_ / 10, architecture_ % 10));
+  }
+  cu::Module& module = modules_[kernel.image.data()];
+  if (module == nullptr) {
+    FB_RETURN_IF_ERROR(driver_.Check(driver_.ModuleLoadData(&module, kernel.image.data()),
+                                     fmt::format("loading the image of kernel {}", kernel.name)));
+  }
+  Entry entry;
+  FB_RETURN_IF_ERROR(driver_.Check(driver_.ModuleGetFunction(&entry.function, module, kernel.name),
+                                   fmt::format("finding kernel {}", kernel.name)));
+  return &entries_.emplace(&kernel, entry).first->second;
+}
+
+base::Status CudaModules::Launch(const CudaKernel& kernel, const LaunchShape& shape,
+                                 const void* params, cu::Stream stream) {
+  const std::lock_guard lock(mutex_);
+  FB_ASSIGN_OR_RETURN(Entry * entry, Find(kernel));
+  if (shape.shared_bytes > entry->shared_bytes) {
+    FB_RETURN_IF_ERROR(driver_.Check(
+        driver_.FuncSetAttribute(entry->function, cu::FunctionAttribute::kMaxDynamicShared,
+                                 shape.shared_bytes),
+        fmt::format("{} bytes of shared memory for kernel {}", shape.shared_bytes, kernel.name)));
+    entry->shared_bytes = shape.shared_bytes;
+  }
+  cu::LaunchAttribute cluster{};
+  cluster.id = cu::kLaunchCluster;
+  cluster.value.cluster[0] = static_cast<unsigned>(shape.cluster_blocks);
+  cluster.value.cluster[1] = cluster.value.cluster[2] = 1;
+  cu::LaunchConfig config{};
+  for (int i = 0; i < 3; ++i) config.grid[i] = static_cast<unsigned>(shape.blocks[i]);
+  config.block[0] = static_cast<unsigned>(shape.threads);
+  config.block[1] = config.block[2] = 1;
+  config.shared_bytes = static_cast<unsigned>(shape.shared_bytes);
+  config.stream = stream;
+  config.attributes = &cluster;
+  config.num_attributes = shape.cluster_blocks > 1 ? 1 : 0;
+  void* arguments[] = {const_cast<void*>(params)};
+  return driver_.Check(
+      driver_.LaunchKernelEx(&config, entry->function, arguments, nullptr),
+      fmt::format("launching kernel {} of {} x {} x {} blocks of {} threads", kernel.name,
+                  shape.blocks[0], shape.blocks[1], shape.blocks[2], shape.threads));
+}
+
+}  // namespace forebay::device

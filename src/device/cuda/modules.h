@@ -1,0 +1,41 @@
+// The kernels of one context: images are loaded when the first of their kernels is launched.
+#pragma once
+
+#include <map>
+#include <mutex>
+
+#include "device/cuda/driver.h"
+#include "device/cuda/launch_context.h"
+
+namespace forebay::device {
+
+// Thread-safe. REQUIRES of all calls: the context is current on the thread.
+class CudaModules {
+ public:
+  // `architecture`: the GPU's, tenfold. The driver and the context must outlive it.
+  CudaModules(const Driver& driver, int architecture)
+      : driver_(driver), architecture_(architecture) {}
+  ~CudaModules();
+  CudaModules(const CudaModules&) = delete;
+
+  // Errors: kCudaUnavailable (built without kernels, or the GPU is older than the kernel's),
+  // kCudaFailed.
+  base::Status Launch(const CudaKernel& kernel, const LaunchShape& shape, const void* params,
+                      cu::Stream stream);
+
+ private:
+  struct Entry {
+    cu::Function function = nullptr;
+    int shared_bytes = 48 << 10;  // that it may ask for
+  };
+
+  base::Result<Entry*> Find(const CudaKernel& kernel);
+
+  const Driver& driver_;
+  const int architecture_;
+  std::mutex mutex_;
+  std::map<const std::byte*, cu::Module> modules_;  // by image
+  std::map<const CudaKernel*, Entry> entries_;
+};
+
+}  // namespace forebay::device

@@ -1,0 +1,163 @@
+#include "device/cuda/stream.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "base/check.h"
+#include "device/copy.h"
+
+namespace forebay::device {
+
+// What an operation's function launches with.
+class CudaStreamContext final : public LaunchContext {
+ public:
+  explicit CudaStreamContext(CudaStream& stream) : stream_(stream) { ticket = &tickets_; }
+  void LaunchBytes(const CudaKernel& kernel, const LaunchShape& shape, const void* params,
+                   size_t /*bytes*/) const override {
+    if (std::ranges::any_of(shape.blocks, [](int blocks) { return blocks == 0; })) return;
+    stream_.Latch(stream_.modules_.Launch(kernel, shape, params, stream_.stream_));
+  }
+
+ private:
+  CudaStream& stream_;
+  std::atomic<int64_t> tickets_{0};
+};
+
+CudaStream::CudaStream(const Driver& driver, CudaModules& modules, cu::Stream stream,
+                       CudaStreamOptions options)
+    : driver_(driver), modules_(modules), stream_(stream), options_(std::move(options)) {}
+
+CudaStream::~CudaStream() {
+  for (const Timed& timed : timed_) {
+    driver_.EventDestroy(timed.begin);
+    driver_.EventDestroy(timed.end);
+  }
+  driver_.StreamDestroy(stream_);
+}
+
+void CudaStream::Latch(base::Status status) {
+  if (status.ok()) return;
+  std::string labels;
+  for (size_t i = enqueued_ - std::min(enqueued_, kKeptLabels); i < enqueued_; ++i)
+    labels += fmt::format("{}{}", labels.empty() ? "" : ", ", labels_[i % kKeptLabels]);
+  const std::lock_guard lock(mutex_);
+  if (!fault_.ok()) return;
+  fault_ =
+      base::Status(status.code(), fmt::format("{}: {}; its last operations: {}", options_.name,
+                                              status.message(), labels.empty() ? "none" : labels));
+}
+
+void CudaStream::Enqueue(const Operation& operation) {
+  FB_CHECK(operation.run != nullptr, "operation '{}' has no code", operation.desc.label);
+  labels_[enqueued_++ % kKeptLabels] = operation.desc.label;
+  Timed timed;
+  if (options_.profile) {
+    const cost::OpDesc& desc = operation.desc;
+    timed.call = {.label = desc.label,
+                  .kind = desc.kind,
+                  .calls = 1,
+                  .flops = desc.flops,
+                  .read_bytes = desc.read_bytes};
+    Latch(driver_.Check(driver_.EventCreate(&timed.begin, cu::kEventDefault), "an event"));
+    Latch(driver_.Check(driver_.EventCreate(&timed.end, cu::kEventDefault), "an event"));
+    Latch(driver_.Check(driver_.EventRecord(timed.begin, stream_), "recording an event"));
+  }
+  if (const std::optional<CopiedBytes> copy = AsCopy(operation)) {
+    Latch(driver_.Check(
+        driver_.MemcpyAsync(reinterpret_cast<cu::DevicePtr>(copy->destination),
+                            reinterpret_cast<cu::DevicePtr>(copy->source), copy->bytes, stream_),
+        fmt::format("copying {} bytes for '{}'", copy->bytes, operation.desc.label)));
+  } else {
+    operation.run(operation.args.data(), CudaStreamContext(*this));
+  }
+  if (!options_.profile) return;
+  Latch(driver_.Check(driver_.EventRecord(timed.end, stream_), "recording an event"));
+  timed_.push_back(timed);
+}
+
+void CudaStream::Record(DeviceEvent& event) {
+  auto& point = static_cast<CudaEvent&>(event);
+  point.stream = this;
+  Latch(driver_.Check(driver_.EventRecord(point.event, stream_), "recording an event"));
+}
+
+void CudaStream::Wait(const DeviceEvent& event) {
+  const auto& point = static_cast<const CudaEvent&>(event);
+  // An event that was never recorded holds nobody; one of this stream comes in order anyway.
+  if (point.stream == nullptr || point.stream == this) return;
+  before_.insert(point.stream);
+  Latch(driver_.Check(driver_.StreamWaitEvent(stream_, point.event, 0), "waiting for an event"));
+}
+
+void CudaStream::Post(Counter& counter, uint64_t value) {
+  auto& word = static_cast<CudaCounter&>(counter);
+  Latch(driver_.Check(driver_.StreamWriteValue64(stream_, word.address(), value, cu::kWriteDefault),
+                      fmt::format("posting to '{}'", word.name())));
+}
+
+void CudaStream::Await(Counter& counter, uint64_t value) {
+  auto& word = static_cast<CudaCounter&>(counter);
+  awaited_.insert(&word);
+  Latch(driver_.Check(
+      driver_.StreamWaitValue64(stream_, word.address(), value, cu::kWaitGreaterOrEqual),
+      fmt::format("waiting for '{}'", word.name())));
+}
+
+bool CudaStream::Idle() {
+  // A stream may have written to a counter behind its Abort.
+  for (CudaCounter* counter : awaited_) {
+    if (!counter->fault().ok()) counter->PassAgain();
+  }
+  const cu::Result result = driver_.StreamQuery(stream_);
+  if (result == cu::kNotReady) return false;
+  Latch(driver_.Check(result, "running what was enqueued"));
+  TakeTimes();
+  return true;
+}
+
+void CudaStream::TakeTimes() {
+  const std::lock_guard lock(mutex_);
+  for (Timed& timed : timed_) {
+    float milliseconds = 0;
+    driver_.EventElapsedTime(&milliseconds, timed.begin, timed.end);
+    timed.call.seconds = 1e-3 * milliseconds;
+    AddCalls(timed.call, &profile_);
+    driver_.EventDestroy(timed.begin);
+    driver_.EventDestroy(timed.end);
+  }
+  timed_.clear();
+}
+
+base::Status CudaStream::TakeFault() {
+  base::Status death;
+  for (const CudaCounter* counter : awaited_) {
+    if (death.ok()) death = counter->fault();
+  }
+  for (const CudaStream* stream : before_) {
+    const std::lock_guard lock(stream->mutex_);
+    if (death.ok() && stream->dead_) death = stream->fault_;
+  }
+  awaited_.clear();
+  before_.clear();
+  const std::lock_guard lock(mutex_);
+  if (!death.ok() && !dead_) {
+    dead_ = true;
+    fault_ = death;
+  }
+  return dead_ ? fault_ : std::exchange(fault_, base::Status::Ok());
+}
+
+base::Status CudaStream::fault() const {
+  const std::lock_guard lock(mutex_);
+  return fault_;
+}
+
+std::vector<OpProfile> CudaStream::profile() const {
+  const std::lock_guard lock(mutex_);
+  return profile_;
+}
+
+}  // namespace forebay::device

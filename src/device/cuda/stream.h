@@ -1,0 +1,86 @@
+#pragma once
+
+#include <array>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "device/cuda/counter.h"
+#include "device/cuda/modules.h"
+#include "device/device.h"
+
+namespace forebay::device {
+
+class CudaStream;
+
+// A point of one stream: the driver's event, and whose it is.
+class CudaEvent final : public DeviceEvent {
+ public:
+  CudaEvent(const Driver& driver, cu::Event event) : event(event), driver_(driver) {}
+  ~CudaEvent() override { driver_.EventDestroy(event); }
+
+  const cu::Event event;
+  CudaStream* stream = nullptr;  // that recorded it last
+
+ private:
+  const Driver& driver_;
+};
+
+struct CudaStreamOptions {
+  std::string name;  // "rank 0 compute"
+  bool profile = false;
+};
+
+// The control task's, as all of a device. REQUIRES: the context is current on the thread.
+class CudaStream final : public Stream {
+ public:
+  CudaStream(const Driver& driver, CudaModules& modules, cu::Stream stream,
+             CudaStreamOptions options);
+  ~CudaStream() override;
+
+  void Enqueue(const Operation& operation) override;
+  void Record(DeviceEvent& event) override;
+  void Wait(const DeviceEvent& event) override;
+  void Post(Counter& counter, uint64_t value) override;
+  void Await(Counter& counter, uint64_t value) override;
+
+  // Whether all that was enqueued has run, or can run no more. Lets waits for aborted counters
+  // pass.
+  bool Idle();
+  // The fault since the last call, once idle; a stream that has passed an aborted counter, or waits
+  // for one that has, keeps its own.
+  base::Status TakeFault();
+  base::Status fault() const;
+  std::vector<OpProfile> profile() const;
+
+ private:
+  friend class CudaStreamContext;
+  static constexpr size_t kKeptLabels = 8;
+
+  // A pair of events around an operation, of which the time is asked once it has run.
+  struct Timed {
+    OpProfile call;
+    cu::Event begin, end;
+  };
+
+  void Latch(base::Status status);
+  // Adds the times of operations that have run.
+  void TakeTimes();
+
+  const Driver& driver_;
+  CudaModules& modules_;
+  const cu::Stream stream_;
+  const CudaStreamOptions options_;
+  std::array<const char*, kKeptLabels> labels_{};  // of the last operations, a ring
+  size_t enqueued_ = 0;
+  std::set<CudaCounter*> awaited_;      // since the stream was last idle
+  std::set<const CudaStream*> before_;  // whose events it has waited for
+  std::vector<Timed> timed_;
+  mutable std::mutex mutex_;  // faults and the profile, which any task may ask for
+  base::Status fault_;
+  bool dead_ = false;
+  std::vector<OpProfile> profile_;
+};
+
+}  // namespace forebay::device

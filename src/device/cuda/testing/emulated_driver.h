@@ -1,0 +1,47 @@
+// The driver's table on the host's memory, for tests: streams run in an interleaving drawn from a
+// seed, a command at a time, inside the driver's own calls. It checks what a GPU would not forgive:
+//
+//  - the host touches memory of the GPU: that faults;
+//  - a copy, a wait or a written value outside of what was allocated, or of memory that was freed
+//    before the command ran: the stream's error, as an illegal address is;
+//  - streams, events and memory that are left behind: `Leaks`.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "device/cuda/driver.h"
+
+namespace forebay::device::testing {
+
+// Runs a kernel of that name; `params` are those of the launch. An error is the stream's.
+using EmulatedKernelFn = std::function<base::Status(
+    std::string_view kernel, const cu::LaunchConfig& config, const void* params, uint64_t seed)>;
+struct EmulatedDriverOptions {
+  uint64_t seed = 0;
+  uint64_t memory_bytes = 64 << 20;  // of the one GPU
+  EmulatedKernelFn kernel;           // null: there are none
+  // Bytes of a kernel's parameters, which the driver copies when it is launched.
+  std::function<size_t(std::string_view kernel)> params_bytes;
+};
+
+// One at a time.
+class EmulatedDriver {
+ public:
+  explicit EmulatedDriver(EmulatedDriverOptions options = {});
+  ~EmulatedDriver();
+  EmulatedDriver(const EmulatedDriver&) = delete;
+
+  const Driver& driver() const;
+  int num_streams() const;    // that are there now
+  std::string Leaks() const;  // "": nothing is left
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+  friend struct EmulatedCalls;
+};
+
+}  // namespace forebay::device::testing

@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Leaves build/gpu-bundle: gpu.sh and the program that it runs, with its shared libraries, for a Linux machine that has a
+# driver and a glibc no older than this one's.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+bundle=build/gpu-bundle
+cmake --preset release --log-level=WARNING -DFOREBAY_TESTS=ON -DFOREBAY_CUDA=ON \
+  ${CCACHE_DIR:+-DCMAKE_CXX_COMPILER_LAUNCHER=ccache} >/dev/null
+ninja -C build/release -j "${JOBS:-$(nproc)}" gpu_check
+rm -rf "$bundle"
+mkdir -p "$bundle/lib"
+cp bench/gpu.sh "$bundle/"
+strip -o "$bundle/gpu_check" build/release/bench/gpu/gpu_check
+ldd "$bundle/gpu_check" | awk '$3 ~ /^\// {print $3}' | while read -r library; do
+  case $(basename "$library") in
+    libc.so.* | libm.so.* | libdl.so.* | libpthread.so.* | librt.so.*) ;;
+    *) strip --strip-unneeded -o "$bundle/lib/$(basename "$library")" "$library" ;;
+  esac
+done
+echo "built $bundle ($(du -sm "$bundle" | cut -f1) MB): copy it to a machine with a GPU and run ./gpu.sh OUT there"
