@@ -2,7 +2,7 @@
 // failing sinks, stalls.
 #include <gtest/gtest.h>
 
-#include "engine/compose.h"
+#include "choose/create_engine.h"
 #include "runtime/real/real_runtime.h"
 #include "testing/golden_files.h"
 #include "testing/list_source.h"
@@ -20,7 +20,7 @@ class EngineTest : public testing::Test {
     options_.machine.threads = 1;
   }
   std::unique_ptr<engine::LocalEngine> Create() {
-    return std::move(*engine::CreateEngine(*runtime_, options_, files_, nullptr));
+    return std::move(*choose::CreateEngine(*runtime_, options_, files_, nullptr));
   }
 
   static Request MakeRequest(int64_t line, int32_t prompt_tokens, int32_t max_tokens) {
@@ -283,7 +283,7 @@ TEST_F(EngineTest, APolicyThatPlansNothingIsReportedAsAStall) {
 
 TEST_F(EngineTest, OptionsAreChecked) {
   const auto code = [&] {
-    return engine::CreateEngine(*runtime_, options_, files_, nullptr).status().code();
+    return choose::CreateEngine(*runtime_, options_, files_, nullptr).status().code();
   };
   const layout::EngineOptions good = options_;
   options_.limits.max_model_len = 1 << 30;

@@ -7,7 +7,7 @@
 #include <map>
 
 #include "base/rng.h"
-#include "engine/compose.h"
+#include "choose/create_engine.h"
 #include "kernels/testing/tile_sets.h"
 #include "runtime/real/real_runtime.h"
 #include "testing/golden_files.h"
@@ -93,7 +93,7 @@ class Exactness : public testing::TestWithParam<std::tuple<const char*, const ch
   }
   Answers Run(const layout::EngineOptions& options, const std::vector<Request>& requests) {
     const auto runtime = runtime::CreateRealRuntime();
-    auto engine = engine::CreateEngine(*runtime, options, files_, nullptr);
+    auto engine = choose::CreateEngine(*runtime, options, files_, nullptr);
     FB_CHECK(engine.ok(), "{}", engine.status().ToString());
     Answers answers = ToAnswers(testing_support::RunAll(**engine, requests));
     stats_ = (*engine)->stats();

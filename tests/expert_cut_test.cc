@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "choose/decide.h"
 #include "testing/layout_fixture.h"
 
 namespace forebay {
@@ -164,15 +165,14 @@ TEST_P(ExpertCutTest, WhatCannotBeIsRefused) {
         {"2xcpu", "sp=2,experts=by_expert", "layout_pool"}}) {
     options_.machine.devices = *layout::ParseDevices(devices);
     options_.layout = *layout::ParseLayout(layout);
-    EXPECT_EQ(layout::PlanLayout(options_, files_.config).status().code(),
-              base::ErrorCode{expected})
+    EXPECT_EQ(choose::Decide(options_, files_.config).status().code(), base::ErrorCode{expected})
         << layout;
   }
   if (!wide_) return;
   options_.machine.devices = *layout::ParseDevices("8xcpu");
   const auto refusal = [&](const char* layout) {
     options_.layout = *layout::ParseLayout(layout);
-    return layout::PlanLayout(options_, files_.config).status();
+    return choose::Decide(options_, files_.config).status();
   };
   EXPECT_THAT(refusal("dp=2,tp=4,experts=by_expert,expert-size=2").ToString(),
               testing::HasSubstr("tp=4, whose rank 2 has experts 6 to 7: expert-size=2: 2 ranks"));

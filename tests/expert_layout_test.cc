@@ -4,7 +4,8 @@
 
 #include <set>
 
-#include "layout/layout_plan.h"
+#include "choose/create_engine.h"
+#include "choose/decide.h"
 #include "runtime/virtual/virtual_runtime.h"
 #include "testing/layout_fixture.h"
 #include "testing/recorded_rows.h"
@@ -303,7 +304,7 @@ TEST_P(ExpertLayoutTest, WhatCannotBeIsRefused) {
   if (files_.config.mla) {
     options_.machine.devices = *layout::ParseDevices("2xcpu");
     options_.layout = *layout::ParseLayout("tp=2");
-    EXPECT_EQ(layout::PlanLayout(options_, files_.config).status().code(), model::kLayoutExperts);
+    EXPECT_EQ(choose::Decide(options_, files_.config).status().code(), model::kLayoutExperts);
   }
   for (const auto& [devices, layout, expected] :
        {std::tuple{"9xcpu", "dp=9,experts=by_expert", "placement_cannot"},
@@ -316,13 +317,13 @@ TEST_P(ExpertLayoutTest, WhatCannotBeIsRefused) {
     const auto parsed = layout::ParseLayout(layout);
     if (parsed.ok()) options_.layout = *parsed;
     const base::Status refused =
-        parsed.ok() ? layout::PlanLayout(options_, files_.config).status() : parsed.status();
+        parsed.ok() ? choose::Decide(options_, files_.config).status() : parsed.status();
     EXPECT_EQ(refused.code(), base::ErrorCode{expected}) << layout;
   }
   options_.machine.devices = *layout::ParseDevices("2xcpu");
   const auto refusal = [&](const char* layout) {
     options_.layout = *layout::ParseLayout(layout);
-    return layout::PlanLayout(options_, files_.config).status();
+    return choose::Decide(options_, files_.config).status();
   };
   options_.pool.merges_experts = true;
   EXPECT_THAT(refusal("dp=2,weights=by_layer").message(),
@@ -360,7 +361,7 @@ Simulated Simulate(const layout::EngineOptions& options, const engine::ModelFile
   Simulated simulated;
   runtime::VirtualRuntime runtime(0);
   const base::Status status = runtime.Run([&] {
-    const auto engine = engine::CreateEngine(runtime, options, files, nullptr);
+    const auto engine = choose::CreateEngine(runtime, options, files, nullptr);
     ASSERT_TRUE(engine.ok()) << engine.status().ToString();
     std::vector<Request> requests = MakeRequests();
     requests.resize(4);
@@ -408,7 +409,7 @@ TEST(PoolRequests, MoreAtOnceTakeLessTime) {
   };
   EXPECT_GT(time(1), time(3) * 5 / 4);
   EXPECT_EQ(time(0), time(3));  // one a peer
-  const auto refusal = [&] { return layout::PlanLayout(options, files->config).status(); };
+  const auto refusal = [&] { return choose::Decide(options, files->config).status(); };
   options.pool.requests_in_flight = 2;
   EXPECT_TRUE(refusal().ok());
   options.layout = *layout::ParseLayout("dp=4");

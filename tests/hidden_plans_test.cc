@@ -4,8 +4,8 @@
 
 #include <optional>
 
+#include "choose/stream_choice.h"
 #include "cost/profile.h"
-#include "layout/stream_choice.h"
 #include "trace/simulation.h"
 
 namespace forebay::trace {
@@ -43,7 +43,7 @@ std::optional<double> HiddenPart(const Plan& plan) {
   const LengthTrace trace =
       std::move(*ReadTrace("synthetic:n=40,prompt=uniform(100,400),output=uniform(150,350)", {}));
   const auto real = StepsOf(plan, trace, 1), free = StepsOf(plan, trace, 1e6);
-  if (real.status().code() == layout::kCannotStream) return {};
+  if (real.status().code() == choose::kCannotStream) return {};
   EXPECT_TRUE(real.ok() && free.ok()) << real.status().ToString() << free.status().ToString();
   if (!real.ok() || !free.ok()) return {};
   EXPECT_EQ(real->steps.size(), free->steps.size());

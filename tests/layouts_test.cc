@@ -5,11 +5,11 @@
 
 #include <functional>
 
+#include "choose/create_engine.h"
+#include "choose/decide.h"
 #include "device/cpu/cpu_device.h"
-#include "engine/compose.h"
 #include "kernels/testing/tile_sets.h"
 #include "layout/layout.h"
-#include "layout/layout_plan.h"
 #include "runtime/real/real_runtime.h"
 #include "schedule/step_mode.h"
 #include "testing/layout_fixture.h"
@@ -309,7 +309,7 @@ TEST_P(LayoutTest, PlacementsThatCannotShipAreRefusedOrPull) {
   for (const std::string layout :
        {"dp=2,weights=sharded,pool=2", "dp=2,weights=by_layer,pool=2,pool-attention=on"}) {
     options_.layout = *layout::ParseLayout(layout);
-    EXPECT_EQ(engine::CreateEngine(*runtime, options_, files_, nullptr).status().code(),
+    EXPECT_EQ(choose::CreateEngine(*runtime, options_, files_, nullptr).status().code(),
               share::kCannotShip)
         << layout;
   }
@@ -343,7 +343,7 @@ TEST_P(LayoutTest, AStageThatFailsOrHangsEndsTheRun) {
       options_.stall_seconds = hangs ? 0.2 : 60;
       const auto runtime = runtime::CreateRealRuntime();
       const auto never = device::CreateCpuCounter(*runtime, "never");
-      const auto engine = engine::CreateEngine(*runtime, options_, files_, nullptr);
+      const auto engine = choose::CreateEngine(*runtime, options_, files_, nullptr);
       ASSERT_TRUE(engine.ok()) << engine.status().ToString();
       device::Device& device = (*engine)->replica(0).ranks()[static_cast<size_t>(stage)]->device();
       FirstResult sink([&] {
@@ -361,7 +361,7 @@ TEST_P(LayoutTest, AStageThatFailsOrHangsEndsTheRun) {
   }
 }
 
-// What PlanLayout says of a rank is what its arena holds.
+// What the plan says of a rank is what its arena holds.
 TEST_P(LayoutTest, ArenasHaveWhatThePlanSays) {
   for (const auto& [devices, layout] : {std::pair{"2xcpu", "dp=2"},
                                         {"3xcpu", "dp=3,weights=by_layer,pool=2"},
@@ -370,10 +370,10 @@ TEST_P(LayoutTest, ArenasHaveWhatThePlanSays) {
     SCOPED_TRACE(layout);
     options_.machine.devices = *layout::ParseDevices(devices);
     options_.layout = *layout::ParseLayout(layout);
-    const auto plan = layout::PlanLayout(options_, files_.config);
+    const auto plan = choose::Decide(options_, files_.config);
     ASSERT_TRUE(plan.ok()) << plan.status().ToString();
     const auto runtime = runtime::CreateRealRuntime();
-    const auto engine = engine::CreateEngine(*runtime, options_, files_, nullptr);
+    const auto engine = choose::CreateEngine(*runtime, options_, files_, nullptr);
     ASSERT_TRUE(engine.ok()) << engine.status().ToString();
     for (int replica = 0; replica < (*engine)->num_replicas(); ++replica) {
       const auto ranks = (*engine)->replica(replica).ranks();

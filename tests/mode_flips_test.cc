@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/rng.h"
+#include "choose/create_engine.h"
 #include "runtime/virtual/virtual_runtime.h"
 #include "testing/layout_fixture.h"
 
@@ -145,7 +146,7 @@ class ModeFlipsTest : public LayoutTest {
     Outcome outcome;
     runtime::VirtualRuntime runtime(seed);
     outcome.status = runtime.Run([&] {
-      auto engine = engine::CreateEngine(runtime, options, files_, nullptr);
+      auto engine = choose::CreateEngine(runtime, options, files_, nullptr);
       ASSERT_TRUE(engine.ok()) << engine.status().ToString();
       testing_support::ListSource source(requests_);
       RunControl control;
@@ -199,7 +200,7 @@ class PauseTest : public ModeFlipsTest {
     Paused outcome;
     runtime::VirtualRuntime runtime(7);
     const base::Status status = runtime.Run([&] {
-      auto engine = engine::CreateEngine(runtime, options, files_, nullptr);
+      auto engine = choose::CreateEngine(runtime, options, files_, nullptr);
       ASSERT_TRUE(engine.ok()) << engine.status().ToString();
       (*engine)->ReplayHandOut(&hand_out_);
       const auto stream_of = [&](int rank) {

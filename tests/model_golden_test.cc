@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/compose.h"
+#include "choose/create_engine.h"
 #include "model/family.h"
 #include "model/latent_forms.h"
 #include "runtime/real/real_runtime.h"
@@ -223,7 +223,7 @@ void CheckGreedy(const std::string& model_path, const golden::Tensors& golden) {
   options.limits.max_num_batched_tokens = 40;
   options.machine.threads = 2;
   const auto runtime = runtime::CreateRealRuntime();
-  auto engine = engine::CreateEngine(*runtime, options, *files, nullptr);
+  auto engine = choose::CreateEngine(*runtime, options, *files, nullptr);
   ASSERT_TRUE(engine.ok()) << engine.status().ToString();
 
   const auto lengths = golden.Read<int64_t>("greedy_prompt_lengths");

@@ -7,7 +7,7 @@
 #include <map>
 
 #include "base/json.h"
-#include "engine/compose.h"
+#include "choose/create_engine.h"
 #include "runtime/real/real_runtime.h"
 #include "testing/golden_files.h"
 #include "testing/list_source.h"
@@ -74,7 +74,7 @@ std::vector<RequestResult> Results(const std::string& path, tensor::DType dtype,
   options.limits.max_model_len = 256;
   options.digest = true;
   const auto runtime = runtime::CreateRealRuntime();
-  auto engine = engine::CreateEngine(*runtime, options, *files, nullptr);
+  auto engine = choose::CreateEngine(*runtime, options, *files, nullptr);
   FB_CHECK(engine.ok(), "{}", engine.status().ToString());
   std::vector<RequestResult> results = testing_support::RunAll(**engine, requests);
   std::ranges::sort(results, {}, &RequestResult::id);
@@ -223,7 +223,7 @@ TEST(MoeFiles, QueriesInOneStep) {
   ASSERT_TRUE(missing.ok());
   const auto runtime = runtime::CreateRealRuntime();
   const auto engine =
-      engine::CreateEngine(*runtime, {.machine = {.memory_bytes = 256 << 20}}, *missing, nullptr);
+      choose::CreateEngine(*runtime, {.machine = {.memory_bytes = 256 << 20}}, *missing, nullptr);
   EXPECT_EQ(engine.status().code(), weights::kTensorMissing);
 }
 
@@ -298,7 +298,7 @@ TEST(MoeFiles, ABadTensorOfAnExpertIsNamed) {
     ASSERT_TRUE(files.ok()) << files.status().ToString();
     const auto runtime = runtime::CreateRealRuntime();
     const base::Status status =
-        engine::CreateEngine(*runtime, {.machine = {.memory_bytes = 256 << 20}}, *files, nullptr)
+        choose::CreateEngine(*runtime, {.machine = {.memory_bytes = 256 << 20}}, *files, nullptr)
             .status();
     EXPECT_EQ(status.code(), damage.code) << damage.what;
     for (const std::string& part : {path, bad, std::string(damage.found)})

@@ -14,10 +14,10 @@
 #include <cstdio>
 #include <set>
 
-#include "engine/compose.h"
+#include "choose/create_engine.h"
+#include "choose/decide.h"
 #include "engine/replica.h"
 #include "fabric/shared/shared_group.h"
-#include "layout/layout_plan.h"
 #include "runtime/real/real_runtime.h"
 #include "testing/golden_files.h"
 #include "testing/list_source.h"
@@ -93,7 +93,7 @@ class RankProcess {
   base::Status Run(const Sharing& sharing, Fate fate) {
     FB_ASSIGN_OR_RETURN(const engine::ModelFiles files, Open(sharing));
     const layout::EngineOptions options = Options("2xcpu", sharing.layout, sharing.mode);
-    FB_ASSIGN_OR_RETURN(const layout::LayoutPlan plan, layout::PlanLayout(options, files.config));
+    FB_ASSIGN_OR_RETURN(const layout::LayoutPlan plan, choose::Decide(options, files.config));
     FB_ASSIGN_OR_RETURN(fabric_, fabric::JoinSharedGroup(*runtime_, group_, rank_, kTimeout));
     FB_RETURN_IF_ERROR(MakeReplica(plan, files));
     engine::Rank& rank = *replica_->ranks()[0];
@@ -253,7 +253,7 @@ TEST_F(TwoProcesses, PullFromEachOtherAndGiveTheDigestsOfOneRank) {
     std::set<std::string> expected;
     const engine::ModelFiles files = std::move(*Open(sharing));
     const auto runtime = runtime::CreateRealRuntime();
-    const auto engine = engine::CreateEngine(*runtime, Options("cpu", ""), files, nullptr);
+    const auto engine = choose::CreateEngine(*runtime, Options("cpu", ""), files, nullptr);
     EXPECT_TRUE(engine.ok()) << engine.status().ToString();
     std::vector<Request> requests;
     for (int line = 0; line < kRequests; ++line) requests.push_back(MakeRequest(line));

@@ -10,8 +10,8 @@
 #include <tuple>
 
 #include "base/json.h"
-#include "engine/compose.h"
-#include "layout/layout_plan.h"
+#include "choose/create_engine.h"
+#include "choose/decide.h"
 #include "runtime/real/real_runtime.h"
 #include "runtime/virtual/virtual_runtime.h"
 #include "schedule/step_mode.h"
@@ -72,7 +72,7 @@ Told Run(runtime::Runtime& runtime, const layout::EngineOptions& options, bool s
          std::vector<Request> requests) {
   Told told;
   const auto files = engine::OpenModel(options.model, shapes, 0);
-  const auto engine = engine::CreateEngine(runtime, options, *files, nullptr);
+  const auto engine = choose::CreateEngine(runtime, options, *files, nullptr);
   EXPECT_TRUE(engine.ok()) << engine.status().ToString();
   if (!engine.ok()) return {};
   const size_t expected = requests.size();
@@ -179,7 +179,7 @@ TEST(RoutingCounters, StepsAddUpToTheSummary) {
   const auto runtime = runtime::CreateRealRuntime();
   const layout::EngineOptions options = Options("deepseek-v3", "cpu", "", "auto");
   const auto files = engine::OpenModel(options.model, false, 0);
-  const auto engine = engine::CreateEngine(*runtime, options, *files, nullptr);
+  const auto engine = choose::CreateEngine(*runtime, options, *files, nullptr);
   ASSERT_TRUE(engine.ok()) << engine.status().ToString();
   Routed sum;
   (*engine)->SetStepObserver(&sum);
@@ -210,7 +210,7 @@ TEST(RoutingCounters, ARunThatReachesNoExpertIsAnError) {
   const auto check = [&] {
     base::Status found;
     const base::Status status = runtime.Run([&] {
-      const auto engine = engine::CreateEngine(runtime, options, *files, nullptr);
+      const auto engine = choose::CreateEngine(runtime, options, *files, nullptr);
       ASSERT_TRUE(engine.ok()) << engine.status().ToString();
       testing_support::RunAll(**engine, Requests());
       found = (*engine)->CheckCounters();
@@ -235,7 +235,7 @@ TEST(RecordedRoutingTest, ARunBeyondItEndsWithTheRow) {
   runtime::VirtualRuntime runtime(3);
   const auto files = engine::OpenModel(options.model, true, 0);
   const base::Status status = runtime.Run([&] {
-    const auto engine = engine::CreateEngine(runtime, options, *files, nullptr);
+    const auto engine = choose::CreateEngine(runtime, options, *files, nullptr);
     ASSERT_TRUE(engine.ok());
     testing_support::ListSource source(requests);
     testing_support::ListSink sink;
@@ -248,7 +248,7 @@ TEST(RecordedRoutingTest, ARunBeyondItEndsWithTheRow) {
 TEST(RecordedRoutingTest, WhatCannotBeRecordedOrReplayedIsRefused) {
   const auto refusal = [](const layout::EngineOptions& options) {
     const auto files = engine::OpenModel(options.model, true, 0);
-    return layout::PlanLayout(options, files->config).status();
+    return choose::Decide(options, files->config).status();
   };
   layout::EngineOptions options = Options("qwen3-moe", "sim:zen4", "", "auto");
   options.machine.record_routing = "/tmp/unused.routing";

@@ -5,7 +5,8 @@
 
 #include <functional>
 
-#include "layout/role_plan.h"
+#include "choose/create_engine.h"
+#include "choose/decide_job.h"
 #include "runtime/virtual/virtual_runtime.h"
 #include "testing/layout_fixture.h"
 
@@ -42,7 +43,7 @@ class RolesTest : public LayoutTest {
     const auto runtime = runtime::CreateRealRuntime();
     device::HazardChecker checker;
     options_.trial.checker = &checker;
-    auto engine = engine::CreateEngine(*runtime, options_, files_, nullptr);
+    auto engine = choose::CreateEngine(*runtime, options_, files_, nullptr);
     options_.trial.checker = nullptr;
     EXPECT_TRUE(engine.ok()) << engine.status().ToString();
     if (!engine.ok()) return {};
@@ -130,7 +131,7 @@ TEST_P(RolesTest, WhatGoesOverIsCountedToTheByte) {
     if (!layout::ValidateLayout(*parsed, files_.config, parsed->num_devices()).ok()) continue;
     options_.steal = layout::Stealing::kOff;
     EXPECT_EQ(RunRoles(layout, layout), expected);
-    const auto roles = layout::PlanRoles(options_, files_.config);
+    const auto roles = choose::DecideJob(options_, files_.config);
     ASSERT_TRUE(roles.ok());
     uint64_t bytes = 0;
     for (const Request& request : requests_) {
@@ -291,7 +292,7 @@ TEST_P(RolesFaultTest, CancelledRequestsGiveTheirBlocksBack) {
     engine::LocalEngine* engine = nullptr;
   };
   const auto runtime = runtime::CreateRealRuntime();
-  const auto engine = engine::CreateEngine(*runtime, options_, files_, nullptr);
+  const auto engine = choose::CreateEngine(*runtime, options_, files_, nullptr);
   ASSERT_TRUE(engine.ok()) << engine.status().ToString();
   testing_support::ListSource source(requests_);
   Sink sink;
@@ -328,7 +329,7 @@ TEST(SimRoles, EverySeedEndsAndIsReplayed) {
     device::HazardChecker checker;
     options.trial.checker = &checker;
     const base::Status status = runtime.Run([&] {
-      const auto engine = engine::CreateEngine(runtime, options, *files, nullptr);
+      const auto engine = choose::CreateEngine(runtime, options, *files, nullptr);
       ASSERT_TRUE(engine.ok()) << engine.status().ToString();
       std::vector<Request> requests = MakeRequests(ShortAnswers);
       for (Request& request : requests) request.ends_after = request.sampling.max_tokens;
@@ -361,7 +362,7 @@ TEST(RolePlanTest, WhatCannotGoOverIsRefused) {
   const auto refusal = [&](const char* devices, const char* context, const char* generation) {
     options.machine.devices = *layout::ParseDevices(devices);
     options.roles = {*layout::ParseLayout(context), *layout::ParseLayout(generation)};
-    return layout::PlanRoles(options, files->config).status();
+    return choose::DecideJob(options, files->config).status();
   };
   EXPECT_TRUE(refusal("3xcpu", "dp=1", "dp=2").ok());
   const base::Status devices = refusal("4xcpu", "dp=1", "dp=2");
@@ -384,7 +385,7 @@ TEST(ExpertWire, ReducedMovesLessAndIsRefusedOnRealDevices) {
     std::map<std::string, int64_t> counted;
     runtime::VirtualRuntime runtime(0);
     const base::Status status = runtime.Run([&] {
-      const auto engine = engine::CreateEngine(runtime, options, *files, nullptr);
+      const auto engine = choose::CreateEngine(runtime, options, *files, nullptr);
       ASSERT_TRUE(engine.ok()) << engine.status().ToString();
       std::vector<Request> requests = MakeRequests(ShortAnswers);
       for (Request& request : requests) request.ends_after = request.sampling.max_tokens;
@@ -404,13 +405,13 @@ TEST(ExpertWire, ReducedMovesLessAndIsRefusedOnRealDevices) {
   runtime::VirtualRuntime runtime(0);
   EXPECT_TRUE(runtime
                   .Run([&] {
-                    const auto refused = engine::CreateEngine(runtime, options, *files, nullptr);
+                    const auto refused = choose::CreateEngine(runtime, options, *files, nullptr);
                     EXPECT_EQ(refused.status().code(), base::kInvalidArgument);
                     EXPECT_THAT(refused.status().message(), testing::StartsWith("--digest"));
                   })
                   .ok());
   options.machine.devices = *layout::ParseDevices("2xcpu");
-  const base::Status real = layout::PlanRoles(options, files->config).status();
+  const base::Status real = choose::DecideJob(options, files->config).status();
   EXPECT_EQ(real.code(), share::kCannotShip);
   EXPECT_THAT(real.message(), testing::HasSubstr("--expert-wire reduced"));
 }
@@ -422,18 +423,20 @@ TEST(RolePlanTest, RolesHaveOneLength) {
   const auto files = engine::OpenModel(options.model, true, 0);
   options.machine.devices = *layout::ParseDevices("3xcpu");
   options.roles = {*layout::ParseLayout("dp=1"), *layout::ParseLayout("dp=2")};
-  const auto roles = layout::PlanRoles(options, files->config);
+  const auto roles = choose::DecideJob(options, files->config);
   ASSERT_TRUE(roles.ok()) << roles.status().ToString();
   ASSERT_EQ(roles->size(), 2u);
   EXPECT_EQ((*roles)[0].plan.ranks[0].memory.max_model_len,
             (*roles)[1].plan.ranks[0].memory.max_model_len);
-  const std::vector<layout::JobGroup> groups = layout::GroupsOf(*roles);
+  std::vector<std::pair<GroupRole, layout::Layout>> layouts;
+  for (const choose::RoleDecision& role : *roles) layouts.emplace_back(role.role, role.plan.layout);
+  const std::vector<layout::JobGroup> groups = layout::GroupsOf(layouts);
   ASSERT_EQ(groups.size(), 2u);
   EXPECT_EQ(groups[1].role, GroupRole::kGeneration);
   EXPECT_EQ(groups[1].first_device, 1);
   EXPECT_EQ(groups[1].first_replica, 1);
   options.roles.reset();
-  EXPECT_EQ(layout::PlanRoles(options, files->config)->size(), 1u);
+  EXPECT_EQ(choose::DecideJob(options, files->config)->size(), 1u);
 }
 
 }  // namespace

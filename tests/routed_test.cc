@@ -4,7 +4,9 @@
 #include <numeric>
 #include <set>
 
-#include "layout/group_plan.h"
+#include "choose/create_engine.h"
+#include "choose/decide.h"
+#include "layout/plan_checks.h"
 #include "runtime/virtual/virtual_runtime.h"
 #include "testing/layout_fixture.h"
 #include "testing/recorded_rows.h"
@@ -163,7 +165,7 @@ TEST_P(RoutedLayoutTest, RoutedBytesAreThoseOfExpertsThatHaveRows) {
     runtime::VirtualRuntime runtime(3);
     EngineStats simulated;
     const base::Status status = runtime.Run([&] {
-      auto engine = engine::CreateEngine(runtime, options_, *shapes, nullptr);
+      auto engine = choose::CreateEngine(runtime, options_, *shapes, nullptr);
       ASSERT_TRUE(engine.ok()) << engine.status().ToString();
       (*engine)->ReplayHandOut(&hand_out_);
       testing_support::RunAll(**engine, requests_);
@@ -182,7 +184,7 @@ TEST_P(RoutedLayoutTest, RoutedWithoutPooledExpertsIsRefused) {
   for (const char* layout : {"dp=2", "dp=1,pp=2,experts=by_expert", ""}) {
     options_.layout.reset();
     if (*layout != 0) options_.layout = *layout::ParseLayout(layout);
-    EXPECT_EQ(layout::PlanLayout(options_, files_.config).status().code(), layout::kCannotRoute)
+    EXPECT_EQ(choose::Decide(options_, files_.config).status().code(), layout::kCannotRoute)
         << layout;
   }
 }

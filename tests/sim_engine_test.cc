@@ -6,13 +6,13 @@
 #include <fstream>
 #include <functional>
 
+#include "choose/create_engine.h"
+#include "choose/decide.h"
+#include "choose/printed_plan.h"
+#include "choose/stream_choice.h"
 #include "cost/profile_writer.h"
 #include "device/copy.h"
 #include "device/hazard_checker.h"
-#include "engine/compose.h"
-#include "layout/layout_plan.h"
-#include "layout/printed_plan.h"
-#include "layout/stream_choice.h"
 #include "runtime/virtual/virtual_runtime.h"
 #include "schedule/step_mode.h"
 #include "testing/golden_files.h"
@@ -75,7 +75,7 @@ Outcome RunSimulated(layout::EngineOptions options, std::vector<Request> request
   runtime::VirtualRuntime runtime(options.seed);
   const auto files = engine::OpenModel(options.model, true, 0);
   const base::Status status = runtime.Run([&] {
-    auto engine = engine::CreateEngine(runtime, options, *files, nullptr);
+    auto engine = choose::CreateEngine(runtime, options, *files, nullptr);
     outcome.status = engine.status();
     if (!engine.ok()) return;
     Records records(**engine, std::move(on_step));
@@ -307,7 +307,7 @@ TEST(SimEngine, TheThresholdFollowsTheDevice) {
     options.ship.rounds.rows = 1 << 20;
     options.limits.max_num_seqs = options.limits.max_num_batched_tokens = 1 << 14;
     const auto files = engine::OpenModel(options.model, true, 0);
-    const auto plan = layout::PlanLayout(options, files->config);
+    const auto plan = choose::Decide(options, files->config);
     EXPECT_TRUE(plan.ok() && plan->group) << plan.status().ToString();
     const double rows = plan.ok() && plan->group ? plan->group->threshold : 0;
     RecordProperty("rows_" + devices.substr(6) + (layout.back() == 'r' ? "_by_layer" : "_striped"),
@@ -445,8 +445,7 @@ TEST(SimEngine, ParkedChoicesComeBackAndSaveTime) {
   EXPECT_EQ(counters.at("kv_parks"), parked.stats.preemptions);
   EXPECT_EQ(counters.at("kv_returns"), counters.at("kv_parks"));
   // All blocks are of one size.
-  const auto memory =
-      layout::PlanLayout(options, engine::OpenModel(options.model, true, 0)->config);
+  const auto memory = choose::Decide(options, engine::OpenModel(options.model, true, 0)->config);
   const auto block = static_cast<int64_t>(memory->ranks[0].memory.tier_bytes) /
                      memory->ranks[0].memory.tier_blocks.all();
   EXPECT_EQ(counters.at("kv_bytes_down"), counters.at("kv_blocks_stored") * block);
@@ -462,8 +461,7 @@ TEST(SimEngine, ParkedChoicesGoOnIntoTheFile) {
   options.tier = {.host_bytes = 64 << 20,
                   .preempt = layout::Preempting::kPark,
                   .offload = layout::Offloading::kOff};
-  const auto memory =
-      layout::PlanLayout(options, engine::OpenModel(options.model, true, 0)->config);
+  const auto memory = choose::Decide(options, engine::OpenModel(options.model, true, 0)->config);
   options.tier.host_bytes = 6 * memory->ranks[0].memory.tier_bytes /
                             static_cast<uint64_t>(memory->ranks[0].memory.tier_blocks.all());
   options.tier.file = "no_such_folder/kv";
@@ -504,7 +502,7 @@ TEST(SimEngine, ThePrintedReadingGrowsForNothing) {
   // Real devices, several, or memory below do not go with it.
   for (const char* devices : {"cpu", "sim:2xa10"}) {
     options.machine.devices = *layout::ParseDevices(devices);
-    EXPECT_EQ(RunSimulated(options, requests).status.code(), layout::kNotOfAMachine) << devices;
+    EXPECT_EQ(RunSimulated(options, requests).status.code(), choose::kNotOfAMachine) << devices;
   }
   options.machine.devices = *layout::ParseDevices("sim:a10");
   options.tier.host_bytes = 64 << 20;
@@ -672,7 +670,7 @@ TEST(SimEngine, WholeLayersAreStreamedWhereTheyStayHidden) {
         {layout::Offloading::kMax, "of 32 layers can live below whole"}}) {
     options.tier.offload = plan;
     outcome = RunSimulated(options, requests);
-    EXPECT_EQ(outcome.status.code(), layout::kCannotStream);
+    EXPECT_EQ(outcome.status.code(), choose::kCannotStream);
     EXPECT_THAT(outcome.status.message(), testing::HasSubstr(what));
   }
 }

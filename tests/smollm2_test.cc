@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "engine/compose.h"
+#include "choose/create_engine.h"
 #include "job/model_text.h"
 #include "runtime/real/real_runtime.h"
 #include "testing/demo_model.h"
@@ -69,7 +69,7 @@ class SmolLm2 : public testing::Test {
     options.machine.memory_bytes = 2ull << 30;
     options.limits.max_model_len = 4096;
     const auto runtime = runtime::CreateRealRuntime();
-    auto engine = engine::CreateEngine(*runtime, options, files_, text_->tokenizer());
+    auto engine = choose::CreateEngine(*runtime, options, files_, text_->tokenizer());
     ASSERT_TRUE(engine.ok()) << engine.status().ToString();
     std::vector<Request> requests;
     for (size_t i = 0; i < cases_.size(); ++i) {

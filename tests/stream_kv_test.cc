@@ -10,7 +10,9 @@
 #include <regex>
 #include <utility>
 
-#include "layout/stream_choice.h"
+#include "choose/create_engine.h"
+#include "choose/decide.h"
+#include "choose/stream_choice.h"
 #include "runtime/virtual/virtual_runtime.h"
 #include "schedule/policy.h"
 #include "testing/layout_fixture.h"
@@ -87,7 +89,7 @@ class StreamKv : public LayoutTest {
   }
 
   int64_t BlockBytes() {
-    const auto plan = layout::PlanLayout(options_, files_.config);
+    const auto plan = choose::Decide(options_, files_.config);
     EXPECT_TRUE(plan.ok()) << plan.status().ToString();
     return static_cast<int64_t>(plan->KvBlockBytes(true));
   }
@@ -382,7 +384,7 @@ class SlowKvUp : public StreamKv {
     runtime::VirtualRuntime runtime(seed);
     testing::internal::CaptureStderr();
     const base::Status status = runtime.Run([&] {
-      auto engine = engine::CreateEngine(runtime, options_, files_, nullptr);
+      auto engine = choose::CreateEngine(runtime, options_, files_, nullptr);
       ASSERT_TRUE(engine.ok()) << engine.status().ToString();
       if (!hand_out_.replicas.empty()) (*engine)->ReplayHandOut(&hand_out_);
       Records records(&timed.steps);
@@ -527,18 +529,18 @@ TEST(StreamKvRefused, WhereNothingCanBeStreamed) {
     options.limits.max_model_len = 128;
     options.limits.kv_blocks = blocks;
     options.tier = {.host_bytes = below, .offload = offload};
-    return layout::PlanLayout(options, files->config).status();
+    return choose::Decide(options, files->config).status();
   };
   using layout::Offloading;
   for (const Offloading forced : {Offloading::kAlways, Offloading::kUniform}) {
-    EXPECT_EQ(refusal("llama3-gqa", "cpu", "", forced, 0).code(), layout::kCannotStream);
-    EXPECT_EQ(refusal("llama3-gqa", "2xcpu", "pp=2", forced).code(), layout::kCannotStream);
-    EXPECT_EQ(refusal("mistral", "cpu", "", forced).code(), layout::kCannotStream);
-    EXPECT_EQ(refusal("llama2-mha", "cpu", "", forced).code(), layout::kCannotStream);
-    EXPECT_EQ(refusal("llama3-gqa", "cpu", "", forced, 64 << 20, 0).code(), layout::kCannotStream)
+    EXPECT_EQ(refusal("llama3-gqa", "cpu", "", forced, 0).code(), choose::kCannotStream);
+    EXPECT_EQ(refusal("llama3-gqa", "2xcpu", "pp=2", forced).code(), choose::kCannotStream);
+    EXPECT_EQ(refusal("mistral", "cpu", "", forced).code(), choose::kCannotStream);
+    EXPECT_EQ(refusal("llama2-mha", "cpu", "", forced).code(), choose::kCannotStream);
+    EXPECT_EQ(refusal("llama3-gqa", "cpu", "", forced, 64 << 20, 0).code(), choose::kCannotStream)
         << "all fits";
   }
-  EXPECT_EQ(refusal("llama3-gqa", "cpu", "", Offloading::kAlg1, 0).code(), layout::kCannotStream);
+  EXPECT_EQ(refusal("llama3-gqa", "cpu", "", Offloading::kAlg1, 0).code(), choose::kCannotStream);
   EXPECT_THAT(refusal("llama2-mha", "cpu", "", Offloading::kAlways).message(),
               testing::HasSubstr("2 layers"));
   for (const Offloading unforced : {Offloading::kAuto, Offloading::kOff}) {

@@ -7,7 +7,7 @@
 #include <random>
 #include <thread>
 
-#include "engine/compose.h"
+#include "choose/create_engine.h"
 #include "engine/load_tokenizer.h"
 #include "runtime/real/real_runtime.h"
 #include "testing/golden_files.h"
@@ -51,7 +51,7 @@ class StreamTest : public testing::Test {
     options_.digest = true;
   }
   std::unique_ptr<engine::LocalEngine> Create() {
-    return std::move(*engine::CreateEngine(*runtime_, options_, files_, tokenizer_.get()));
+    return std::move(*choose::CreateEngine(*runtime_, options_, files_, tokenizer_.get()));
   }
   static std::vector<Request> MakeRequests(int64_t count, bool stream) {
     std::vector<Request> requests;

@@ -15,7 +15,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # A folder may include folders of a lower level, and itself. The pure books stand below the folders that act on them.
 LEVELS = [
     {"base"}, {"tensor"}, {"cost"}, {"runtime"}, {"device"}, {"kernels", "fabric"}, {"weights", "kv"},
-    {"model", "sample"}, {"share"}, {"layout"}, {"engine"}, {"job", "profile"}, {"settings"}, {"trace"}, {"open", "report"}, {"repro"}, {"cli"},
+    {"model", "sample"}, {"share"}, {"layout"}, {"price"}, {"engine"}, {"choose"}, {"job", "profile"}, {"settings"}, {"trace"}, {"open", "report"}, {"repro"}, {"cli"},
 ]
 LEVEL = {folder: i for i, level in enumerate(LEVELS) for folder in level}
 # Folders with a list of their own instead of a level.
@@ -29,7 +29,7 @@ ONLY = {
 # Who may include them.
 USERS = {"oracle": {"repro", "cli"},
          "text": {"engine", "job", "settings", "trace", "open", "report", "repro", "cli"},
-         "schedule": {"layout", "engine", "job", "settings", "trace", "open", "report", "repro", "cli"}}
+         "schedule": {"layout", "price", "engine", "choose", "job", "settings", "trace", "open", "report", "repro", "cli"}}
 # What is excepted from the rules, and why. ARCHITECTURE.md has a row for each, and no other.
 # Headers that others too may include.
 OPEN = {"schedule/step_mode.h": ({"model", "share"}, "names of plain values that all levels pass on"),
@@ -41,9 +41,10 @@ STRIDES = {"layout/layout.cc": "where a rank stands among groups, replicas and s
            "model/modes.h": "which block of a replica's step a rank has",
            "model/modes.cc": "as in `model/modes.h`",
            "kernels/serve.cc": "a kernel has no layout; members are numbered by part, then rank: `FirstOfPart`"}
-# Files of layout/ that ask what machine this is; what is planned follows from options else.
+# Files of PLANNERS that ask what machine this is; what is planned follows from options else.
+PLANNERS = ("layout/", "price/", "choose/")
 HOST_READERS = {"layout/machine.cc": "cores, memory and the CPU's name for `--devices cpu`, files of profiles",
-                "layout/layout_plan.cc": "the kernel set of `--isa auto`, whose scratch a plan counts"}
+                "choose/decide.cc": "the kernel set of `--isa auto`, whose scratch a plan counts"}
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
 # Two such lines in a row are code; what is indented inside a comment is a sketch of an interface or a layout.
 CODE_IN_COMMENT = re.compile(r"^\s*// ?[^\s/].*(;|\{|\})\s*$")
@@ -237,11 +238,11 @@ def check_strides(files):
 
 
 def check_host(files):
-    """What layout/ plans follows from its arguments: files that ask the machine are named."""
+    """What is planned follows from arguments: files that ask the machine are named."""
     pattern = re.compile(r"\b(?:ReadTopology|CpuName|LoadProfile|ChooseKernels)\(|<(?:fstream|filesystem|unistd\.h)>")
     for path in files:
         relative = os.path.relpath(path, os.path.join(ROOT, "src"))
-        if not relative.startswith("layout/") or relative in HOST_READERS or is_test(path):
+        if not relative.startswith(PLANNERS) or relative in HOST_READERS or is_test(path):
             continue
         for number, text in enumerate(open(path, encoding="utf-8"), 1):
             if pattern.search(text.split("//")[0]):
@@ -361,7 +362,7 @@ def check_architecture():
     excepted = [f"| `{header}` | the order of folders, for {' and '.join(sorted(users))} | {why} |" for header, (users, why) in OPEN.items()]
     excepted += [f"| `{member}` | members have readers | {why} |" for member, why in UNREAD.items()]
     excepted += [f"| `{name}` | no strides of ranks | {why} |" for name, why in STRIDES.items()]
-    excepted += [f"| `{name}` | `layout/` is pure | {why} |" for name, why in HOST_READERS.items()]
+    excepted += [f"| `{name}` | plans are pure | {why} |" for name, why in HOST_READERS.items()]
     section = text.split("\n## Where the code differs", 1)[-1].split("\n## ", 1)[0]
     rows = [line for line in section.split("\n") if line.startswith("| `")]
     for row in [row for row in excepted if row not in rows]:

@@ -3,17 +3,16 @@
 // costs in each mode of a layout that cuts rows.
 #include <ctime>
 
+#include "choose/decide_job.h"
+#include "choose/layout_search.h"
+#include "choose/pool_trials.h"
+#include "choose/printed_plan.h"
 #include "cli/commands.h"
 #include "cli/outcome.h"
 #include "cli/plan_tables.h"
 #include "cli/run_flags.h"
 #include "cli/setting_flags.h"
 #include "engine/open_model.h"
-#include "layout/layout_plan.h"
-#include "layout/layout_search.h"
-#include "layout/pool_trials.h"
-#include "layout/printed_plan.h"
-#include "layout/role_plan.h"
 #include "open/measure_lines.h"
 #include "open/model_files.h"
 #include "profile/cpu_cache.h"
@@ -29,8 +28,9 @@ base::Result<std::vector<Column>> PlanColumns(const RunFlags& flags,
   std::vector<Column> columns;
   layout::EngineOptions options = flags.engine;
   const auto add = [&]() -> base::Status {
-    FB_ASSIGN_OR_RETURN(std::vector<layout::RolePlan> roles, layout::PlanRoles(options, config));
-    for (layout::RolePlan& role : roles) {
+    FB_ASSIGN_OR_RETURN(std::vector<choose::RoleDecision> roles,
+                        choose::DecideJob(options, config));
+    for (choose::RoleDecision& role : roles) {
       columns.push_back({role.role, std::move(role.plan), {}});
       columns.back().fits = columns.back().plan.Fits();
     }
@@ -48,15 +48,15 @@ base::Result<std::vector<Column>> PlanColumns(const RunFlags& flags,
 constexpr double kTrialSeconds = 5;
 
 // The choice with all numbers tried, and why not, where that takes too long.
-layout::PoolChoice TryAll(const RunFlags& flags, const model::ModelConfig& config,
-                          const layout::LayoutPlan& plan, std::string* left_out) {
+choose::PoolChoice TryAll(const RunFlags& flags, const model::ModelConfig& config,
+                          const choose::Decision& plan, std::string* left_out) {
   if (flags.engine.roles) return *plan.choice;
   const std::clock_t begin = std::clock();
   bool in_time = true;
   const auto go_on = [&] {
     return in_time = static_cast<double>(std::clock() - begin) < kTrialSeconds * CLOCKS_PER_SEC;
   };
-  layout::PoolChoice choice = TryEveryCount(flags.engine, config, plan, go_on);
+  choose::PoolChoice choice = TryEveryCount(flags.engine, config, plan, go_on);
   const int64_t tried = std::ssize(choice.trials), all = choice.trials.back().layers + 1;
   if (!in_time) {
     *left_out = fmt::format(
@@ -74,18 +74,18 @@ int PlanPool(const RunFlags& flags, const model::ModelConfig& config) {
   for (const Column& column : *columns) {
     Print(FormatLayout(column.plan.layout));
     const auto print = [](int64_t count, bool chosen, const char* what,
-                          const layout::Throughput& trial) {
+                          const choose::Throughput& trial) {
       Print(fmt::format("{}{:4} {}: {}", chosen ? "*" : " ", count, what, FormatTrial(trial)));
     };
     if (column.plan.choice) {
       std::string left_out;
-      const layout::PoolChoice choice = TryAll(flags, config, column.plan, &left_out);
-      for (const layout::PoolTrial& trial : choice.trials)
+      const choose::PoolChoice choice = TryAll(flags, config, column.plan, &left_out);
+      for (const choose::PoolTrial& trial : choice.trials)
         print(trial.layers, trial.layers == choice.layers, "layers", trial);
       if (!left_out.empty()) Print("  " + left_out);
     }
     if (const auto& choice = column.plan.expert_choice) {
-      for (const layout::ExpertTrial& trial : choice->trials)
+      for (const choose::ExpertTrial& trial : choice->trials)
         print(trial.size, trial.size == choice->size, "experts", trial);
     }
     if (!column.plan.choice && !column.plan.expert_choice) {
@@ -100,12 +100,12 @@ int PlanPool(const RunFlags& flags, const model::ModelConfig& config) {
 // The layouts in which the job is done soonest, and why the others cannot run.
 int PlanLayouts(const RunFlags& flags, const model::ModelConfig& config) {
   constexpr int64_t kShown = 10;
-  const auto trials = layout::RankLayouts(flags.engine, config);
+  const auto trials = choose::RankLayouts(flags.engine, config);
   if (!trials.ok()) return Fail(trials.status());
   Print(fmt::format("{:>10} {:>12} {:>12} {:>12}  layout", "seconds", "output tok/s", "a rank's",
                     "KV tokens"));
   int64_t shown = 0;
-  for (const layout::LayoutTrial& trial : *trials) {
+  for (const choose::LayoutTrial& trial : *trials) {
     if (trial.plan && ++shown > kShown) continue;
     Print(FormatTrial(trial));
   }
@@ -115,7 +115,7 @@ int PlanLayouts(const RunFlags& flags, const model::ModelConfig& config) {
 
 // Prints a layout's price of a step of so many rows in each mode, the mode that such a step takes,
 // and where the mode changes.
-void PrintModes(const RunFlags& flags, const layout::LayoutPlan& plan) {
+void PrintModes(const RunFlags& flags, const choose::Decision& plan) {
   const layout::ShiftPlan& shift = plan.shift;
   Print(FormatLayout(plan.layout));
   Print("");
@@ -123,10 +123,10 @@ void PrintModes(const RunFlags& flags, const layout::LayoutPlan& plan) {
     Print("one mode: " + layout::FormatMode(plan.layout.degrees()));
     return;
   }
-  const std::vector<layout::ModePrices> prices =
-      shift.prices.empty()
-          ? layout::PriceModes(shift.modes, flags.engine, plan.config(), plan.machine)
-          : shift.prices;
+  const std::vector<choose::ModePrices> prices =
+      plan.mode_prices.empty()
+          ? choose::PriceModes(shift.modes, flags.engine, plan.config(), plan.machine)
+          : plan.mode_prices;
   std::string head = fmt::format("{:>8}", "rows");
   for (const model::Degrees& mode : shift.modes)
     head += fmt::format("{:>12}", layout::FormatMode(mode) + " ms");
@@ -135,7 +135,7 @@ void PrintModes(const RunFlags& flags, const layout::LayoutPlan& plan) {
     const StepMode mode = shift.table.Shift({}, rows, 0);
     return model::Degrees{mode.sp, mode.tp};
   };
-  for (const layout::ModePrices& price : prices) {
+  for (const choose::ModePrices& price : prices) {
     std::string line = fmt::format("{:>8}", price.rows);
     for (const double seconds : price.seconds) line += fmt::format("{:>12.3f}", 1e3 * seconds);
     Print(line + "  " + layout::FormatMode(mode_at(price.rows)));
@@ -175,7 +175,7 @@ base::Status CheckWork(const RunFlags& flags) {
 base::Status CheckForecast(const RunFlags& flags) {
   if (!flags.engine.policy->make()->growth_is_free()) return {};
   return {
-      layout::kNotOfAMachine,
+      choose::kNotOfAMachine,
       fmt::format("--scheduling-policy {}: no job is foreseen where what choices generate takes "
                   "no memory; expected another policy, or --memory",
                   flags.engine.policy->name)};

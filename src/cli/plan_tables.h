@@ -6,8 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "layout/layout_plan.h"
-#include "layout/role_plan.h"
+#include "choose/decide_job.h"
 
 namespace forebay::cli {
 
@@ -15,7 +14,7 @@ namespace forebay::cli {
 // the one that holds most beside its KV cache.
 struct Column {
   GroupRole role = GroupRole::kAll;
-  layout::LayoutPlan plan;
+  choose::Decision plan;
   base::Status fits;
 
   const layout::RankPlan& rank() const {

@@ -2,11 +2,12 @@
 #include <utility>
 
 #include "base/log.h"
+#include "choose/create_engine.h"
+#include "choose/layout_search.h"
 #include "cli/outcome.h"
 #include "cli/run_flags.h"
 #include "job/job_file.h"
 #include "job/signal_control.h"
-#include "layout/layout_search.h"
 #include "layout/machine.h"
 #include "open/describe_job.h"
 #include "open/model_files.h"
@@ -76,7 +77,7 @@ base::Result<SimulatedJob> OpenSimulatedJob(const RunFlags& flags,
 base::Status Describe(const engine::ModelFiles& files, SimulatedJob& simulated, RunFlags* flags) {
   layout::EngineOptions& engine = flags->engine;
   const bool all_there = simulated.arrivals.seconds.empty(),
-             choose_layout = all_there && layout::LeavesLayoutOpen(engine, files.config);
+             choose_layout = all_there && choose::LeavesLayoutOpen(engine, files.config);
   engine.layout_by_job |= choose_layout;  // lines are measured where something is decided by them
   open::KnownJob known{.lengths = &simulated.lengths, .all_there = all_there};
   if (simulated.trace) {
@@ -117,7 +118,7 @@ base::Result<trace::CountedRun> RunReal(const RunFlags& flags, runtime::Runtime&
                                         RunControl& control) {
   const runtime::TimeNs began = runtime.Now();
   FB_ASSIGN_OR_RETURN(const auto engine,
-                      engine::CreateEngine(runtime, flags.engine, files, nullptr));
+                      choose::CreateEngine(runtime, flags.engine, files, nullptr));
   engine->SetStepObserver(observer);
   const std::unique_ptr<trace::CountedSource> source = make_source(runtime, *engine, control);
   const runtime::TimeNs run_began = runtime.Now();

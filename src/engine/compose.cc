@@ -9,14 +9,11 @@
 #include "engine/build_machine.h"
 #include "fabric/sim/sim_fabric.h"
 #include "kernels/kernel_set.h"
-#include "layout/layout_plan.h"
-#include "layout/least_steps.h"
-#include "layout/park_price.h"
-#include "layout/role_plan.h"
-#include "layout/steal_price.h"
-#include "layout/step_price.h"
-#include "layout/stream_price.h"
 #include "model/latent_forms.h"
+#include "price/park_price.h"
+#include "price/steal_price.h"
+#include "price/step_price.h"
+#include "price/stream_price.h"
 
 namespace forebay::engine {
 namespace {
@@ -149,8 +146,8 @@ StreamingOptions StreamingOf(const Materials& job, const layout::MemoryPlan& mem
       .flip_seed = job.options.trial.flip_streaming};
   if (job.options.tier.offload != layout::Offloading::kAlways && job.plan.ranks.size() == 1 &&
       !job.options.trial.fixed_streaming)
-    options.bytes_per_s = layout::StreamRate(job.plan.machine.profile, memory.tier_blocks,
-                                             job.plan.machine.spec.count);
+    options.bytes_per_s = price::StreamRate(job.plan.machine.profile, memory.tier_blocks,
+                                            job.plan.machine.spec.count);
   return options;
 }
 
@@ -193,8 +190,8 @@ ReplicaOptions ReplicaOptionsOf(const Materials& job, const layout::JobGroup& gr
 
 model::AllReducePlan PlanAllReduce(const Materials& job, const model::Degrees& mode) {
   const layout::MachinePlan& machine = job.plan.machine;
-  return layout::PlanAllReduce(job.config, job.plan.dtype, mode.tp, machine.max_num_batched_tokens,
-                               machine.profile, job.options.pricing());
+  return price::PlanAllReduce(job.config, job.plan.dtype, mode.tp, machine.max_num_batched_tokens,
+                              machine.profile, job.options.pricing());
 }
 
 std::vector<Membership::Mode> ModesOf(const Materials& job, const layout::Layout& layout, int rank,
@@ -323,53 +320,18 @@ void AddMemory(const layout::LayoutPlan& plan, ModelFacts* facts) {
   }
 }
 
-int64_t LeastStepsOf(const layout::EngineOptions& options, const layout::LayoutPlan& plan) {
-  const layout::MemoryPlan& memory = plan.ranks[0].memory;
-  // Windows let go of what they have passed.
-  const bool keeps_all = memory.kv_groups.size() == 1 && memory.kv_groups[0].spec.reach.all();
-  return layout::LeastSteps(
-      *options.job,
-      {.max_num_seqs = plan.machine.max_num_seqs,
-       .max_num_batched_tokens = plan.machine.max_num_batched_tokens,
-       .total_blocks = keeps_all ? memory.num_blocks + memory.streamed_blocks : 0},
-      memory.max_model_len);
-}
-
-// What was left to the engine, and what it chose.
-void LogChoices(const layout::EngineOptions& options, const layout::LayoutPlan& plan) {
-  if (plan.choice) base::Log(base::LogLevel::kInfo, layout::FormatChoice(plan));
-  if (plan.expert_choice) base::Log(base::LogLevel::kInfo, layout::FormatExpertChoice(plan));
-  if (!plan.streaming.empty()) base::Log(base::LogLevel::kInfo, plan.streaming);
-  if (options.layout_by_job)
-    base::Log(base::LogLevel::kInfo, fmt::format("--layout auto: {}", FormatLayout(plan.layout)));
-  if ((plan.choice || options.layout_by_job) && plan.forecast)
-    base::Log(base::LogLevel::kInfo, layout::FormatForecast(plan));
-  const std::string uneven = layout::FormatUneven(plan.layout, plan.config());
-  if (!uneven.empty()) base::Log(base::LogLevel::kInfo, uneven);
-}
-
 }  // namespace
 
 base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtime,
                                                         const layout::EngineOptions& options,
+                                                        const layout::JobPlan& job_plan,
                                                         const ModelFiles& files,
                                                         const text::Tokenizer* tokenizer) {
   const model::ModelConfig& config = files.config;
-  FB_ASSIGN_OR_RETURN(const std::vector<layout::RolePlan> roles,
-                      layout::PlanRoles(options, config));
+  const std::vector<layout::RolePlan>& roles = job_plan.roles;
   const layout::LayoutPlan& first_plan = roles.front().plan;
   const layout::MachinePlan& machine_plan = first_plan.machine;
   const bool simulated = machine_plan.spec.simulated;
-  if (simulated && options.digest) {
-    return base::Status(
-        base::kInvalidArgument,
-        fmt::format("--digest: the devices {} have no data to digest", machine_plan.spec.text));
-  }
-  for (const layout::RolePlan& role : roles) {
-    const base::Status fits = role.plan.Fits();
-    if (!fits.ok()) return role.role == GroupRole::kAll ? fits : fits.WithContext(Name(role.role));
-    LogChoices(options, role.plan);
-  }
   const kernels::KernelSet* const kernels = first_plan.kernels;
 
   const std::unique_ptr<schedule::Policy> policy = options.policy->make();
@@ -385,11 +347,11 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
   const layout::Offloading offload = options.tier.offload;
   if (offload != layout::Offloading::kAuto && offload != layout::Offloading::kOff)
     parts.forced_offload = layout::Name(offload);
-  if (first_plan.forecast) parts.expected_ms = std::llround(1e3 * first_plan.forecast->seconds);
-  if (options.job_exact && !options.roles) parts.least_steps = LeastStepsOf(options, first_plan);
+  parts.expected_ms = job_plan.expected_ms;
+  parts.least_steps = job_plan.least_steps;
   parts.most_ahead =
       static_cast<size_t>(first_plan.replicas()) * static_cast<size_t>(machine_plan.max_num_seqs);
-  const std::vector<layout::JobGroup> groups = layout::GroupsOf(roles);
+  const std::vector<layout::JobGroup> groups = job_plan.Groups();
   FB_ASSIGN_OR_RETURN(Machine machine, BuildMachine(machine_plan, options, groups, runtime));
   parts.sim = std::move(machine.sim);
   if (policy->wants_lengths())
@@ -412,8 +374,8 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
                         .mode = role.mode,
                         .reader = simulated ? nullptr : files.reader.get(),
                         .sim = parts.sim.get(),
-                        .steal = layout::PriceStealing(options, role.plan),
-                        .park = layout::PriceParking(options, role.plan),
+                        .steal = price::PriceStealing(options, role.plan),
+                        .park = price::PriceParking(options, role.plan),
                         .routing_log = routing_log,
                         .kept_identity = KeptIdentity(files, role.plan, numerics, options.digest),
                         .model_name = files.name,

@@ -6,16 +6,18 @@
 
 #include "engine/engine.h"
 #include "engine/open_model.h"
-#include "layout/options.h"
+#include "layout/job_plan.h"
 #include "text/tokenizer.h"
 
 namespace forebay::engine {
 
-// Loads the model, on simulated devices its shapes alone. `runtime` (a VirtualRuntime for simulated
+// Loads the model, on simulated devices its shapes alone. `job_plan`: what the options come to,
+// which fits (choose/create_engine.h decides it). `runtime` (a VirtualRuntime for simulated
 // devices, where this is called by one of its tasks) and `tokenizer` (null: token ids only) must
 // outlive the engine.
 base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtime,
                                                         const layout::EngineOptions& options,
+                                                        const layout::JobPlan& job_plan,
                                                         const ModelFiles& files,
                                                         const text::Tokenizer* tokenizer);
 

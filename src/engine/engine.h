@@ -38,7 +38,7 @@ struct EngineParts {
   // Where they share some: the modes that were asked for, by role; none: the load decides.
   std::vector<StepMode> forced_modes;
   int64_t expected_ms = 0;               // that the whole job should take; 0: not known
-  int64_t least_steps = 0;               // layout::LeastSteps of the whole job; 0: not known
+  int64_t least_steps = 0;               // choose::LeastSteps of the whole job; 0: not known
   const char* forced_offload = nullptr;  // what --kv-offload has running choices do; null: auto
   // Where lengths are foreseen, the answers of earlier runs, as the replicas are told them; else
   // null.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "choose/printed_plan.h"
+#include "choose/stream_choice.h"
 #include "cost/profile.h"
 #include "job/job.h"
 #include "job/merge.h"
@@ -10,13 +12,11 @@
 #include "job/results_log.h"
 #include "kernels/kernel_set.h"
 #include "kv/tier/block_file.h"
-#include "layout/group_plan.h"
+#include "layout/job_plan.h"
 #include "layout/memory_plan.h"
 #include "layout/options.h"
-#include "layout/printed_plan.h"
-#include "layout/role_plan.h"
+#include "layout/plan_checks.h"
 #include "layout/shift_plan.h"
-#include "layout/stream_choice.h"
 #include "schedule/policy.h"
 #include "share/ship_plan.h"
 #include "weights/book/pool_schedule.h"
@@ -33,7 +33,7 @@ constexpr base::ErrorCode kOfFlags[] = {
     kernels::kNumericsUnavailable,
     kv::kKvFileInvalid,
     layout::kCannotRoute,
-    layout::kCannotStream,
+    choose::kCannotStream,
     layout::kDevicesInvalid,
     layout::kKvCacheDtype,
     layout::kKvFileSize,
@@ -41,7 +41,7 @@ constexpr base::ErrorCode kOfFlags[] = {
     layout::kLayoutInvalid,
     layout::kLayoutPool,
     layout::kMaxModelLen,
-    layout::kNotOfAMachine,
+    choose::kNotOfAMachine,
     layout::kOffloadingSize,
     layout::kQuantization,
     layout::kRolesInvalid,

@@ -1,21 +1,16 @@
 // What an engine's options come to before anything is made: its devices, their layout, what is
-// pooled, and how the memory of a rank is divided. The one function for it: the engine, `forebay
-// plan` and the scenarios share it, so that arenas really have the sizes that a plan shows. Pure,
-// but for machine.cc and the choice of kernels, which ask what machine this is.
+// pooled, and how the memory of a rank is divided. The engine and `forebay plan` share it, so that
+// arenas really have the sizes that a plan shows.
 #pragma once
 
 #include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
-#include "layout/expert_choice.h"
 #include "layout/group_options.h"
 #include "layout/layout.h"
 #include "layout/machine.h"
 #include "layout/memory_plan.h"
-#include "layout/options.h"
-#include "layout/pool_choice.h"
 #include "layout/shift_plan.h"
 #include "model/routing.h"
 
@@ -36,22 +31,12 @@ struct LayoutPlan {
   int32_t steps_in_flight = 1;  // a replica's steps at once
   // Which experts rows go to where there are no data; null: data say so, or there are no experts.
   std::shared_ptr<const model::Routing> routing;
-  // What pool=auto and expert-size=auto chose, at this mean context and by the prices of this
-  // device.
-  std::optional<PoolChoice> choice;
-  std::optional<ExpertChoice> expert_choice;
-  int64_t mean_context = 0;
-  std::string priced_by;
-  // What the job takes as planned; nothing: little is known of the job or of the devices.
-  std::optional<JobForecast> forecast;
   std::vector<RankPlan> ranks;  // a replica's, stage by stage; replicas are alike
   ShiftPlan shift;              // in which mode a step is taken
   // Most rows of a step of a replica's own to which experts come where they have rows; else all do.
   int64_t routed_rows = 0;
   // Blocks of running choices that are to lie below, at most: memory has what there is room for.
   int32_t streamed_blocks = 0;
-  // What --kv-offload auto chose, or why nothing; empty: it was not asked.
-  std::string streaming;
   int32_t prompt_blocks = 0;  // schedule::Limits::prompt_blocks
   // What a group does whose replicas may ship; nothing: they only pull.
   std::optional<GroupOptions> group;
@@ -64,21 +49,5 @@ struct LayoutPlan {
   // kMemoryTooSmall: which part is how large, and what would fit.
   base::Status Fits() const;
 };
-
-// Errors are those of the options (their value, the devices, the layout, what the model cannot do),
-// not of the memory. `num_devices`: the layout's, of the machine's; 0: all.
-base::Result<LayoutPlan> PlanLayout(const EngineOptions& options, const model::ModelConfig& config,
-                                    int num_devices = 0);
-
-// What pool=auto came to, beside no pool and all layers. REQUIRES: plan.choice.
-std::string FormatChoice(const LayoutPlan& plan);
-
-// The same of expert-size=auto, beside the least size and the most. REQUIRES: plan.expert_choice.
-std::string FormatExpertChoice(const LayoutPlan& plan);
-
-// What so many pooled layers, or experts, come to.
-std::string FormatTrial(const Throughput& trial);
-// What the job is expected to take. REQUIRES: plan.forecast.
-std::string FormatForecast(const LayoutPlan& plan);
 
 }  // namespace forebay::layout

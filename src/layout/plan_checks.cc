@@ -1,7 +1,5 @@
 #include "layout/plan_checks.h"
 
-#include "layout/group_plan.h"
-
 namespace forebay::layout {
 namespace {
 
@@ -140,6 +138,12 @@ base::Status CheckLinks(const EngineOptions& options, const LayoutPlan& plan) {
           fmt::format("--sim-tp-wire bf16 with sp={}, tp={}: no ranks add sums; expected a layout "
                       "with tp or sp of at least 2",
                       plan.layout.sp, plan.layout.tp)};
+}
+
+base::Status CheckDigest(const EngineOptions& options, const LayoutPlan& plan) {
+  if (!options.digest || plan.machine.has_data) return {};
+  return {base::kInvalidArgument,
+          fmt::format("--digest: the devices {} have no data to digest", plan.machine.spec.text)};
 }
 
 base::Status CheckRequests(const EngineOptions& options, const LayoutPlan& plan) {

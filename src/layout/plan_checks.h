@@ -6,6 +6,8 @@
 
 namespace forebay::layout {
 
+inline constexpr base::ErrorCode kCannotRoute{"routed_cannot"};
+
 // What can be told before a layout is known. Errors: base::kInvalidArgument, kMaxModelLen.
 base::Status CheckOptions(const EngineOptions& options, const model::ModelConfig& config);
 // --mode routed: experts can come only where ranks lack some. Errors: kCannotRoute.
@@ -15,6 +17,8 @@ base::Status CheckRecording(const EngineOptions& options, const model::ModelConf
                             const LayoutPlan& plan);
 // Trials and prices of links, on the plan's machine and layout. Errors: base::kInvalidArgument.
 base::Status CheckLinks(const EngineOptions& options, const LayoutPlan& plan);
+// --digest. Errors: base::kInvalidArgument.
+base::Status CheckDigest(const EngineOptions& options, const LayoutPlan& plan);
 // --pool-requests. Errors: base::kInvalidArgument.
 base::Status CheckRequests(const EngineOptions& options, const LayoutPlan& plan);
 // KV below the devices, of a plan that knows its ranks. Errors: kv::kKvFileInvalid,

@@ -2,10 +2,7 @@
 
 #include <algorithm>
 #include <limits>
-#include <memory>
 
-#include "layout/memory_plan.h"
-#include "layout/step_price.h"
 #include "model/ulysses.h"
 
 namespace forebay::layout {
@@ -15,34 +12,6 @@ using model::Degrees;
 using schedule::ShiftEntry;
 
 constexpr int64_t kAnyRows = std::numeric_limits<int64_t>::max();
-
-ShiftEntry EntryOf(const Degrees& mode, int64_t most_rows) {
-  return {most_rows, static_cast<uint8_t>(mode.sp), static_cast<uint8_t>(mode.tp)};
-}
-
-// Rows at which modes are priced: four an octave.
-std::vector<int64_t> Buckets(int64_t max_rows) {
-  std::vector<int64_t> rows;
-  for (int64_t octave = 1; octave <= max_rows; octave *= 2) {
-    for (int64_t part = 0; part < 4; ++part) {
-      const int64_t at = octave + octave * part / 4;
-      if (at <= max_rows && (rows.empty() || at > rows.back())) rows.push_back(at);
-    }
-  }
-  return rows;
-}
-
-// A bucket's mode is the best at its least rows.
-std::vector<ShiftEntry> EntriesOf(const ShiftPlan& plan) {
-  std::vector<ShiftEntry> entries;
-  for (const ModePrices& price : plan.prices) {
-    const ShiftEntry entry = EntryOf(plan.modes[price.best], kAnyRows);
-    if (!entries.empty() && entries.back() == entry) continue;
-    if (!entries.empty()) entries.back().most_rows = price.rows - 1;
-    entries.push_back(entry);
-  }
-  return entries;
-}
 
 // Modes between the ends are there as views alone.
 base::Status CheckAll(const ShiftOptions& asked, const Layout& layout) {
@@ -161,36 +130,11 @@ std::vector<model::ModeRows> ShiftPlan::ModesInUse(int64_t max_rows) const {
   return used;
 }
 
-std::vector<ModePrices> PriceModes(const std::vector<Degrees>& modes, const EngineOptions& options,
-                                   const model::ModelConfig& config, const MachinePlan& machine,
-                                   const StepPulls* pulls) {
-  const int64_t max_rows = machine.max_num_batched_tokens;
-  std::vector<std::unique_ptr<StepPricer>> pricers;
-  for (const Degrees& mode : modes) {
-    pricers.push_back(
-        std::make_unique<StepPricer>(config, options.machine.dtype, mode,
-                                     model::StepCapacity{max_rows, LogitRows(config, max_rows)},
-                                     machine.profile, options.pricing()));
-  }
-  std::vector<ModePrices> prices;
-  for (const int64_t rows : Buckets(max_rows)) {
-    ModePrices& price = prices.emplace_back(ModePrices{rows, {}, 0});
-    for (const auto& pricer : pricers) {
-      const cost::Work step = pricer->Prompts(rows, rows).all();
-      const bool is_own = pricer == pricers.front();
-      price.seconds.push_back(is_own && pulls != nullptr
-                                  ? std::max(SecondsBeside(step, *pulls), pulls->seconds())
-                                  : step.seconds);
-    }
-    price.best =
-        static_cast<size_t>(std::ranges::min_element(price.seconds) - price.seconds.begin());
-  }
-  return prices;
+schedule::ShiftEntry ShiftEntryOf(const Degrees& mode, int64_t most_rows) {
+  return {most_rows, static_cast<uint8_t>(mode.sp), static_cast<uint8_t>(mode.tp)};
 }
 
-base::Result<ShiftPlan> PlanShift(const EngineOptions& options, const model::ModelConfig& config,
-                                  const Layout& layout, const MachinePlan& machine,
-                                  const StepPulls* pulls) {
+base::Result<ShiftPlan> AskedShift(const EngineOptions& options, const Layout& layout) {
   const ShiftOptions& asked = options.shift;
   FB_RETURN_IF_ERROR(CheckAsked(options, layout));
   ShiftPlan plan;
@@ -201,20 +145,23 @@ base::Result<ShiftPlan> PlanShift(const EngineOptions& options, const model::Mod
   plan.table.pooled = layout.pools_along_sp();
   if (options.trial.shift_every != 0) {
     plan.table.flip_every = options.trial.shift_every;
-    for (const Degrees& mode : plan.modes) plan.table.entries.push_back(EntryOf(mode, kAnyRows));
+    for (const Degrees& mode : plan.modes)
+      plan.table.entries.push_back(ShiftEntryOf(mode, kAnyRows));
   } else if (asked.mode) {
     FB_RETURN_IF_ERROR(CheckMode(*asked.mode, layout, plan));
-    plan.table.entries = {EntryOf(*asked.mode, kAnyRows)};
+    plan.table.entries = {ShiftEntryOf(*asked.mode, kAnyRows)};
   } else if (asked.threshold > 0) {
-    plan.table.entries = {EntryOf({1, layout.ranks_per_stage()}, asked.threshold),
-                          EntryOf(layout.degrees(), kAnyRows)};
-  } else {
-    plan.prices = PriceModes(plan.modes, options, config, machine, pulls);
-    plan.table.entries = EntriesOf(plan);
+    plan.table.entries = {ShiftEntryOf({1, layout.ranks_per_stage()}, asked.threshold),
+                          ShiftEntryOf(layout.degrees(), kAnyRows)};
   }
-  FB_RETURN_IF_ERROR(CheckTwoSteps(options, config, layout, plan));
-  FB_RETURN_IF_ERROR(CheckCopies(asked, layout, plan));
   return plan;
+}
+
+base::Status CheckShift(const EngineOptions& options, const model::ModelConfig& config,
+                        const Layout& layout, const ShiftPlan& plan) {
+  if (layout.sp == 1) return {};
+  FB_RETURN_IF_ERROR(CheckTwoSteps(options, config, layout, plan));
+  return CheckCopies(options.shift, layout, plan);
 }
 
 }  // namespace forebay::layout

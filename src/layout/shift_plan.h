@@ -1,13 +1,11 @@
-// In which mode a replica takes a step of so many rows, where the layout cuts rows (Shift
-// Parallelism, arXiv 2509.16495): forced, by a threshold, or the cheapest by the prices of a device
-// profile.
+// In which modes a replica may take a step where the layout cuts rows (Shift Parallelism, arXiv
+// 2509.16495), and which of them a step of so many rows takes.
 #pragma once
 
+#include <string>
 #include <vector>
 
-#include "layout/machine.h"
 #include "layout/options.h"
-#include "layout/step_price.h"
 #include "model/activations.h"
 #include "schedule/shift_table.h"
 
@@ -15,18 +13,9 @@ namespace forebay::layout {
 
 inline constexpr base::ErrorCode kShiftInvalid{"shift_invalid"};
 
-// What a step of so many rows of one prompt costs in each mode: linear layers, norms and exchanges,
-// and attention, which is the same in all.
-struct ModePrices {
-  int64_t rows;
-  std::vector<double> seconds;  // by ShiftPlan::modes
-  size_t best;
-};
-
 struct ShiftPlan {
   schedule::ShiftTable table;         // empty: the layout has one mode
   std::vector<model::Degrees> modes;  // the layout's first, then by growing tp
-  std::vector<ModePrices> prices;     // ascending rows; where modes were chosen by price
 
   // The modes that steps may take, with the most rows of each.
   std::vector<model::ModeRows> ModesInUse(int64_t max_rows) const;
@@ -36,14 +25,17 @@ struct ShiftPlan {
 std::vector<model::Degrees> ModesOf(const model::Degrees& layout, bool ends);
 std::string FormatMode(const model::Degrees& mode);  // "4x2"
 
-// `pulls`: of a step in the layout's own mode; null: nothing is pooled, or it is not known yet.
-// kShiftInvalid: modes or thresholds of a layout with sp=1, a mode that the layout does not have.
-base::Result<ShiftPlan> PlanShift(const EngineOptions& options, const model::ModelConfig& config,
-                                  const Layout& layout, const MachinePlan& machine,
-                                  const StepPulls* pulls = nullptr);
-// Prices of all modes, at four numbers of rows an octave. REQUIRES: the model can be cut so.
-std::vector<ModePrices> PriceModes(const std::vector<model::Degrees>& modes,
-                                   const EngineOptions& options, const model::ModelConfig& config,
-                                   const MachinePlan& machine, const StepPulls* pulls = nullptr);
+// The entry of a table whose steps of up to `most_rows` rows take the mode.
+schedule::ShiftEntry ShiftEntryOf(const model::Degrees& mode, int64_t most_rows);
+
+// What the options say: the layout's modes, and the table where a mode or a threshold is forced.
+// The table stays empty where the layout has several modes and the options leave open which step
+// takes which. kShiftInvalid: modes or thresholds of a layout with sp=1, a mode that the layout
+// does not have.
+base::Result<ShiftPlan> AskedShift(const EngineOptions& options, const Layout& layout);
+// Whether --kv-replication and --shift-weights are of use to steps by the plan's table.
+// kShiftInvalid.
+base::Status CheckShift(const EngineOptions& options, const model::ModelConfig& config,
+                        const Layout& layout, const ShiftPlan& plan);
 
 }  // namespace forebay::layout

@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "layout/cpu_prices.h"
 #include "open/measure_lines.h"
+#include "price/cpu_prices.h"
 #include "trace/job_lengths.h"
 
 namespace forebay::open {
@@ -12,7 +12,7 @@ base::Status DescribeJob(const KnownJob& job, const job::RequestRules& rules,
                          job::TextPipeline* text, const model::ModelConfig& config,
                          layout::EngineOptions* engine) {
   if (job.trace) trace::DescribeTrace(*job.trace, engine);
-  const bool decides = layout::DecidesByPrices(*engine) || layout::StreamsByPrices(*engine);
+  const bool decides = price::DecidesByPrices(*engine) || price::StreamsByPrices(*engine);
   if (!job.lines || !decides || engine->limits.mean_context != 0) return {};
   FB_ASSIGN_OR_RETURN(const job::JobFile* const lines, job.lines());
   base::Result<trace::JobLengths> lengths =

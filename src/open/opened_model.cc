@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/hash.h"
+#include "choose/create_engine.h"
 #include "job/job_clock.h"
 #include "job/line_order.h"
 #include "job/settings.h"
@@ -50,7 +51,7 @@ base::Result<std::unique_ptr<OpenedModel>> OpenedModel::Open(runtime::Runtime& r
                                  files.config, &engine));
   profile::PriceCpu(runtime, &engine);
   FB_ASSIGN_OR_RETURN(opened->engine_,
-                      engine::CreateEngine(runtime, engine, files, text->tokenizer()));
+                      choose::CreateEngine(runtime, engine, files, text->tokenizer()));
   return opened;
 }
 

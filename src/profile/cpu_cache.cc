@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "cost/profile_writer.h"
 #include "kernels/kernel_set.h"
-#include "layout/cpu_prices.h"
+#include "price/cpu_prices.h"
 #include "profile/profile_device.h"
 #include "runtime/topology.h"
 
@@ -99,7 +99,7 @@ std::string CacheFolder() {
 }
 
 void PriceCpu(runtime::Runtime& runtime, layout::EngineOptions* options) {
-  if (!layout::WantsPrices(*options)) return;
+  if (!price::WantsPrices(*options)) return;
   layout::MachineOptions& machine = options->machine;
   const kernels::KernelSet* kernels = machine.kernels;
   if (kernels == nullptr) {
@@ -113,7 +113,7 @@ void PriceCpu(runtime::Runtime& runtime, layout::EngineOptions* options) {
                       .isa = kernels->name,
                       .workers = std::max(1, used / machine.devices.count),
                       .cores = cores};
-  machine.device_profile = layout::FittingProfile(cpu.name, cpu.isa, cpu.workers);
+  machine.device_profile = price::FittingProfile(cpu.name, cpu.isa, cpu.workers);
   if (!machine.device_profile.empty() || cpu.isa == "ref") return;
   const auto measure = [&](const std::string& name) {
     base::Log(

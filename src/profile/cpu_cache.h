@@ -33,7 +33,7 @@ base::Result<std::string> KeptProfile(const std::string& folder, const CpuAtHand
 // user's among temporary files.
 std::string CacheFolder();
 
-// Sets options->machine.device_profile where layout::WantsPrices says so, and tells on stderr of
+// Sets options->machine.device_profile where price::WantsPrices says so, and tells on stderr of
 // what is measured. A CPU that cannot be measured costs a warning: modes keep to constants then.
 void PriceCpu(runtime::Runtime& runtime, layout::EngineOptions* options);
 

@@ -1,4 +1,4 @@
-#include "engine/compose.h"
+#include "choose/create_engine.h"
 #include "model/config_reader.h"
 #include "model/decoder_weights.h"
 #include "profile/cases.h"
@@ -51,7 +51,7 @@ base::Result<double> OverheadOf(const BenchOptions& options, const engine::Model
   engine_options.limits.max_num_seqs = sequences;
   engine_options.profile = true;
   FB_ASSIGN_OR_RETURN(const auto engine,
-                      engine::CreateEngine(runtime, engine_options, files, nullptr));
+                      choose::CreateEngine(runtime, engine_options, files, nullptr));
   Requests requests(sequences);
   Nowhere nowhere;
   RunControl control;

@@ -7,11 +7,11 @@
 
 #include "base/rng.h"
 #include "base/units.h"
+#include "choose/decide.h"
+#include "choose/layout_search.h"
 #include "cost/model.h"
 #include "engine/open_model.h"
 #include "kernels/step_batch.h"
-#include "layout/layout_plan.h"
-#include "layout/layout_search.h"
 #include "model/builtin_configs.h"
 #include "trace/synthetic_trace.h"
 
@@ -88,7 +88,7 @@ std::vector<Sums> SumSteps(const std::vector<StepRecord>& steps, int64_t batch, 
 base::Result<Decoding> Measure(const GroupSetting& setting) {
   layout::EngineOptions options = OptionsOf(setting);
   FB_ASSIGN_OR_RETURN(engine::ModelFiles files, engine::OpenModel(options.model, true, 0));
-  FB_ASSIGN_OR_RETURN(const layout::LayoutPlan plan, layout::PlanLayout(options, files.config));
+  FB_ASSIGN_OR_RETURN(const choose::Decision plan, choose::Decide(options, files.config));
   Decoding decoding{.pool_layers = plan.layout.pool_layers.value_or(0),
                     .threshold = plan.group ? plan.group->threshold : 0};
   FB_ASSIGN_OR_RETURN(const int64_t batch, BatchOf(setting, plan));
@@ -126,9 +126,9 @@ base::Result<Decoding> Measure(const GroupSetting& setting) {
 // What all layouts of these devices, this model and these lengths have in common.
 base::Result<LayoutsCompared> FindBest(const layout::EngineOptions& options,
                                        const model::ModelConfig& config) {
-  FB_ASSIGN_OR_RETURN(const std::vector<layout::LayoutTrial> trials,
-                      layout::RankLayouts(options, config));
-  const layout::LayoutTrial& best = trials.front();
+  FB_ASSIGN_OR_RETURN(const std::vector<choose::LayoutTrial> trials,
+                      choose::RankLayouts(options, config));
+  const choose::LayoutTrial& best = trials.front();
   FB_RETURN_IF_ERROR(best.refused);
   const layout::Layout& cut = best.plan->layout;
   std::string name = fmt::format("dp={},tp={},pp={}", cut.dp, cut.tp, cut.pp);
@@ -157,7 +157,7 @@ base::Result<JobFigures> SimulateJob(const JobSetting& job) {
       .kv_tokens = static_cast<double>(summary.model.kv_capacity_tokens) / job.setting.dp()};
   outcome.steps_ship = counter(schedule::StepsCounter({.ffn = FfnMode::kShip})) / job.setting.tp;
   FB_ASSIGN_OR_RETURN(const engine::ModelFiles files, engine::OpenModel(options.model, true, 0));
-  FB_ASSIGN_OR_RETURN(const layout::LayoutPlan plan, layout::PlanLayout(options, files.config));
+  FB_ASSIGN_OR_RETURN(const choose::Decision plan, choose::Decide(options, files.config));
   outcome.threshold = plan.group ? plan.group->threshold : 0;
   Sums all;
   for (const StepRecord& step : run.steps) all += SumOf(step);
@@ -232,7 +232,7 @@ base::Result<LayoutsCompared> Lab::CompareLayouts(const GroupSetting& setting) {
     found = compared_.emplace(common, std::move(best)).first;
   }
   LayoutsCompared compared = found->second;
-  FB_ASSIGN_OR_RETURN(const layout::LayoutPlan plan, layout::PlanLayout(options, files.config));
+  FB_ASSIGN_OR_RETURN(const choose::Decision plan, choose::Decide(options, files.config));
   if (plan.Fits().ok()) compared.own = plan.forecast->tokens_per_s();
   return compared;
 }

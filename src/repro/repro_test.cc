@@ -5,12 +5,12 @@
 #include <set>
 
 #include "base/json.h"
+#include "choose/decide.h"
 #include "engine/open_model.h"
-#include "layout/layout_plan.h"
-#include "layout/step_price.h"
 #include "model/builtin_configs.h"
 #include "model/derived.h"
 #include "model/family.h"
+#include "price/step_price.h"
 #include "repro/dwdp/context_steps.h"
 #include "repro/dwdp/roofline.h"
 #include "repro/dwdp/rows.h"
@@ -270,11 +270,11 @@ TEST(Lab, AStepTakesWhatItIsPricedAt) {
       ASSERT_TRUE(decoding.ok()) << decoding.status().ToString();
       const layout::EngineOptions options = OptionsOf(setting);
       const auto files = engine::OpenModel(options.model, true, 0);
-      const auto plan = layout::PlanLayout(options, files->config);
+      const auto plan = choose::Decide(options, files->config);
       ASSERT_TRUE(plan.ok()) << plan.status().ToString();
-      const layout::StepPricer pricer(files->config, plan->dtype, {.tp = tp},
-                                      plan->ranks[0].memory.capacity, plan->machine.profile,
-                                      {cost::Calibration::kCalibrated});
+      const price::StepPricer pricer(files->config, plan->dtype, {.tp = tp},
+                                     plan->ranks[0].memory.capacity, plan->machine.profile,
+                                     {cost::Calibration::kCalibrated});
       const cost::Work step = pricer.Decode(64, 2036).all();
       const double rate = 1e-3 * decoding->fetch_ms / (1e-3 * decoding->step_ms) *
                           cost::PullRate(plan->machine.profile);

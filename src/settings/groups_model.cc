@@ -110,6 +110,8 @@ Group LengthsGroup() {
        {"--num-kv-blocks-override", kModel, Class::kTuning,
         Optional(FB_AT(engine.limits.kv_blocks)),
         "At most this many blocks of 32 tokens of KV cache"},
+       {"--stall-seconds", kModel, Class::kTuning, Positive(FB_AT(engine.stall_seconds)),
+        "Seconds after which a step that has not ended is reported as a stall, and ends the run"},
        {"--mean-context", kAll, Class::kTuning, Positive(FB_AT(engine.limits.mean_context)),
         "Tokens that a running choice holds on average, for `pool=auto` and `expert-size=auto` "
         "(default: a quarter of the longest, at most 2,048; of a trace its mean)"}}};

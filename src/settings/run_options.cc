@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "kernels/kernel_set.h"
-#include "layout/role_plan.h"
+#include "layout/job_plan.h"
 #include "layout/shift_plan.h"
 #include "model/routing.h"
 #include "settings/table.h"

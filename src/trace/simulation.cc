@@ -1,4 +1,5 @@
 #include "trace/simulation.h"
+#include "choose/create_engine.h"
 
 #include <optional>
 #include <utility>
@@ -61,7 +62,7 @@ base::Result<SimulationResult> SimulateInside(runtime::Runtime& runtime,
   layout::EngineOptions engine_options = options.engine;
   if (options.trace) DescribeTrace(*options.trace, &engine_options);
   FB_ASSIGN_OR_RETURN(const auto engine,
-                      engine::CreateEngine(runtime, engine_options, files, nullptr));
+                      choose::CreateEngine(runtime, engine_options, files, nullptr));
   SimulationResult result;
   StepKeeper keeper(options.observer, options.record_steps ? &result.steps : nullptr);
   engine->SetStepObserver(&keeper);

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/units.h"
+#include "choose/create_engine.h"
 #include "runtime/real/real_runtime.h"
 #include "testing/golden_files.h"
 #include "trace/job_lengths.h"
@@ -95,7 +96,7 @@ Outcome RunReal(const Case& test, const std::string& devices,
   if (test.memory_bytes > 0) trace::DescribeTrace(trace, &options);
   const auto runtime = runtime::CreateRealRuntime();
   const auto files = engine::OpenModel(options.model, options.random_weights, options.seed);
-  const auto engine = engine::CreateEngine(*runtime, options, *files, nullptr);
+  const auto engine = choose::CreateEngine(*runtime, options, *files, nullptr);
   EXPECT_TRUE(engine.ok()) << engine.status().ToString();
   Steps steps;
   (*engine)->SetStepObserver(&steps);

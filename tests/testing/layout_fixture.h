@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "choose/create_engine.h"
 #include "device/hazard_checker.h"
-#include "engine/compose.h"
 #include "kernels/kv_layout.h"
 #include "layout/layout.h"
 #include "layout/layout_plan.h"
@@ -122,7 +122,7 @@ class LayoutTest : public testing::TestWithParam<std::string> {
     device::HazardChecker checker;
     options_.trial.checker = &checker;
     kv_.clear();
-    auto engine = engine::CreateEngine(*runtime, options_, files_, nullptr);
+    auto engine = choose::CreateEngine(*runtime, options_, files_, nullptr);
     options_.trial.checker = nullptr;
     EXPECT_TRUE(engine.ok()) << layout << ": " << engine.status().ToString();
     if (!engine.ok()) return {};

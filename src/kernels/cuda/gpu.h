@@ -6,7 +6,8 @@
 //
 //   #include "kernels/cuda/gpu.h"
 //   namespace forebay::kernels::cuda {
-//   FB_KERNEL(scale_rows, ScaleRowsParams, 128) {  // at most 128 threads a block
+//   FB_KERNEL(scale_rows, ScaleRowsParams, 128) {  // 128 threads a block; 128, 2: and registers
+//                                                  // for two blocks a multiprocessor
 //     FB_SHARED(float, row);                       // the block's dynamic shared memory
 //     for (int j = gpu::Tid(); j < args.columns; j += gpu::Threads()) row[j] = args.x[j];
 //     gpu::Sync();
@@ -28,8 +29,9 @@
 
 #ifdef __CUDACC__
 #define FB_DEVICE __device__ __forceinline__
-#define FB_KERNEL(name, Params, threads) \
-  extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ Params args)
+#define FB_KERNEL(name, Params, ...)                        \
+  extern "C" __global__ void __launch_bounds__(__VA_ARGS__) \
+      name(const __grid_constant__ Params args)
 #define FB_SHARED(T, name)                                            \
   extern __shared__ __align__(1024) unsigned char fb_shared_memory[]; \
   T* const name = reinterpret_cast<T*>(fb_shared_memory)
@@ -40,12 +42,13 @@
 #include "kernels/cuda/emulation/thread.h"
 #define FB_DEVICE inline
 // The kernel, and its entry for a launch: emulation/grid.h's ThreadFunction.
-#define FB_KERNEL(name, Params, threads)                        \
-  static_assert((threads) % 32 == 0 && sizeof(Params) <= 4096); \
-  static void name##_thread(const Params& args);                \
-  extern "C" void fb_emulated_##name(const void* params) {      \
-    name##_thread(*static_cast<const Params*>(params));         \
-  }                                                             \
+#define FB_FIRST(first, ...) first
+#define FB_KERNEL(name, Params, ...)                                            \
+  static_assert((FB_FIRST(__VA_ARGS__, )) % 32 == 0 && sizeof(Params) <= 4096); \
+  static void name##_thread(const Params& args);                                \
+  extern "C" void fb_emulated_##name(const void* params) {                      \
+    name##_thread(*static_cast<const Params*>(params));                         \
+  }                                                                             \
   static void name##_thread([[maybe_unused]] const Params& args)
 #define FB_SHARED(T, name) T* const name = static_cast<T*>(::forebay::gpu::emulation::SharedBase())
 #endif
@@ -94,10 +97,28 @@ FB_DEVICE int AtomicAdd(int* at, int value) { return atomicAdd(at, value); }
 FB_DEVICE void FenceGrid() { __threadfence(); }
 
 FB_DEVICE float Fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+// The same, limited to [0, 1]; NaN gives 0.
+FB_DEVICE float FmaSaturated(float a, float b, float c) {
+  float r;
+  asm("fma.rn.ftz.sat.f32 %0, %1, %2, %3;" : "=f"(r) : "f"(a), "f"(b), "f"(c));
+  return r;
+}
+// A NaN does not count.
+FB_DEVICE float Max(float a, float b) { return fmaxf(a, b); }
+FB_DEVICE float Ceil(float x) { return ceilf(x); }
 FB_DEVICE float Div(float a, float b) { return __fdiv_rn(a, b); }
 FB_DEVICE float Sqrt(float x) { return __fsqrt_rn(x); }
 FB_DEVICE uint32_t Bits(float x) { return __float_as_uint(x); }
 FB_DEVICE float FromBits(uint32_t bits) { return __uint_as_float(bits); }
+// Two bf16, nearest even, `low` in the lower half; denormals are kept.
+FB_DEVICE uint32_t PairOf(float low, float high) {
+  uint32_t pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
+// What another block wrote in this launch: past the cache that is this block's alone.
+FB_DEVICE float LoadFresh(const float* at) { return __ldcg(at); }
 
 // The address of shared memory as PTX takes it.
 FB_DEVICE uint32_t Smem(const void* shared) {
@@ -140,6 +161,14 @@ FB_DEVICE void Mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t 
       "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+// The same where rows 8 to 15 of A are zero: a and c are the upper rows' registers.
+FB_DEVICE void MmaUpper(float (&c)[2], const uint32_t (&a)[2], uint32_t b0, uint32_t b1) {
+  asm volatile(
+      "{.reg .f32 x, y; mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+      "{%0,%1,x,y},{%2,%6,%3,%6},{%4,%5},{%0,%1,%7,%7};}"
+      : "+f"(c[0]), "+f"(c[1])
+      : "r"(a[0]), "r"(a[1]), "r"(b0), "r"(b1), "r"(0), "f"(0.0f));
 }
 
 #else
@@ -191,6 +220,12 @@ inline int AtomicAdd(int* at, int value) {
 inline void FenceGrid() {}
 
 inline float Fma(float a, float b, float c) { return std::fma(a, b, c); }
+inline float FmaSaturated(float a, float b, float c) {
+  const float r = std::fma(a, b, c);
+  return r > 0 ? (r < 1 ? r : 1.0f) : 0.0f;
+}
+inline float Max(float a, float b) { return std::fmax(a, b); }
+inline float Ceil(float x) { return std::ceil(x); }
 inline float Div(float a, float b) { return a / b; }
 inline float Sqrt(float x) { return std::sqrt(x); }
 inline uint32_t Bits(float x) {
@@ -203,6 +238,14 @@ inline float FromBits(uint32_t bits) {
   std::memcpy(&x, &bits, sizeof x);
   return x;
 }
+inline uint32_t PairOf(float low, float high) {
+  const auto rounded = [](float x) {
+    return x == x ? (Bits(x) + 0x7FFFu + (Bits(x) >> 16 & 1u)) >> 16 : 0x7FFFu;
+  };
+  return rounded(low) | rounded(high) << 16;
+}
+
+inline float LoadFresh(const float* at) { return *at; }
 
 inline uint32_t Smem(const void* shared) { return emulation::SharedAddress(shared); }
 
@@ -226,6 +269,13 @@ inline void LoadMatrix4Transposed(uint32_t (&r)[4], uint32_t shared,
 inline void Mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
                 emulation::Where where = emulation::Where::current()) {
   emulation::Mma(c, a, b0, b1, where);
+}
+inline void MmaUpper(float (&c)[2], const uint32_t (&a)[2], uint32_t b0, uint32_t b1,
+                     emulation::Where where = emulation::Where::current()) {
+  float all[4] = {c[0], c[1]};
+  const uint32_t rows[4] = {a[0], 0, a[1], 0};
+  emulation::Mma(all, rows, b0, b1, where);
+  c[0] = all[0], c[1] = all[1];
 }
 
 #endif

@@ -133,6 +133,21 @@ FB_DEVICE void WgmmaWait() {
 FB_DEVICE void KeepRegisters(const uint32_t (&a)[4]) {
   asm volatile("" ::"r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]));
 }
+// Work on these registers that is written above is done above, and below what is written below.
+template <int N>
+FB_DEVICE void PinRegisters(float (&registers)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) asm volatile("" : "+f"(registers[i])::"memory");
+}
+template <int N>
+FB_DEVICE void PinRegisters(uint32_t (&registers)[N][4]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    asm volatile(""
+                 : "+r"(registers[i][0]), "+r"(registers[i][1]), "+r"(registers[i][2]),
+                   "+r"(registers[i][3])::"memory");
+  }
+}
 
 #else
 
@@ -204,6 +219,8 @@ void WgmmaWait(emulation::Where where = emulation::Where::current()) {
   emulation::WgmmaWait(N, where);
 }
 inline void KeepRegisters(const uint32_t (&)[4]) {}
+template <typename T>
+void PinRegisters(T&) {}
 
 #endif
 

@@ -1,6 +1,6 @@
 // Shift Parallelism (arXiv 2509.16495): what follows from shapes alone, and what is simulated.
+#include "choose/decide.h"
 #include "fabric/collectives.h"
-#include "layout/layout_plan.h"
 #include "layout/shift_plan.h"
 #include "model/builtin_configs.h"
 #include "model/decoder_weights.h"
@@ -46,24 +46,24 @@ FindingOr ViewedWeights(const Degrees& layout, double, Lab&) {
                       layout::ParseDevices(fmt::format("sim:{}xh200", layout.ranks())));
   options.layout = layout::Layout{.tp = layout.tp, .sp = layout.sp};
   options.shift.mode = layout;
-  FB_ASSIGN_OR_RETURN(const layout::LayoutPlan one, layout::PlanLayout(options, config));
+  FB_ASSIGN_OR_RETURN(const choose::Decision one, choose::Decide(options, config));
   options.shift.mode.reset();
   options.shift.threshold = 256;
-  FB_ASSIGN_OR_RETURN(const layout::LayoutPlan shifting, layout::PlanLayout(options, config));
+  FB_ASSIGN_OR_RETURN(const choose::Decision shifting, choose::Decide(options, config));
   const auto weights = [](const layout::LayoutPlan& plan) {
     return static_cast<double>(plan.ranks[0].memory.bytes(layout::RegionUse::kWeights));
   };
   return Finding{.calibrated = 100 * (weights(shifting) - weights(one)) / weights(one)};
 }
 
-base::Result<layout::LayoutPlan> PlanLlama(const char* layout, const layout::ShiftOptions& shift) {
+base::Result<choose::Decision> PlanLlama(const char* layout, const layout::ShiftOptions& shift) {
   layout::EngineOptions options;
   FB_ASSIGN_OR_RETURN(options.machine.devices, layout::ParseDevices("sim:8xh200"));
   FB_ASSIGN_OR_RETURN(options.layout, layout::ParseLayout(layout));
   options.machine.quantization = cost::NumberFormat::kFP8;
   options.shift = shift;
   FB_ASSIGN_OR_RETURN(const model::ModelConfig config, model::LoadBuiltinConfig(kLlama));
-  return layout::PlanLayout(options, config);
+  return choose::Decide(options, config);
 }
 
 double KvTokens(const layout::LayoutPlan& plan) {
@@ -72,9 +72,9 @@ double KvTokens(const layout::LayoutPlan& plan) {
 
 FindingOr KvOfViews(const Degrees&, double, Lab&) {
   layout::ShiftOptions shift{.threshold = 256};
-  FB_ASSIGN_OR_RETURN(const layout::LayoutPlan views, PlanLlama("sp=8", shift));
+  FB_ASSIGN_OR_RETURN(const choose::Decision views, PlanLlama("sp=8", shift));
   shift.copies_weights = true;
-  FB_ASSIGN_OR_RETURN(const layout::LayoutPlan copy, PlanLlama("sp=8", shift));
+  FB_ASSIGN_OR_RETURN(const choose::Decision copy, PlanLlama("sp=8", shift));
   return Finding{
       .calibrated = KvTokens(views) / KvTokens(copy),
       .account = {{"KV tokens", KvTokens(views)}, {"with a second model", KvTokens(copy)}}};
@@ -84,15 +84,14 @@ FindingOr KvOfViews(const Degrees&, double, Lab&) {
 enum class PoolFigure : uint8_t { kKv, kFetchMs, kHiddenRows };
 
 FindingOr PoolAlongSp(const PoolFigure& figure, double, Lab&) {
-  FB_ASSIGN_OR_RETURN(const layout::LayoutPlan copies, PlanLlama("sp=8", {}));
-  FB_ASSIGN_OR_RETURN(const layout::LayoutPlan pooled,
-                      PlanLlama("sp=8,weights=striped,pool=80", {}));
-  FB_CHECK(!pooled.shift.prices.empty(), "no prices of modes");
-  const double fetch = pooled.shift.prices.front().seconds.front();
+  FB_ASSIGN_OR_RETURN(const choose::Decision copies, PlanLlama("sp=8", {}));
+  FB_ASSIGN_OR_RETURN(const choose::Decision pooled, PlanLlama("sp=8,weights=striped,pool=80", {}));
+  FB_CHECK(!pooled.mode_prices.empty(), "no prices of modes");
+  const double fetch = pooled.mode_prices.front().seconds.front();
   double hidden = 0;
-  for (size_t i = copies.shift.prices.size(); i-- > 0;) {
-    if (copies.shift.prices[i].seconds.front() < fetch) break;
-    hidden = static_cast<double>(copies.shift.prices[i].rows);
+  for (size_t i = copies.mode_prices.size(); i-- > 0;) {
+    if (copies.mode_prices[i].seconds.front() < fetch) break;
+    hidden = static_cast<double>(copies.mode_prices[i].rows);
   }
   const double kv = KvTokens(pooled) / KvTokens(copies);
   return Finding{.calibrated = figure == PoolFigure::kKv        ? kv

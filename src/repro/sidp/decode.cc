@@ -1,8 +1,8 @@
 // SiDP: decoding in a steady state, with as many choices as the KV cache holds or as a figure
 // names.
+#include "choose/decide.h"
 #include "engine/open_model.h"
-#include "layout/layout_plan.h"
-#include "layout/step_price.h"
+#include "price/step_price.h"
 #include "repro/sidp/rows.h"
 
 namespace forebay::repro {
@@ -128,7 +128,7 @@ base::Result<double> FetchMs(const GroupSetting& setting) {
   pooled.devices = 8;
   const layout::EngineOptions options = OptionsOf(pooled);
   FB_ASSIGN_OR_RETURN(const engine::ModelFiles files, engine::OpenModel(options.model, true, 0));
-  FB_ASSIGN_OR_RETURN(const layout::LayoutPlan plan, layout::PlanLayout(options, files.config));
+  FB_ASSIGN_OR_RETURN(const choose::Decision plan, choose::Decide(options, files.config));
   const share::PoolPlan& pool = plan.ranks[0].request.pool[0];
   const auto all = static_cast<double>(pool.book->StepBytes(0) + pool.book->held_bytes(0));
   return 1e3 * all / cost::PullRate(plan.machine.profile);
@@ -214,8 +214,8 @@ FindingOr FfnOverPrefetch(const int64_t& rows, double, Lab& lab) {
     FB_ASSIGN_OR_RETURN(const double prefetch_ms, PrefetchMs(setting.uncalibrated, lab));
     const layout::EngineOptions options = OptionsOf(setting);
     FB_ASSIGN_OR_RETURN(const engine::ModelFiles files, engine::OpenModel(options.model, true, 0));
-    FB_ASSIGN_OR_RETURN(const layout::LayoutPlan plan, layout::PlanLayout(options, files.config));
-    const layout::StepPricer pricer(
+    FB_ASSIGN_OR_RETURN(const choose::Decision plan, choose::Decide(options, files.config));
+    const price::StepPricer pricer(
         files.config, plan.dtype, {}, plan.ranks[0].memory.capacity, plan.machine.profile,
         {setting.uncalibrated ? cost::Calibration::kUncalibrated : cost::Calibration::kCalibrated});
     const auto layers = static_cast<double>(files.config.num_layers);

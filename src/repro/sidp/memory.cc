@@ -1,6 +1,6 @@
 // SiDP: what layouts leave to the KV cache, as the engine plans it and its arenas have it.
+#include "choose/decide.h"
 #include "engine/open_model.h"
-#include "layout/layout_plan.h"
 #include "repro/sidp/rows.h"
 
 namespace forebay::repro {
@@ -15,7 +15,7 @@ struct Room {
 base::Result<Room> RoomOf(const GroupSetting& setting) {
   const layout::EngineOptions options = OptionsOf(setting);
   FB_ASSIGN_OR_RETURN(const engine::ModelFiles files, engine::OpenModel(options.model, true, 0));
-  FB_ASSIGN_OR_RETURN(const layout::LayoutPlan plan, layout::PlanLayout(options, files.config));
+  FB_ASSIGN_OR_RETURN(const choose::Decision plan, choose::Decide(options, files.config));
   const layout::MemoryPlan& memory = plan.ranks[0].memory;
   const uint64_t weights = memory.bytes(layout::RegionUse::kWeights) +
                            memory.bytes(layout::RegionUse::kPool),

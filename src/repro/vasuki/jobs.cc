@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <span>
 
+#include "choose/decide.h"
 #include "engine/open_model.h"
-#include "layout/layout_plan.h"
 #include "trace/synthetic_trace.h"
 
 namespace forebay::repro {
@@ -44,7 +44,7 @@ trace::LengthTrace TraceOf(const VasukiJob& job, bool quick) {
 base::Result<uint64_t> MemoryFor(double room_gb, layout::EngineOptions options) {
   options.tier = {};
   FB_ASSIGN_OR_RETURN(const engine::ModelFiles files, engine::OpenModel(options.model, true, 0));
-  FB_ASSIGN_OR_RETURN(const layout::LayoutPlan plan, layout::PlanLayout(options, files.config));
+  FB_ASSIGN_OR_RETURN(const choose::Decision plan, choose::Decide(options, files.config));
   const layout::MemoryPlan& memory = plan.ranks[0].memory;
   const uint64_t block = plan.KvBlockBytes(false), budget = plan.machine.budget_bytes,
                  length = static_cast<uint64_t>(memory.max_blocks_per_sequence) * block,

@@ -8,8 +8,8 @@
 #include "cost/copy_forms.h"
 #include "kv/book/offload_plan.h"
 #include "layout/memory_plan.h"
-#include "layout/step_price.h"
 #include "model/builtin_configs.h"
+#include "price/step_price.h"
 
 namespace forebay::repro {
 namespace {
@@ -24,7 +24,7 @@ class Steps {
     FB_ASSIGN_OR_RETURN(steps->config_, model::LoadBuiltinConfig("Llama-3-8B"));
     FB_ASSIGN_OR_RETURN(steps->profile_, cost::LoadProfile(where.device));
     const int64_t rows = std::max(where.chunk, kMostBatch);
-    steps->pricer_ = std::make_unique<layout::StepPricer>(
+    steps->pricer_ = std::make_unique<price::StepPricer>(
         steps->config_, tensor::DType::kBF16, model::Degrees{},
         model::StepCapacity{rows, layout::LogitRows(steps->config_, rows)}, steps->profile_,
         layout::StepPricing{where.uncalibrated ? cost::Calibration::kUncalibrated
@@ -53,7 +53,7 @@ class Steps {
 
   model::ModelConfig config_;
   cost::DeviceProfile profile_;
-  std::unique_ptr<layout::StepPricer> pricer_;
+  std::unique_ptr<price::StepPricer> pricer_;
 };
 
 // Tokens that a running choice holds on average, and that its rows see.

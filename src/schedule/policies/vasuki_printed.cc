@@ -1,7 +1,7 @@
 // Vasuki's scheduler in the reading that gives its figures, for the record: prompts take memory, in
 // order of arrival, and what is generated takes none, since it would have gone below in time that
 // costs nothing (sections 5.1 and 5.2). No machine does so: the memory comes from a plan that only
-// simulated devices can have (layout/printed_plan.h).
+// simulated devices can have (choose/printed_plan.h).
 #include <algorithm>
 
 #include "schedule/packing.h"

@@ -1,0 +1,39 @@
+// Which layout of the devices runs a job soonest. Pure, as Decide is.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "choose/decide.h"
+
+namespace forebay::choose {
+
+struct LayoutTrial {
+  std::string layout;            // as --layout has it
+  base::Status refused;          // why it cannot run
+  std::optional<Decision> plan;  // with its forecast, where it can
+};
+
+// Each cut of the devices into replicas, stages and tensor parallel ranks; those with several
+// replicas also with weights that they share, of a model with experts these, in one stage. First
+// those that run, the soonest done first. REQUIRES: options.job. Errors are those of any layout.
+base::Result<std::vector<LayoutTrial>> RankLayouts(const layout::EngineOptions& options,
+                                                   const model::ModelConfig& config);
+
+// Nobody has named a layout of several devices, and one may be chosen as soon as the job is known
+// (and prices of real devices are measured): of a model without experts, whose steps can be
+// foreseen whatever text chooses.
+bool LeavesLayoutOpen(const layout::EngineOptions& options, const model::ModelConfig& config);
+
+// The plan that options ask for: that of their layout, or with layout_by_job the first of
+// RankLayouts; copies of the model, where that would be little slower, since what was foreseen may
+// be a little wrong. Errors are those of either;
+// kInvalidArgument where nothing is known of the job.
+base::Result<Decision> DecideLayout(const layout::EngineOptions& options,
+                                    const model::ModelConfig& config);
+
+// One line of the trial.
+std::string FormatTrial(const LayoutTrial& trial);
+
+}  // namespace forebay::choose

@@ -1,0 +1,106 @@
+#include "choose/layout_search.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "model/builtin_configs.h"
+
+namespace forebay::choose {
+namespace {
+
+using testing::HasSubstr;
+
+layout::EngineOptions Options(const char* devices, int choices) {
+  layout::EngineOptions options;
+  options.machine.devices = *layout::ParseDevices(devices);
+  options.job =
+      std::make_shared<std::vector<layout::ChoiceShape>>(choices, layout::ChoiceShape{512, 64, 64});
+  options.layout_by_job = true;
+  return options;
+}
+
+TEST(LayoutSearch, TheFirstIsTaken) {
+  struct Case {
+    const char *what, *model, *devices;
+    int choices;
+    const char* layout;  // begins so
+  };
+  const Case cases[] = {
+      {"a choice a rank: all ranks on each", "Qwen3-32B", "sim:4xh200", 4,
+       "groups=1,dp=1,tp=4,pp=1"},
+      {"choices for all, and a link that is slow: stages", "Llama-3-8B", "sim:2xrtx4090", 400,
+       "groups=1,dp=1,tp=1,pp=2"},
+      {"memory for all choices: copies, of which stages come within 2 %", "Llama-3-8B",
+       "sim:2xh200", 2000, "groups=1,dp=2,tp=1,pp=1,weights=replicated"},
+  };
+  for (const Case& c : cases) {
+    const layout::EngineOptions options = Options(c.devices, c.choices);
+    const model::ModelConfig config = *model::LoadBuiltinConfig(c.model);
+    const auto trials = RankLayouts(options, config);
+    ASSERT_TRUE(trials.ok()) << trials.status().ToString();
+    EXPECT_TRUE(std::ranges::is_sorted(*trials, {}, [](const LayoutTrial& trial) {
+      return trial.plan ? trial.plan->forecast->seconds : 1e300;
+    })) << c.what;
+    const auto plan = DecideLayout(options, config);
+    ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+    EXPECT_THAT(layout::FormatLayout(plan->layout), testing::StartsWith(c.layout)) << c.what;
+    const double best = trials->front().plan->forecast->seconds;
+    EXPECT_LE(plan->forecast->seconds, 1.02 * best) << c.what;
+  }
+}
+
+// A model with experts shares these; how many a rank holds is chosen, too.
+TEST(LayoutSearch, ExpertsAreShared) {
+  const auto trials =
+      RankLayouts(Options("sim:4xh20", 100), *model::LoadBuiltinConfig("Qwen3-30B-A3B"));
+  ASSERT_TRUE(trials.ok()) << trials.status().ToString();
+  int shared = 0;
+  for (const LayoutTrial& trial : *trials) {
+    EXPECT_THAT(trial.layout, HasSubstr("weights=replicated"));
+    if (!trial.plan || !trial.plan->layout.pools_experts()) continue;
+    ++shared;
+    EXPECT_GT(trial.plan->layout.expert_size, 0) << trial.layout;
+    EXPECT_GT(trial.plan->forecast->steps, 0) << trial.layout;
+  }
+  EXPECT_EQ(shared, 2);  // dp=4; dp=2,tp=2
+}
+
+// Replicas of several stages share weights, too: here no two stages hold a copy.
+TEST(LayoutSearch, StagesAreShared) {
+  const auto trials =
+      RankLayouts(Options("sim:8xh100", 60), *model::LoadBuiltinConfig("Llama-3.1-70B"));
+  ASSERT_TRUE(trials.ok()) << trials.status().ToString();
+  const auto shared = std::ranges::find_if(*trials, [](const LayoutTrial& trial) {
+    return trial.plan && trial.plan->layout.pp == 2 && trial.plan->layout.tp == 1 &&
+           trial.plan->layout.pools();
+  });
+  ASSERT_NE(shared, trials->end());
+  EXPECT_EQ(shared->plan->layout.dp, 4);
+  EXPECT_GT(shared->plan->forecast->steps, 0);
+}
+
+TEST(LayoutSearch, ALayoutIsLeftOpenWhereStepsCanBeForeseen) {
+  const model::ModelConfig dense = *model::LoadBuiltinConfig("Llama-3-8B"),
+                           experts = *model::LoadBuiltinConfig("Qwen3-30B-A3B");
+  layout::EngineOptions options = Options("sim:2xh20", 1);
+  EXPECT_FALSE(LeavesLayoutOpen(options, dense));  // asked for already
+  options.layout_by_job = false;
+  EXPECT_TRUE(LeavesLayoutOpen(options, dense));
+  EXPECT_FALSE(LeavesLayoutOpen(options, experts));
+  options.layout = *layout::ParseLayout("dp=2");
+  EXPECT_FALSE(LeavesLayoutOpen(options, dense));
+  options.layout.reset();
+  options.job = nullptr;
+  EXPECT_TRUE(LeavesLayoutOpen(options, dense));  // until the job is known
+  options.machine.devices = *layout::ParseDevices("sim:h20");
+  EXPECT_FALSE(LeavesLayoutOpen(options, dense));
+  options.machine.devices = *layout::ParseDevices("sim:2xh20");
+  options.layout_by_job = true;
+  EXPECT_THAT(DecideLayout(options, dense).status().message(),
+              HasSubstr("--layout auto: the job is not known before it runs"));
+}
+
+}  // namespace
+}  // namespace forebay::choose

@@ -1,0 +1,103 @@
+// What the kernels of class mma_k16f25 take: one flat struct each, whose geometry launch/mma.h
+// plans. Pointers are to memory that the GPU reaches.
+//
+// Packed operand: a matrix of rows (of activations, or columns of weights) and K in chunks of 64 x
+// 64 bf16, 8 KiB (kernels/cuda/hopper.h). A leaf of K is padded with +0 to whole chunks, in weights
+// and in activations alike. Rows beyond the last one may hold anything.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace forebay::kernels::cuda {
+
+inline constexpr int kChunkSide = 64, kChunkBytes = kChunkSide * kChunkSide * 2;
+inline constexpr int kMmaLeaves = 8;
+// The byte of a chunk where row `row`, element `k` along K lies.
+constexpr int InChunk(int row, int k) { return row * 128 + ((k * 2) ^ (row % 8 * 16)); }
+
+// Linear layers of 1 to 64 rows (linear_small.cu).
+inline constexpr int kSmallConsumers = 8;  // warps; one more moves the data
+inline constexpr int kSmallThreads = (kSmallConsumers + 1) * 32;
+inline constexpr int kUnitColumns = 16, kUnitBytes = kUnitColumns * kChunkSide * 2;
+struct SmallLinearParams {
+  const std::byte* const* tiles;  // [leaf * num_panels + panel]: chunks of 64 columns along K
+  const std::byte* x;             // chunks of 64 rows along K, leaf after leaf
+  std::byte* y;                   // chunk p: the columns of panel p
+  const float* bias;              // [num_panels * 64]; null: none
+  int32_t rows;                   // 1 to 64
+  int32_t num_panels;             // of 64 columns
+  int32_t num_leaves;
+  int32_t leaf_begin[kMmaLeaves + 1];  // chunks
+  // A block takes `units` of 16 columns along K together; `row_groups` warps share a unit's rows.
+  int32_t units, row_groups;
+  int32_t stage_chunks, stages;  // of the ring: chunks along K (of each leaf, over warps)
+};
+
+// KV of one layer: for each head of a block K, then V, each [head_dim / 64][32 positions][64] in
+// the swizzle of chunks. Entries of block tables are those of kernels/kv_layout.h.
+constexpr int HeadHalfBytes(int head_dim) { return head_dim * 32 * 2; }  // K or V of a block's head
+// The byte of K or V where position t of the block, element j lies.
+constexpr int InHeadHalf(int t, int j) {
+  return j / kChunkSide * 4096 + InChunk(t, j % kChunkSide);
+}
+struct MmaKvParams {
+  const uint32_t* block_tables;
+  int64_t table_stride;
+  const std::byte* resident;
+  const std::byte* window;
+  int64_t block_stride, layer_bytes;
+  int32_t kv_heads;
+};
+
+// Decode attention (attention_decode.cu). A unit is a part of a row's context for one KV head;
+// units of one row and head are as many as its parts that hold a seen position. Long ones come
+// first.
+struct DecodeUnit {
+  int32_t row, table_row, kv_head;
+  int32_t part, parts;  // of those
+  int32_t first, end;   // positions that are seen
+};
+inline constexpr int kMostGroup = 8;  // query heads of a KV head
+struct DecodeParams {
+  MmaKvParams kv;
+  const DecodeUnit* units;
+  int32_t num_units;
+  int32_t group, row_heads;
+  float scale;
+  const std::byte* q;  // [rows, row_heads, head_dim], bf16
+  std::byte* out;
+  float* partials;  // [rows, kv_heads, group, most_parts, head_dim + 2]; none if most_parts is 1
+  int32_t* counts;  // [rows, kv_heads], zero before and after
+  int32_t most_parts;
+};
+inline constexpr int kDecodeConsumers = 8, kWideThreads = (kDecodeConsumers + 1) * 32;
+// Shared memory of a unit a block: pieces of the ring; probabilities, sums of lanes and M of steps.
+// Two blocks a multiprocessor with head_dim 64.
+constexpr int WidePieces(int head_dim) { return (head_dim == 64 ? 2 : 3) * kDecodeConsumers; }
+inline constexpr int kWideExtraBytes = 8 * 16 * 32 * 4 + 8 * 4 * 32 * 4 + 2 * 8 * 8 * 4 + 8;
+// Warps a block and pieces of a warp's ring, a unit a warp.
+constexpr int DecodeWarps(int head_dim) { return head_dim == 64 ? 12 : 8; }
+constexpr int DecodePieces(int head_dim) { return head_dim == 64 ? 4 : 3; }
+
+// Prefill attention (attention_prefill.cu): tiles of up to 128 rows of a sequence, long contexts
+// first. Row i of a tile sees positions [0, first_position + i].
+inline constexpr int kPrefillRows = 128, kPrefillThreads = 3 * 128;
+struct PrefillTile {
+  int32_t row, rows;  // of q and out
+  int32_t table_row, first_position;
+  int32_t end;  // of the sequence: positions below it hold K and V
+};
+struct PrefillParams {
+  MmaKvParams kv;
+  const PrefillTile* tiles;
+  int32_t num_tiles;
+  int32_t heads, row_heads;
+  float scale;
+  const std::byte* q;  // [rows, row_heads, head_dim], bf16
+  std::byte* out;
+};
+// Shared memory: queries; two stages of K and of V; the merged parts; barriers.
+inline constexpr int kPrefillSharedBytes = 32768 + 2 * 32768 + 2 * 32768 + 65536 + 8 * 8;
+
+}  // namespace forebay::kernels::cuda
