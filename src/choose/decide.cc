@@ -79,7 +79,7 @@ DecoderPlans PlanDecoders(const layout::EngineOptions& options, const model::Mod
   DecoderPlans decoders;
   for (int rank = 0; rank < plan.layout.ranks_per_replica(); ++rank) {
     decoders.push_back(std::make_shared<model::DecoderPlan>(
-        model::PlanDecoder(config, plan.dtype, 1, CutOf(options, plan, rank))));
+        model::PlanDecoder(config, plan.dtype, CutOf(options, plan, rank))));
   }
   return decoders;
 }
@@ -112,7 +112,7 @@ base::Status PlanRanks(const layout::EngineOptions& options, const model::ModelC
     for (const model::ModeRows& used : request.modes) {
       if (used.mode == plan->layout.degrees()) continue;
       request.views.push_back(std::make_shared<const model::DecoderPlan>(
-          model::PlanDecoder(config, plan->dtype, 1, request.cut, used.mode)));
+          model::PlanDecoder(config, plan->dtype, request.cut, used.mode)));
     }
     request.copies_views = options.shift.copies_weights;
     if (!plan->layout.pools()) continue;

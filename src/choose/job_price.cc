@@ -8,8 +8,11 @@
 
 #include "base/check.h"
 #include "base/part.h"
+#include "choose/foresee.h"
 #include "kernels/kv_layout.h"
+#include "model/latent_forms.h"
 #include "price/mode_price.h"
+#include "price/steal_price.h"
 #include "price/stream_price.h"
 
 namespace forebay::choose {
@@ -26,21 +29,6 @@ int64_t MostChoices(std::span<const layout::ChoiceShape> job) {
       static_cast<int64_t>(static_cast<double>(job.size()) *
                            std::min(1.0, static_cast<double>(kMostTokens) /
                                              static_cast<double>(std::max<int64_t>(1, tokens)))));
-}
-
-// A round of steps, dealt out to those that are in flight on the stages of a pipeline: the largest
-// of these, of at most `most_rows`. Prompts go as a whole.
-price::StepLoad PartOf(price::StepLoad load, int stages, int64_t most_rows) {
-  if (stages == 1) return load;
-  kernels::ContextSums& sums = load.sums;
-  for (int64_t* count : {&sums.decode_rows, &sums.decode_context, &load.sampled})
-    *count = (*count + stages - 1) / stages;
-  const int64_t prompts = sums.prefill_sequences;
-  sums.prefill_sequences = (prompts + stages - 1) / stages;
-  for (int64_t* count : {&sums.prefill_rows, &sums.prefill_context})
-    *count = prompts == 0 ? 0 : *count * sums.prefill_sequences / prompts;
-  sums.prefill_rows = std::min(sums.prefill_rows, most_rows - sums.decode_rows);
-  return load;
 }
 
 // Prices of steps in each of a layout's modes, of its own by the pricer that is there.
@@ -78,109 +66,149 @@ class ModePricers {
   std::vector<Further> further_;
 };
 
-}  // namespace
-
-JobForecast ForecastOf(const layout::EngineOptions& options, const model::ModelConfig& config,
-                       const layout::LayoutPlan& plan, const price::StepPricer& pricer) {
-  const layout::MemoryRequest& rank = plan.ranks.front().request;
-  const price::StepPulls pulls = price::PullsOf(pricer, plan.machine, rank.pool);
-  const layout::MemoryPlan& memory = plan.ranks.front().memory;
-  // A choice that no replica could hold would be refused; one that goes on to the end of the
-  // model's context ends with the plan's.
-  std::vector<layout::ChoiceShape> job;
-  for (layout::ChoiceShape choice : *options.job) {
-    if (choice.bound == 0 && choice.prompt + choice.output == config.max_position_embeddings)
-      choice.output = std::clamp<int64_t>(memory.max_model_len - choice.prompt, 1, choice.output);
-    if (choice.prompt + choice.output > memory.kv_tokens()) continue;
-    const int64_t room = std::max(choice.output, memory.max_model_len - choice.prompt);
-    choice.bound = choice.bound > 0 ? std::min(choice.bound, room) : room;
-    job.push_back(choice);
+// Prices of a job's steps in a layout.
+class JobPrices {
+ public:
+  JobPrices(const layout::EngineOptions& options, const model::ModelConfig& config,
+            const layout::LayoutPlan& plan, const price::StepPricer& pricer)
+      : plan_(plan),
+        pricer_(pricer),
+        modes_(options, config, plan, pricer),
+        experts_(config, plan.routing.get()),
+        pulls_(price::PullsOf(pricer, plan.machine, rank().pool, plan.layout.pp)) {
+    for (int stage = 0; stage < plan.layout.pp; ++stage) {
+      const auto layers = base::EvenPart(config.num_layers, plan.layout.pp, stage).size();
+      parts_.push_back(static_cast<double>(layers) / static_cast<double>(config.num_layers));
+    }
   }
+
+  // As ForeseeQuestion::price.
+  void Price(const PricedStep& step, std::span<double> stages) {
+    const model::Degrees degrees{step.mode.sp, step.mode.tp};
+    const price::StepPrice& own = modes_.Of(degrees).Near(step.load);
+    const double alone = own.all().seconds, layers = alone - own.first - own.last,
+                 seconds = Seconds(step, own);
+    for (size_t stage = 0; stage < stages.size(); ++stage) {
+      const double part = parts_[stage] * layers + (stage == 0 ? own.first : 0) +
+                          (stage + 1 == stages.size() ? own.last : 0);
+      // What rows are shipped for is in the layers; what is pulled slows all.
+      stages[stage] =
+          step.mode.meets() ? part + parts_[stage] * (seconds - alone) : part * seconds / alone;
+    }
+  }
+
+ private:
+  const layout::MemoryRequest& rank() const { return plan_.ranks.front().request; }
+
+  double Seconds(const PricedStep& step, const price::StepPrice& own) {
+    if (step.mode.meets()) return Shipped(step, own);
+    if (plan_.ranks.front().memory.streamed_blocks > 0) return Streaming(step.load, own.all());
+    // In the other modes a rank owns all that it reads of what is pooled along sp.
+    if (rank().pool.empty() || !modes_.is_own({step.mode.sp, step.mode.tp}))
+      return own.all().seconds;
+    // Experts come alone that have rows, in steps of few.
+    const price::PullPrices prices{pricer_, pulls_, rank().pool.front(), experts_};
+    return step.mode.ffn == FfnMode::kRouted ? prices.Routed(own, step.load.rows())
+                                             : prices.Pulled(own);
+  }
+
   // A step's rows of a prompt see half of these on average, and all before them.
-  const auto streaming_seconds = [&](const price::StepLoad& load, const cost::Work& step) {
+  double Streaming(const price::StepLoad& load, const cost::Work& step) const {
     const kernels::ContextSums& sums = load.sums;
     const int64_t prompts =
         sums.prefill_rows > 0 ? sums.prefill_context * sums.prefill_sequences / sums.prefill_rows +
                                     sums.prefill_rows / 2
                               : 0;
-    return price::PriceStreaming(pricer, plan.machine, memory,
+    return price::PriceStreaming(pricer_, plan_.machine, plan_.ranks.front().memory,
                                  price::HeldBlocks(sums.decode_context + prompts,
                                                    sums.decode_rows + sums.prefill_sequences),
-                                 step, pulls)
+                                 step, pulls_)
         .step_seconds;
-  };
-  // Experts come alone that have rows, in steps of few, and who gets most of these delays all.
-  // Neither counts where there are none.
-  const price::RoutedExperts experts(config, plan.routing.get());
-  const share::ShipPlan* const ship = rank.pool.empty() ? nullptr : rank.pool.front().ship.get();
-  std::map<int64_t, price::BusiestRank> known;  // by rows, of which three bits count
-  const auto busiest = [&](int64_t rows) {
-    const int64_t step = std::max<int64_t>(1, std::bit_floor(static_cast<uint64_t>(rows)) / 4);
-    const auto [found, is_new] = known.try_emplace(rows / step * step);
-    if (is_new) found->second = experts.Busiest(*ship, found->first);
-    return found->second;
-  };
-  // Those that are under way on the stages of a pipeline: each brings a stage's weights anew.
-  const auto under_way = [&](const price::StepLoad& load) {
-    return std::clamp<int64_t>(load.sums.decode_rows + load.sums.prefill_sequences, 1,
-                               plan.layout.pp);
-  };
-  const auto pulling_seconds = [&](const price::StepPrice& own, const price::StepLoad& load) {
-    if (rank.pool.empty()) return own.all().seconds;
-    price::StepPulls of_all = pulls;
-    of_all.bytes *= static_cast<uint64_t>(under_way(load));
-    const price::PullPrices prices{pricer, of_all, rank.pool.front(), experts};
-    const int64_t rows = load.rows();
-    return rows <= plan.routed_rows ? prices.Routed(own, rows) : prices.Pulled(own);
-  };
-  const ModePricers modes(options, config, plan, pricer);
-  const StepMode own_mode{.sp = static_cast<uint8_t>(plan.layout.sp),
-                          .tp = static_cast<uint8_t>(plan.layout.tp)};
-  const double most_layers =  // of a stage, as a part of them all
-      static_cast<double>(base::EvenPart(config.num_layers, plan.layout.pp, 0).size()) /
-      static_cast<double>(config.num_layers);
+  }
+
+  // Who gets most of the experts' rows delays all.
+  double Shipped(const PricedStep& step, const price::StepPrice& own) {
+    const share::ShipPlan& ship = *rank().pool.front().ship;
+    const int64_t rows = std::max<int64_t>(1, step.all.rows / plan_.layout.dp);
+    // Three bits of it count.
+    const int64_t grain = std::max<int64_t>(1, std::bit_floor(static_cast<uint64_t>(rows)) / 4);
+    const auto [busiest, is_new] = busiest_.try_emplace(rows / grain * grain);
+    if (is_new) busiest->second = experts_.Busiest(ship, busiest->first);
+    return price::ShippedSeconds(pricer_, ship, own, step.load.rows(), step.all, busiest->second);
+  }
+
+  const layout::LayoutPlan& plan_;
+  const price::StepPricer& pricer_;
+  const ModePricers modes_;
+  const price::RoutedExperts experts_;
+  const price::StepPulls pulls_;                   // of all stages
+  std::vector<double> parts_;                      // by stage: of the layers
+  std::map<int64_t, price::BusiestRank> busiest_;  // by rows of a replica
+};
+
+// The job as the engine takes it: what it refuses is left out, and a choice that goes on to the end
+// of the model's context ends with the plan's.
+std::vector<layout::ChoiceShape> TakenOf(const std::vector<layout::ChoiceShape>& job,
+                                         int64_t model_context, int64_t max_model_len) {
+  std::vector<layout::ChoiceShape> taken;
+  for (layout::ChoiceShape choice : job) {
+    if (choice.bound == 0 && choice.prompt + choice.output == model_context)
+      choice.output = std::clamp<int64_t>(max_model_len - choice.prompt, 1, choice.output);
+    if (choice.prompt + std::max<int64_t>(1, choice.bound) <= max_model_len)
+      taken.push_back(choice);
+  }
+  return taken;
+}
+
+int64_t LongestOf(std::span<const layout::ChoiceShape> job) {
+  int64_t longest = 0;
+  for (const layout::ChoiceShape& choice : job)
+    longest = std::max(longest, choice.prompt + choice.output);
+  return longest;
+}
+
+}  // namespace
+
+JobForecast ForecastOf(const layout::EngineOptions& options, const model::ModelConfig& config,
+                       const layout::LayoutPlan& plan, const price::StepPricer& pricer) {
+  const layout::MemoryPlan& memory = plan.ranks.front().memory;
+  const std::vector<layout::ChoiceShape> job =
+      TakenOf(*options.job, config.max_position_embeddings, memory.max_model_len);
   const JobSample sample = SampleJob(job, MostChoices(job));
   const auto policy = options.policy->make();
-  JobForecast forecast = ForecastJob(
+  const std::optional<schedule::StealPrices> steal = price::PriceStealing(options, plan, &pricer);
+  JobPrices prices(options, config, plan, pricer);
+  const JobForecast forecast = Foresee(
       {.job = sample.job,
-       .replicas = plan.replicas(),
-       .limits = {.max_num_seqs = plan.machine.max_num_seqs,
-                  .max_num_batched_tokens = plan.layout.pp * plan.machine.max_num_batched_tokens,
-                  .block_tokens = kernels::kBlockTokens,
-                  .total_blocks = static_cast<int32_t>(memory.kv_tokens() / kernels::kBlockTokens)},
+       .groups = plan.layout.groups,
+       .replicas = plan.layout.dp,
+       .choices = {.limits = {.max_num_seqs = plan.machine.max_num_seqs,
+                              .max_num_batched_tokens = plan.machine.max_num_batched_tokens,
+                              .least_chunk = config.expands_prompts() ? model::kLeastChunk : 0,
+                              .total_blocks = memory.num_blocks + memory.streamed_blocks},
+                   .mode = {.ffn = plan.layout.pools() ? FfnMode::kPull : FfnMode::kLocal,
+                            .sp = static_cast<uint8_t>(plan.layout.sp),
+                            .tp = static_cast<uint8_t>(plan.layout.tp)},
+                   .prefix_caching = false,
+                   // Books are as large as the job needs.
+                   .max_blocks_per_sequence = static_cast<int32_t>(
+                       std::min<int64_t>(memory.max_blocks_per_sequence,
+                                         LongestOf(sample.job) / kernels::kBlockTokens + 1)),
+                   .steps_in_flight = plan.steps_in_flight,
+                   .steal = steal.value_or(schedule::StealPrices{}),
+                   .lengths =
+                       policy->wants_lengths() ? std::optional(options.lengths) : std::nullopt,
+                   .overcommit = options.trial.overcommit},
+       .max_model_len = memory.max_model_len,
        .policy = policy.get(),
+       .own_mode = {.routed_rows = plan.routed_rows},
+       .shift = plan.shift.table,
+       .agreement = plan.group,
+       .steals = steal.has_value(),
        .stages = plan.layout.pp,
-       .alone =
-           [&](const price::StepLoad& load) {
-             // Each of the stages has a step of its own under way: while one of them passes all
-             // stages, so do all.
-             const price::StepLoad part =
-                 PartOf(load, plan.layout.pp, plan.machine.max_num_batched_tokens);
-             const StepMode taken = plan.shift.table.Shift(own_mode, part.rows(), 0);
-             const model::Degrees mode{taken.sp, taken.tp};
-             const price::StepPrice& own = modes.Of(mode).Near(part);
-             if (memory.streamed_blocks > 0) return streaming_seconds(load, own.all());
-             // In the other modes a rank owns all that it reads of what is pooled along sp.
-             if (!modes.is_own(mode)) return own.all().seconds;
-             // Those under way follow each other as the longest stage lets go of them.
-             return std::max(pulling_seconds(own, load),
-                             static_cast<double>(under_way(load)) * own.LongestStage(most_layers));
-           },
-       .together =
-           [&](const price::StepLoad& load, price::RowsOfAll all) {
-             const price::StepLoad part =
-                 PartOf(load, plan.layout.pp, plan.machine.max_num_batched_tokens);
-             const price::StepPrice& own = pricer.Near(part);
-             all.rows = (all.rows + plan.layout.pp - 1) / plan.layout.pp;
-             const double shipped =
-                 price::ShippedSeconds(pricer, *ship, own, part.rows(), all,
-                                       busiest(std::max<int64_t>(1, all.rows / plan.replicas())));
-             if (plan.layout.pp == 1) return shipped;
-             const double stage =
-                 own.LongestStage(most_layers) + most_layers * (shipped - own.all().seconds);
-             return std::max(shipped, static_cast<double>(under_way(load)) * stage);
-           },
-       .group = plan.group.value_or(layout::GroupOptions{})});
+       .price = [&](const PricedStep& step, std::span<double> stages) {
+         prices.Price(step, stages);
+       }});
   return forecast.Times(sample.times * options.job_times);
 }
 

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/rng.h"
-#include "choose/job_forecast.h"
+#include "choose/foresee.h"
 
 namespace forebay::choose {
 namespace {
@@ -58,13 +58,15 @@ TEST(LeastSteps, NoPolicyTakesFewer) {
     for (const char* name : {"continuous", "adaptive", "makespan", "vllm"}) {
       const auto policy = *schedule::CreatePolicy(name);
       const int replicas = static_cast<int>(1 + rng.Below(3));
-      const JobForecast forecast = ForecastJob({.job = job,
-                                                .replicas = replicas,
-                                                .limits = limits,
-                                                .policy = policy.get(),
-                                                .alone = [](const price::StepLoad&) { return 1.0; },
-                                                .together = {},
-                                                .group = {}});
+      const JobForecast forecast =
+          Foresee({.job = job,
+                   .replicas = replicas,
+                   .choices = {.limits = limits,
+                               .prefix_caching = false,
+                               .max_blocks_per_sequence = limits.total_blocks},
+                   .max_model_len = 4096,
+                   .policy = policy.get(),
+                   .price = [](const PricedStep&, std::span<double> stages) { stages[0] = 1; }});
       const int64_t least = LeastSteps(job, limits, 4096);
       ASSERT_LE(least, forecast.steps) << round << ": " << name;
       near += replicas == 1 && 10 * forecast.steps < 15 * least;

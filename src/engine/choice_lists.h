@@ -37,8 +37,8 @@ class ChoiceLists {
   void StopRunning(Sequence* sequence);
   // Those that stopped running wait before all others, the last one first.
   void QueuePreempted(std::span<Sequence* const> preempted);
-  // The choice that runs has one token more.
-  void CountToken() { --output_room_; }
+  // A choice that runs has so many tokens more.
+  void CountTokens(int64_t tokens) { output_room_ -= tokens; }
   // The choices have `tokens` fewer to compute, since these were computed or the choice leaves.
   void CountDone(int64_t tokens) { tokens_left_ -= tokens; }
   // The choice comes, or comes back, with what is left of it.

@@ -164,7 +164,12 @@ void Choices::Open(Sequence* sequence, int64_t end, int64_t now_ns) {
                               &sequence->prefix_keys);
     sequence->computed = book_.computed(sequence->id);
   }
-  NoteCached(sequence);
+  // What a preempted choice finds again is no saving, and siblings would count one prompt several
+  // times.
+  if (!std::exchange(sequence->admitted_before, true) && sequence->first_of_prompt()) {
+    sequence->request->cached_tokens += sequence->computed;
+    stats_.cached_prompt_tokens += sequence->computed;
+  }
   lists_.LeaveQueue(sequence);
   lists_.StartRunning(sequence);
 }
@@ -173,14 +178,6 @@ void Choices::Return(Sequence* sequence) {
   streaming_.MakeRoom(*sequence, sequence->computed, lists_.running());
   book_.FillAdopted(sequence->id, sequence->computed);
   parking_.Return(sequence, book_);
-}
-
-void Choices::NoteCached(Sequence* sequence) {
-  // What a preempted choice finds again is no saving, and siblings would count one prompt several
-  // times.
-  if (std::exchange(sequence->admitted_before, true) || !sequence->first_of_prompt()) return;
-  sequence->request->cached_tokens += sequence->computed;
-  stats_.cached_prompt_tokens += sequence->computed;
 }
 
 void Choices::PlanRows(Sequence* sequence, int64_t rows, size_t first_block,
@@ -202,6 +199,7 @@ void Choices::Commit(const ChoiceRows& rows) {
   sequence->computed = rows.end;
   LetGoUnseen(sequence);
   CountRows(rows);
+  (rows.is_decode() ? stats_.decode_rows : stats_.prefill_rows) += rows.count();
   const Sequence*& computes = sequence->request->computes_prompt[sequence->prompt_index];
   if (computes == sequence && rows.end >= sequence->prompt_tokens) computes = nullptr;
 }
@@ -219,7 +217,6 @@ void Choices::CountRows(const ChoiceRows& rows) {
   stats_.computed_tokens += rows.count();
   stats_.recomputed_tokens +=
       std::max<int64_t>(0, std::min(rows.sequence->computed_peak, rows.end) - rows.begin);
-  (rows.is_decode() ? stats_.decode_rows : stats_.prefill_rows) += rows.count();
   const int64_t left = rows.sequence->tokens_left();
   rows.sequence->computed_peak = std::max(rows.sequence->computed_peak, rows.end);
   lists_.CountDone(left - rows.sequence->tokens_left());
@@ -233,7 +230,7 @@ void Choices::Append(Sequence* sequence, int32_t token, int64_t now_ns) {
   if (sequence->uses_counts()) sequence->counts.AddOutput(token);
   if (sequence->AfterToken(token)) sequence->phase = Phase::kFinished;
   if (sequence->request->request.stream) pieces_.push_back(sequence->TakePiece());
-  lists_.CountToken();
+  lists_.CountTokens(1);
   ++stats_.output_tokens;
 }
 

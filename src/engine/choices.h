@@ -48,6 +48,10 @@ struct ChoiceRows {
   bool is_decode() const { return begin >= sequence->prompt_tokens && count() == 1; }
 };
 
+// How often a step in flight can be taken again with the same choices, before one of them ends or
+// more than `blocks` blocks are taken. 0 where one does not decode.
+int64_t EqualSteps(std::span<const ChoiceRows> step, const kv::GroupBooks& book, int64_t blocks);
+
 class Choices {
  public:
   using KvDigest = Streaming::KvDigest;
@@ -94,6 +98,10 @@ class Choices {
   Streaming& streaming() { return streaming_; }
   // The rows were computed.
   void Commit(const ChoiceRows& rows);
+  // The rows of a step in flight become those of a later one, as if it had been taken `steps` more
+  // times: each choice has appended `token` so often. REQUIRES: steps <= EqualSteps; choices have
+  // no text, penalties or pieces, and nothing is streamed.
+  void Advance(std::span<ChoiceRows> step, int64_t steps, int32_t token);
   // The choice's next token was drawn.
   void Append(Sequence* sequence, int32_t token, int64_t now_ns);
   // After its rows were committed and their tokens appended: if the choice has come to its end it
@@ -133,7 +141,6 @@ class Choices {
   void Open(Sequence* sequence, int64_t end, int64_t now_ns);
   // Makes room for what comes back.
   void Return(Sequence* sequence);
-  void NoteCached(Sequence* sequence);
   void PlanRows(Sequence* sequence, int64_t rows, size_t first_block,
                 std::vector<ChoiceRows>* step);
   void LetGoUnseen(Sequence* sequence);

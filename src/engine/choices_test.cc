@@ -545,5 +545,83 @@ TEST(ChoicesTest, RandomJobs) {
   EXPECT_GT(preemptions, 0);
 }
 
+// Equal steps taken at once come to the same as one after another, in books of each kind of reach
+// and with several steps in flight: the policy sees the same afterwards, and all ends the same.
+TEST(ChoicesTest, AdvanceIsSoManySingleSteps) {
+  int64_t advanced = 0;
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE(seed);
+    base::Rng rng(seed);
+    ChoicesOptions options =
+        Options(static_cast<int32_t>(2 + rng.Below(8)), static_cast<int32_t>(17 + rng.Below(20)));
+    options.prefix_caching = rng.Below(2) == 0;
+    options.steps_in_flight = static_cast<int32_t>(1 + rng.Below(2));
+    // Which cached blocks are evicted depends on when others are let go.
+    if (!options.prefix_caching && rng.Below(2) == 0) options.kv_reaches = {0, 64};
+    Books singles(options), leaps(options);
+    const int64_t requests = 1 + static_cast<int64_t>(rng.Below(12));
+    for (int64_t line = 0; line < requests; ++line) {
+      Request request = MakeRequest(line, static_cast<int32_t>(1 + rng.Below(120)),
+                                    static_cast<int32_t>(1 + rng.Below(200)));
+      if (rng.Below(2) == 0) request.ends_after = 1 + static_cast<int32_t>(rng.Below(150));
+      singles.Take(request);
+      leaps.Take(request);
+    }
+    schedule::StepPlan plan;
+    for (int guard = 0; guard < 20000 && !singles.choices.idle(); ++guard) {
+      for (const bool share : {true, false}) {
+        if (std::ssize(singles.steps) == options.steps_in_flight) break;
+        if (!share && !singles.steps.empty()) break;
+        singles.Plan(share, &plan);
+        const schedule::StepView& view = leaps.choices.View(share, 0);
+        schedule::StepPlan same;
+        leaps.policy->Plan(view, &same);
+        ASSERT_EQ(plan.preempt, same.preempt);
+        ASSERT_EQ(plan.run.size(), same.run.size());
+        ASSERT_EQ(plan.admit.size(), same.admit.size());
+        if (plan.run.empty() && plan.admit.empty()) continue;
+        singles.choices.Apply(plan, 50, &singles.steps.emplace_back());
+        leaps.choices.Apply(same, 50, &leaps.steps.emplace_back());
+        break;
+      }
+      ASSERT_FALSE(singles.steps.empty());
+      const int64_t most = EqualSteps(leaps.steps.front(), leaps.choices.book(),
+                                      leaps.choices.book().available_blocks());
+      // The next step of each would have the same choices.
+      if (most > 0 && leaps.steps.front().size() == leaps.choices.num_running()) {
+        const int64_t steps = 1 + static_cast<int64_t>(rng.Below(static_cast<uint64_t>(most)));
+        leaps.choices.Advance(leaps.steps.front(), steps, 1);
+        for (int64_t i = 0; i < steps; ++i) {
+          const size_t choices = singles.steps.front().size();
+          singles.End();
+          singles.choices.View(false, 0);
+          plan.Begin({});
+          for (size_t index = 0; index < choices; ++index)
+            plan.run.push_back({static_cast<int32_t>(index), 1});
+          singles.choices.Apply(plan, 50, &singles.steps.emplace_back());
+        }
+        advanced += steps;
+      }
+      singles.End();
+      leaps.End();
+      const EngineStats one = singles.choices.stats(), other = leaps.choices.stats();
+      ASSERT_EQ(one.output_tokens, other.output_tokens);
+      ASSERT_EQ(one.output_room, other.output_room);
+      ASSERT_EQ(one.computed_tokens, other.computed_tokens);
+      ASSERT_EQ(one.recomputed_tokens, other.recomputed_tokens);
+      ASSERT_EQ(one.decode_rows, other.decode_rows);
+      ASSERT_EQ(one.kv_blocks_used, other.kv_blocks_used);
+      ASSERT_EQ(singles.choices.load().tokens, leaps.choices.load().tokens);
+      ASSERT_EQ(singles.finished.size(), leaps.finished.size());
+    }
+    ASSERT_TRUE(leaps.choices.idle());
+    for (size_t i = 0; i < singles.finished.size(); ++i) {
+      EXPECT_EQ(singles.finished[i].id, leaps.finished[i].id);
+      EXPECT_EQ(singles.finished[i].choices[0].tokens, leaps.finished[i].choices[0].tokens);
+    }
+  }
+  EXPECT_GT(advanced, 1000);
+}
+
 }  // namespace
 }  // namespace forebay::engine

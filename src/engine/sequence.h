@@ -108,6 +108,11 @@ struct Sequence {
   // The token was appended to `tokens`: its text, and whether it ends the choice (then `result` has
   // text and reason).
   bool AfterToken(int32_t token);
+  // So many equal tokens come, of which none ends the choice or is told as text.
+  void AddTokens(int64_t count, int32_t token) {
+    tokens.insert(tokens.end(), static_cast<size_t>(count), token);
+    stop->Skip(count);
+  }
   // What has come since the last piece. REQUIRES: AfterToken was told of all tokens.
   ChoicePiece TakePiece();
 };

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "kernels/step_batch.h"
-#include "price/step_price.h"
 
 namespace forebay::price {
 namespace {
@@ -14,16 +13,20 @@ constexpr int64_t kFewTailRows = 4, kManyTailRows = 16, kTailContext = 1024;
 }  // namespace
 
 std::optional<schedule::StealPrices> PriceStealing(const layout::EngineOptions& options,
-                                                   const layout::LayoutPlan& plan) {
+                                                   const layout::LayoutPlan& plan,
+                                                   const StepPricer* pricer) {
   using Prices = std::optional<schedule::StealPrices>;
   if (options.steal == layout::Stealing::kOff || plan.layout.dp == 1) return Prices();
   if (options.steal == layout::Stealing::kAlways) return Prices({.row_seconds = 1});
   const cost::DeviceProfile& profile = plan.machine.profile;
-  const StepPricer pricer(plan.config(), plan.dtype, plan.layout.degrees(),
-                          {.rows = kManyTailRows, .logit_rows = kManyTailRows}, profile,
-                          options.pricing());
+  std::optional<StepPricer> of_tail;
+  if (pricer == nullptr) {
+    pricer = &of_tail.emplace(plan.config(), plan.dtype, plan.layout.degrees(),
+                              model::StepCapacity{kManyTailRows, kManyTailRows}, profile,
+                              options.pricing());
+  }
   const auto seconds = [&](int64_t rows, int64_t context) {
-    return pricer.Decode(rows, context).all().seconds;
+    return pricer->Decode(rows, context).all().seconds;
   };
   const double few = seconds(kFewTailRows, 1), many = seconds(kManyTailRows, 1),
                deep = seconds(kManyTailRows, 1 + kTailContext);

@@ -37,6 +37,8 @@ class StopConditions {
   std::span<const int32_t> banned() const;
 
   void AddToken(int32_t token);
+  // So many tokens come of which none ends the choice.
+  void Skip(int64_t tokens) { generated_ += tokens; }
   // False if the last token's text does not belong to the output.
   bool wants_text() const { return text_wanted_; }
   // `held`: what the text goes on with if no token changes it any more. It ends the choice as other

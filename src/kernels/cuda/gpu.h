@@ -110,6 +110,12 @@ FB_DEVICE float Div(float a, float b) { return __fdiv_rn(a, b); }
 FB_DEVICE float Sqrt(float x) { return __fsqrt_rn(x); }
 FB_DEVICE uint32_t Bits(float x) { return __float_as_uint(x); }
 FB_DEVICE float FromBits(uint32_t bits) { return __uint_as_float(bits); }
+// A denormal becomes a zero of its sign.
+FB_DEVICE float Flush(float x) {
+  float r;
+  asm("add.rn.ftz.f32 %0, %1, %2;" : "=f"(r) : "f"(x), "f"(-0.0f));
+  return r;
+}
 // Two bf16, nearest even, `low` in the lower half; denormals are kept.
 FB_DEVICE uint32_t PairOf(float low, float high) {
   uint32_t pair;
@@ -237,6 +243,9 @@ inline float FromBits(uint32_t bits) {
   float x;
   std::memcpy(&x, &bits, sizeof x);
   return x;
+}
+inline float Flush(float x) {
+  return (Bits(x) & 0x7F800000u) == 0 ? FromBits(Bits(x) & 0x80000000u) : x;
 }
 inline uint32_t PairOf(float low, float high) {
   const auto rounded = [](float x) {

@@ -28,7 +28,7 @@ struct Sequence {
   int64_t committed = 0, computed = 0, reserved = 0;
   KeySalt salt;
   PrefixKey chain;                         // the key of its last full committed block, or the root
-  std::array<int32_t, kBlockTokens> tail;  // [committed % 32] committed tokens after that block
+  std::array<int32_t, kBlockTokens> tail;  // [committed % 32] tokens after that block, if shared
 };
 
 }  // namespace
@@ -271,9 +271,13 @@ void BlockBook::Commit(SequenceId sequence, std::span<const int32_t> tokens) {
   FB_CHECK(seq.committed + static_cast<int64_t>(tokens.size()) <= seq.computed,
            "sequence {}: commits {} tokens after {}, computed {}", sequence, tokens.size(),
            seq.committed, seq.computed);
+  if (!s.options.prefix_sharing) {
+    seq.committed += static_cast<int64_t>(tokens.size());
+    return;
+  }
   for (const int32_t token : tokens) {
     seq.tail[seq.committed++ % kBlockTokens] = token;
-    if (seq.committed % kBlockTokens == 0 && s.options.prefix_sharing) s.Seal(sequence, seq);
+    if (seq.committed % kBlockTokens == 0) s.Seal(sequence, seq);
   }
 }
 

@@ -184,8 +184,8 @@ class Cluster {
 thread_local Cluster* cluster = nullptr;
 
 std::string Line(const Where& where) {
-  const std::string_view path = where.file_name();
-  return fmt::format("{}:{}", path.substr(path.rfind('/') + 1), where.line());
+  const std::string_view path = where.file;
+  return fmt::format("{}:{}", path.substr(path.rfind('/') + 1), where.line);
 }
 
 void Cluster::Prepare(const Grid& grid, const int first_block[3]) {

@@ -7,11 +7,19 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <source_location>
 
 namespace forebay::gpu::emulation {
 
-using Where = std::source_location;  // in the kernel, for the report of a wait that cannot end
+// A place in the kernel, for the report of a wait that cannot end. (Clang 14 has no
+// std::source_location.)
+struct Where {
+  const char* file = "";
+  int line = 0;
+
+  static constexpr Where current(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+    return {file, line};
+  }
+};
 
 // Where the running thread stands in its grid.
 struct Indices {

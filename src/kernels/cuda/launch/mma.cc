@@ -92,6 +92,34 @@ KernelPlan PlanSmallLinear(int multiprocessors, SmallLinearParams* params) {
                                  : PlanLeaves(multiprocessors, tiles, params);
 }
 
+KernelPlan PlanManyLinear(int multiprocessors, ManyLinearParams* params) {
+  constexpr int kGroup = 16;  // row tiles
+  const int row_tiles = Ceil(params->row_blocks * kChunkSide, kManyRows);
+  const auto columns_of = [&](ManyForm form) {
+    return Ceil(params->num_panels * kChunkSide, form.columns);
+  };
+  // Time in columns of a tile: whole waves, each tile of the narrow form a tenth slower.
+  const auto time = [&](ManyForm form) {
+    return Ceil(Ceil(row_tiles, form.blocks) * columns_of(form), multiprocessors / form.blocks) *
+           form.columns;
+  };
+  const bool leaves = params->num_leaves > 1;
+  const bool narrow = leaves || time(kMany128) * 11 < time(kMany256) * 10;
+  const ManyForm form = leaves ? kManyLeaves : narrow ? kMany128 : kMany256;
+  params->row_tiles = Ceil(row_tiles, form.blocks);
+  params->column_tiles = columns_of(form);
+  params->group = std::min(params->row_tiles, kGroup / form.blocks);
+  const int clusters =
+      std::min(multiprocessors / form.blocks, params->row_tiles * params->column_tiles);
+  return {leaves   ? "mma_linear_128_leaves"
+          : narrow ? "mma_linear_128"
+                   : "mma_linear_256",
+          {.blocks = {clusters * form.blocks, 1, 1},
+           .threads = kManyThreads,
+           .shared_bytes = ManySharedBytes(form),
+           .cluster_blocks = form.blocks}};
+}
+
 std::vector<DecodeUnit> ListDecodeUnits(std::span<const DecodeRow> rows, int kv_heads) {
   std::vector<DecodeUnit> units;
   for (const DecodeRow& row : rows) {

@@ -19,6 +19,8 @@ struct KernelPlan {
 // Fills in units, row_groups, stage_chunks and stages.
 // REQUIRES: rows in [1, 64], 1 to 8 leaves, each of a chunk at least.
 KernelPlan PlanSmallLinear(int multiprocessors, SmallLinearParams* params);
+// Fills in row_tiles, column_tiles and group. REQUIRES: two multiprocessors.
+KernelPlan PlanManyLinear(int multiprocessors, ManyLinearParams* params);
 
 // A row of a decode step: it sees positions [first, last] of the sequence whose blocks are row
 // `table_row` of the block tables.

@@ -4,13 +4,13 @@
 
 #include "kernels/cuda/gpu.h"
 #include "kernels/mma_attention.h"
-#include "tensor/bf16.h"
 
 namespace forebay::kernels::cuda {
 
-// Of two neighbours in memory, denormals flushed.
+// tensor::ToBF16 of two neighbours in memory. (That one's cast to integers would make the compiler
+// keep sums as integers, and move them while wgmma has them.)
 FB_DEVICE uint32_t RoundedPair(float low, float high) {
-  return tensor::ToBF16(low).bits | uint32_t{tensor::ToBF16(high).bits} << 16;
+  return gpu::PairOf(gpu::Flush(low), gpu::Flush(high));
 }
 
 #define FB_NOTHING (gpu::FromBits(0xFF800000u))  // -infinity

@@ -224,6 +224,63 @@ TEST(MmaKernels, SmallLinearOfLeavesOverWarps) {
   for (int rows = 1; rows <= 64; rows += 3) TrySmallLinear(rows, 5 + rows, borders, 132, nullptr);
 }
 
+// Rows are a multiple of 64 or zeros follow, which come out as the rounded bias.
+void TryManyLinear(int rows, int panels, const std::vector<int>& borders, int multiprocessors,
+                   const char* kernel, bool bias = false) {
+  const int row_blocks = ChunksOf(rows), columns = panels * kPanelColumns;
+  LinearProblem problem(rows, panels, borders, bias, static_cast<uint64_t>(rows));
+  problem.rows = row_blocks * kChunkSide;
+  problem.x.resize(static_cast<size_t>(problem.rows) * static_cast<size_t>(problem.k));
+  std::vector<const std::byte*> tiles;
+  ManyLinearParams params{
+      .row_blocks = row_blocks, .num_panels = panels, .num_leaves = problem.leaves()};
+  const Bytes w = problem.PackWeight(&tiles, params.leaf_begin);
+  const int chunks = params.leaf_begin[params.num_leaves];
+  Bytes x(static_cast<size_t>(row_blocks) * chunks * kChunkBytes);
+  for (int block = 0; block < row_blocks; ++block) {
+    for (int leaf = 0; leaf < params.num_leaves; ++leaf) {
+      PackChunks(problem.x.data() + block * kChunkSide * problem.k, problem.k, kChunkSide,
+                 borders[leaf], borders[leaf + 1],
+                 x.data() + (int64_t{block} * chunks + params.leaf_begin[leaf]) * kChunkBytes);
+    }
+  }
+  const auto values = problem.Expected<BF16>(LinearOutput::kRounded);
+  Bytes expected(static_cast<size_t>(row_blocks) * panels * kChunkBytes), y(expected.size());
+  for (int row = 0; row < problem.rows; ++row) {
+    for (int c = 0; c < columns; ++c) {
+      const int64_t chunk = int64_t{row / kChunkSide} * panels + c / kChunkSide;
+      std::memcpy(&expected[chunk * kChunkBytes + InChunk(row % kChunkSide, c % kChunkSide)],
+                  &values[row * columns + c], sizeof(BF16));
+    }
+  }
+  params.tiles = tiles.data();
+  params.x = x.data();
+  params.y = y.data();
+  params.bias = problem.bias.empty() ? nullptr : problem.bias.data();
+  const KernelPlan plan = PlanManyLinear(multiprocessors, &params);
+  if (kernel != nullptr) {
+    EXPECT_STREQ(plan.kernel, kernel);
+  }
+  ExpectBytes(fmt::format("{} rows, {} panels, {} leaves of K {}", rows, panels, params.num_leaves,
+                          problem.k),
+              plan, params, expected, y);
+}
+
+// Blocks and panels that fill no tile, several tiles a block, rings that go round.
+TEST(MmaKernels, ManyRowLinear) {
+  TryManyLinear(40, 5, {0, 200}, 2, "mma_linear_256", true);
+  TryManyLinear(300, 3, {0, 130}, 2, "mma_linear_256");
+  TryManyLinear(190, 5, {0, 130}, 2, "mma_linear_128", true);
+  TryManyLinear(64, 1, {0, 64, 100}, 2, "mma_linear_128_leaves", true);
+  TryManyLinear(130, 3, {0, 64, 128, 140}, 2, "mma_linear_128_leaves");
+  TryManyLinear(64, 2, {0, 64, 128, 192, 256, 320, 384, 448, 512}, 2, "mma_linear_128_leaves");
+  if (!TheLauncher().fast()) return;
+  TryManyLinear(700, 21, {0, 1000}, 132, nullptr, true);
+  TryManyLinear(256, 60, {0, 512}, 132, nullptr);
+  TryManyLinear(1100, 20, {0, 128, 256, 384, 512, 640, 768, 896, 1000}, 132, nullptr, true);
+  TryManyLinear(384, 9, {0, 64, 200, 264}, 132, nullptr);
+}
+
 // A step of attention, its blocks in the kernels' form, and ref/'s answer.
 struct AttentionStep {
   AttentionStep(const AttentionShape& shape, const std::vector<SequenceSpec>& specs,

@@ -34,6 +34,38 @@ struct SmallLinearParams {
   int32_t stage_chunks, stages;  // of the ring: chunks along K (of each leaf, over warps)
 };
 
+// Linear layers of many rows (linear_many.cu).
+inline constexpr int kManyRows = 128,
+                     kManyThreads = 3 * 128;  // of a tile; a producer group, two of rows
+struct ManyLinearParams {
+  const std::byte* const* tiles;  // as SmallLinearParams has them
+  const std::byte* x;             // [blocks of 64 rows][chunks along K, leaf after leaf]
+  std::byte* y;                   // [blocks of 64 rows][panels]: chunks
+  const float* bias;
+  int32_t row_blocks;  // of 64; what x holds behind the last row comes out in y
+  int32_t num_panels;
+  int32_t num_leaves;
+  int32_t leaf_begin[kMmaLeaves + 1];  // chunks
+  // Tiles of 128 rows (two side by side in a cluster) by a kernel's width; `group` row tiles are
+  // taken together along the columns, so that weights come from L2.
+  int32_t row_tiles, column_tiles, group;
+};
+// Columns of a tile, stages of the ring and blocks of a cluster.
+struct ManyForm {
+  int columns, stages, blocks;
+  bool leaves;
+};
+inline constexpr ManyForm kMany256{256, 4, 1, false}, kMany128{128, 6, 2, false},
+    kManyLeaves{128, 4, 2, true};
+constexpr int ManyStageBytes(ManyForm form) { return 2 * kChunkBytes + form.columns * 128; }
+constexpr int ManyPlaneBytes(ManyForm form) {
+  return form.leaves ? kManyRows * form.columns * 4 : 0;
+}
+inline constexpr int kManyStoreBytes = 8 * 2 * 2048;  // two buffers a consumer's warp
+constexpr int ManySharedBytes(ManyForm form) {
+  return form.stages * (ManyStageBytes(form) + 16) + ManyPlaneBytes(form) + kManyStoreBytes;
+}
+
 // KV of one layer: for each head of a block K, then V, each [head_dim / 64][32 positions][64] in
 // the swizzle of chunks. Entries of block tables are those of kernels/kv_layout.h.
 constexpr int HeadHalfBytes(int head_dim) { return head_dim * 32 * 2; }  // K or V of a block's head

@@ -1,0 +1,517 @@
+#include "choose/foresee.h"
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <limits>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "engine/choices.h"
+#include "engine/group_rule.h"
+#include "engine/request_queue.h"
+#include "runtime/real/real_runtime.h"
+
+namespace forebay::choose {
+namespace {
+
+using engine::ChoiceRows;
+using layout::ChoiceShape;
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+// After so many steps a replica looks again whether something has come that its plan did not know.
+constexpr int64_t kStepsToLook = 16;
+// How long a replica waits for others to give back what it has lent, when it can do nothing else.
+constexpr double kLoanGlance = 1e-3;
+
+// The job's requests, one a choice, without text.
+class ShapeSource final : public RequestSource {
+ public:
+  explicit ShapeSource(std::span<const ChoiceShape> job) : job_(job) {}
+
+  std::optional<Request> Next(bool /*wait*/) override {
+    if (ended()) return std::nullopt;
+    const ChoiceShape& shape = job_[next_];
+    Request request;
+    request.id = request.line = static_cast<int64_t>(next_++);
+    request.prompts.emplace_back(static_cast<size_t>(shape.prompt));
+    request.sampling.max_tokens = shape.bound > 0 ? static_cast<int32_t>(shape.bound) : -1;
+    request.ends_after = static_cast<int32_t>(shape.output);
+    return request;
+  }
+  bool ended() const override { return next_ == job_.size(); }
+  int64_t remaining() const override { return static_cast<int64_t>(job_.size() - next_); }
+
+ private:
+  const std::span<const ChoiceShape> job_;
+  size_t next_ = 0;
+};
+
+class ResultCounter final : public ResultSink {
+ public:
+  bool Finish(RequestResult /*result*/) override {
+    ++count_;
+    return true;
+  }
+  size_t count() const { return count_; }
+
+ private:
+  size_t count_ = 0;
+};
+
+// A step from its plan to its end, and equal ones that follow it.
+struct Flight {
+  std::vector<ChoiceRows> rows;
+  price::StepLoad load;
+  engine::StepOffer offer;
+  double ends = 0;
+  int64_t left = 0;    // equal steps that follow
+  int64_t taken = 0;   // those that were taken and are not in the books yet
+  bool again = false;  // it is one of these
+  // Seconds on each stage, as they were priced last, and how they grow from step to step.
+  std::optional<PricedStep> priced;
+  std::vector<double> seconds, growth;
+
+  void GoOn() {
+    --left;
+    ++taken;
+    again = true;
+    load.sums.decode_context += load.sums.decode_rows;
+    for (size_t stage = 0; stage < seconds.size(); ++stage) seconds[stage] += growth[stage];
+  }
+};
+
+// Where a replica stands: at its step's border, or in a service of the others' steps, until `wake`;
+// waiting for its oldest step to end, for the group's answer, or for work.
+enum class State : uint8_t { kBorder, kEnds, kAsks, kIdle };
+
+struct Replica {
+  Replica(const engine::ChoicesOptions& options, int stages)
+      : choices(options, {}), stage_free(static_cast<size_t>(stages)) {}
+
+  engine::Choices choices;
+  State state = State::kBorder;
+  double wake = 0;
+  std::deque<Flight> flights;  // the oldest first; the last one may wait for the group
+  int64_t begun = 0;
+  std::vector<double> stage_free;
+  std::vector<engine::Gift> inbox;
+  bool asks = false;         // for work
+  engine::ReplicaLoad told;  // to the queue
+  int64_t untold = 0;        // tokens computed since
+};
+
+class Job {
+ public:
+  explicit Job(const ForeseeQuestion& question);
+  JobForecast Run();
+
+ private:
+  struct Group {
+    std::unique_ptr<engine::GroupRule> rule;  // null: each for itself
+    std::vector<int> woken;                   // replicas of the group, by the rule
+    uint64_t round = 0;                       // whose seconds these are
+    std::vector<double> seconds;              // by stage: of the slowest
+  };
+
+  Group& GroupOf(int replica) { return groups_[static_cast<size_t>(replica / question_.replicas)]; }
+  int InGroup(int replica) const { return replica % question_.replicas; }
+  int FirstOf(int replica) const { return replica - InGroup(replica); }
+  Replica& At(int replica) { return *replicas_[static_cast<size_t>(replica)]; }
+  int most_in_flight() const { return question_.choices.steps_in_flight; }
+
+  int Next() const;
+  void Act(int replica);
+  void Border(int replica);
+  void TakeRequests(int replica);
+  void Receive(int replica, double* seconds);
+  void GiveAway(int replica);
+  void AskForWork(int replica);
+  bool Begin(int replica, bool share);
+  void CountEqual(Replica& self, int replica, Flight* flight);
+  void End(int replica);
+  // The books know all steps that were taken.
+  void Settle(Replica& self);
+  void Offer(int replica, const engine::StepOffer& offer);
+  void Ask(int replica);
+  void Answer(int replica, const engine::Round& round);
+  const std::vector<double>& SecondsOf(int replica, const engine::Round& round);
+  const std::vector<double>& Price(Flight& flight, const StepMode& mode,
+                                   const price::RowsOfAll& all);
+  double Pass(Replica& self, const std::vector<double>& seconds) const;
+  void Enqueue(int replica, const std::vector<double>& seconds, const StepMode& mode);
+  void AwaitEnd(Replica& self) const;
+
+  const ForeseeQuestion& question_;
+  const std::unique_ptr<runtime::Runtime> runtime_ = runtime::CreateRealRuntime();
+  ShapeSource source_;
+  ResultCounter sink_;
+  engine::RequestQueue queue_;
+  const engine::SequenceContext context_;
+  std::vector<std::unique_ptr<Replica>> replicas_;  // group by group
+  std::vector<Group> groups_;
+  double now_ = 0;
+  JobForecast total_;
+  schedule::StepPlan plan_;
+  std::vector<RequestResult> finished_;
+};
+
+Job::Job(const ForeseeQuestion& question)
+    : question_(question),
+      source_(question.job),
+      queue_(*runtime_, question.groups * question.replicas,
+             static_cast<size_t>(question.groups * question.replicas) *
+                 static_cast<size_t>(question.choices.limits.max_num_seqs),
+             source_, sink_),
+      context_({.max_model_len = question.max_model_len}),
+      groups_(static_cast<size_t>(question.groups)) {
+  for (int replica = 0; replica < question.groups * question.replicas; ++replica) {
+    engine::ChoicesOptions options = question.choices;
+    options.replica = replica;
+    replicas_.push_back(std::make_unique<Replica>(options, question.stages));
+  }
+  for (Group& group : groups_) {
+    group.seconds.resize(static_cast<size_t>(question.stages));
+    if (!question.agreement) continue;
+    group.rule = std::make_unique<engine::GroupRule>(
+        *question.agreement, [&group](int replica) { group.woken.push_back(replica); });
+  }
+}
+
+JobForecast Job::Run() {
+  while (sink_.count() < question_.job.size()) {
+    const int replica = Next();
+    FB_CHECK(At(replica).wake < kNever, "{} of {} choices are left and no replica goes on",
+             question_.job.size() - sink_.count(), question_.job.size());
+    now_ = At(replica).wake;
+    Act(replica);
+  }
+  total_.seconds = now_;
+  for (const auto& replica : replicas_) {
+    const EngineStats stats = replica->choices.stats();
+    total_.output_tokens += stats.output_tokens;
+    total_.preemptions += stats.preemptions;
+    total_.recomputed_tokens += stats.recomputed_tokens;
+  }
+  return total_;
+}
+
+int Job::Next() const {
+  const auto next =
+      std::ranges::min_element(replicas_, {}, [](const auto& replica) { return replica->wake; });
+  return static_cast<int>(next - replicas_.begin());
+}
+
+void Job::Act(int replica) {
+  Replica& self = At(replica);
+  bool border = true;
+  if (self.state == State::kEnds) {
+    Flight& oldest = self.flights.front();
+    if (oldest.left > 0) {
+      // Nothing has changed that its plan would see.
+      oldest.GoOn();
+      self.untold += oldest.load.rows();
+      std::rotate(self.flights.begin(), self.flights.begin() + 1, self.flights.end());
+      border = false;
+    } else {
+      End(replica);
+    }
+  }
+  self.state = State::kBorder;
+  while (self.state == State::kBorder) {
+    if (border) {
+      double seconds = 0;
+      Receive(replica, &seconds);
+      if (seconds > 0) {
+        self.wake = now_ + seconds;
+        return;
+      }
+      Border(replica);
+      if (self.choices.idle()) {
+        AskForWork(replica);
+        if (GroupOf(replica).rule) return Offer(replica, {.ended = true});
+        self.state = State::kIdle;
+        self.wake = kNever;
+        return;
+      }
+      const auto in_flight = static_cast<int>(self.flights.size());
+      const bool begun = in_flight < most_in_flight() &&
+                         (Begin(replica, true) || (in_flight == 0 && Begin(replica, false)));
+      if (!begun && in_flight == 0) {
+        FB_CHECK(self.choices.loans().count() > 0,
+                 "{} plans nothing while {} choices run and {} wait", question_.policy->name(),
+                 self.choices.num_running(), self.choices.num_waiting());
+        self.wake = now_ + kLoanGlance;
+        return;
+      }
+      if (!begun) return AwaitEnd(self);
+    }
+    border = true;
+    Flight& flight = self.flights.back();
+    flight.offer.step = static_cast<uint64_t>(self.begun);
+    flight.offer.wanted =
+        question_.own_mode.Of(question_.choices.mode, flight.offer.rows, self.begun);
+    if (GroupOf(replica).rule) {
+      Offer(replica, flight.offer);
+    } else {
+      const StepMode mode =
+          question_.shift.Shift(flight.offer.wanted, flight.offer.rows, self.begun);
+      Enqueue(replica, Price(flight, mode, {}), mode);
+    }
+  }
+}
+
+void Job::Border(int replica) {
+  Replica& self = At(replica);
+  Settle(self);
+  self.choices.loans().Reclaim();
+  TakeRequests(replica);
+  if (question_.steals && queue_.ended(replica)) GiveAway(replica);
+}
+
+void Job::TakeRequests(int replica) {
+  Replica& self = At(replica);
+  const auto tell = [&] {
+    self.told = self.choices.load();
+    self.untold = 0;
+    queue_.SetLoad(replica, self.told);
+  };
+  if (queue_.ended(replica)) return;
+  // What the others have computed in equal steps.
+  for (int other = 0; other < static_cast<int>(replicas_.size()); ++other) {
+    Replica& each = At(other);
+    if (each.untold == 0) continue;
+    each.told.tokens -= std::exchange(each.untold, 0);
+    queue_.SetLoad(other, each.told);
+  }
+  while (!queue_.ended(replica) && self.choices.WantsRequests()) {
+    tell();
+    std::optional<engine::TakenRequest> taken =
+        queue_.Next(replica, self.begun, *question_.policy, self.choices.idle());
+    if (!taken) return;
+    self.choices.Take(
+        MakeRequestState(std::move(taken->request), context_, taken->expected_output));
+  }
+  tell();
+}
+
+void Job::Receive(int replica, double* seconds) {
+  Replica& self = At(replica);
+  for (engine::Gift& gift : std::exchange(self.inbox, {})) {
+    for (const engine::Choices::Adopted& adopted : self.choices.Adopt(gift)) {
+      const schedule::StealPrices& prices = question_.choices.steal;
+      *seconds += prices.move_seconds +
+                  static_cast<double>(adopted.loan->computed) * prices.kv_token_seconds;
+      self.choices.Resume(adopted);
+    }
+    for (const auto& loan : gift.loans) loan->over = true;
+  }
+}
+
+void Job::AskForWork(int replica) {
+  if (!question_.steals || !queue_.ended(replica) || std::exchange(At(replica).asks, true)) return;
+  // The others look what they have for it when their steps end.
+  for (int other = FirstOf(replica); other < FirstOf(replica) + question_.replicas; ++other) {
+    for (Flight& flight : At(other).flights) flight.left = 0;
+  }
+}
+
+void Job::GiveAway(int replica) {
+  Replica& self = At(replica);
+  const int first = FirstOf(replica);
+  int to = -1, askers = 0;
+  for (int other = first; other < first + question_.replicas; ++other) {
+    if (!At(other).asks || other == replica) continue;
+    if (to < 0) to = other;
+    ++askers;
+  }
+  if (to < 0) return;
+  std::vector<engine::Gift> gifts = self.choices.GiveAway(askers);
+  if (gifts.empty()) return;
+  Replica& taker = At(to);
+  taker.asks = false;
+  for (engine::Gift& gift : gifts) {
+    queue_.Move(replica, to);
+    taker.inbox.push_back(std::move(gift));
+  }
+  if (engine::GroupRule* const rule = GroupOf(to).rule.get()) {
+    rule->Wake(InGroup(to));
+    if (taker.state == State::kAsks) Ask(to);
+  } else {
+    taker.state = State::kBorder;
+    taker.wake = now_;
+  }
+}
+
+bool Job::Begin(int replica, bool share) {
+  Replica& self = At(replica);
+  Flight flight;
+  do {
+    const schedule::StepView& view =
+        self.choices.View(share, static_cast<int64_t>(std::llround(now_ * 1e6)));
+    question_.policy->Plan(view, &plan_);
+    if (plan_.run.empty() && plan_.admit.empty()) return false;
+    const bool all = plan_.run.size() == view.running.size();
+    self.choices.Apply(plan_, std::llround(now_ * 1e9), &flight.rows);
+    self.choices.tier_moves().Clear();
+    flight.left = all && plan_.admit.empty() && plan_.preempt.empty() ? kStepsToLook : 0;
+    // Choices alone may have come back from below: they run in the next plan.
+  } while (flight.rows.empty());
+  self.choices.TakeIds();
+  for (const ChoiceRows& rows : flight.rows) {
+    flight.load.sums.Add(rows.begin, rows.count());
+    flight.load.sampled += rows.end == rows.sequence->known() ? 1 : 0;
+    if (!rows.is_decode()) flight.offer.prefill_rows += static_cast<int32_t>(rows.count());
+  }
+  flight.offer.rows = static_cast<int32_t>(flight.load.rows());
+  if (flight.left > 0) CountEqual(self, replica, &flight);
+  // What this step has taken the others cannot have.
+  for (Flight& other : self.flights) {
+    if (other.left > 0) CountEqual(self, replica, &other);
+  }
+  self.flights.push_back(std::move(flight));
+  return true;
+}
+
+void Job::CountEqual(Replica& self, int replica, Flight* flight) {
+  const kv::GroupBooks& book = self.choices.book();
+  flight->left = EqualSteps(flight->rows, book, book.available_blocks() / most_in_flight());
+  // Others may leave requests, or be out of work, when they next look; and lengths that are
+  // foreseen change.
+  const bool may_take = !queue_.ended(replica) && self.choices.WantsRequests();
+  const bool foresees = question_.choices.lengths && self.choices.num_waiting() > 0;
+  const bool may_give =
+      question_.steals && queue_.ended(replica) &&
+      std::ranges::any_of(replicas_, [](const auto& other) { return other->asks; });
+  if (may_take || foresees || may_give) flight->left = std::min(flight->left, kStepsToLook);
+}
+
+void Job::Settle(Replica& self) {
+  for (Flight& flight : self.flights) {
+    if (flight.taken > 0) self.choices.Advance(flight.rows, std::exchange(flight.taken, 0), 0);
+  }
+}
+
+void Job::End(int replica) {
+  Replica& self = At(replica);
+  Settle(self);
+  const Flight flight = std::move(self.flights.front());
+  self.flights.pop_front();
+  self.untold += flight.load.rows();
+  for (const ChoiceRows& rows : flight.rows) {
+    self.choices.Commit(rows);
+    if (rows.end == rows.sequence->known()) self.choices.Append(rows.sequence, 0, 0);
+    self.choices.CloseIfEnded(rows, &finished_);
+  }
+  if (finished_.empty()) return;
+  for (RequestResult& result : finished_) queue_.Finish(replica, std::move(result));
+  finished_.clear();
+  // There is room for those that wait.
+  if (self.choices.num_waiting() == 0) return;
+  for (Flight& other : self.flights) other.left = 0;
+}
+
+void Job::Offer(int replica, const engine::StepOffer& offer) {
+  Replica& self = At(replica);
+  self.state = State::kAsks;
+  self.wake = kNever;
+  GroupOf(replica).rule->Offer(InGroup(replica), offer);
+  Ask(replica);
+}
+
+void Job::Ask(int replica) {
+  Group& group = GroupOf(replica);
+  if (const auto round = group.rule->Ask(InGroup(replica))) Answer(replica, *round);
+  // Those that this one's coming has answered.
+  for (const int woken : std::exchange(group.woken, {})) {
+    const int other = FirstOf(replica) + woken;
+    if (other != replica && At(other).state == State::kAsks) Ask(other);
+  }
+}
+
+void Job::Answer(int replica, const engine::Round& round) {
+  Replica& self = At(replica);
+  const bool serves = self.choices.idle();
+  if (round.turn == engine::Turn::kStep && !serves)
+    return Enqueue(replica, SecondsOf(replica, round), round.mode);
+  self.state = round.turn == engine::Turn::kDone ? State::kIdle : State::kBorder;
+  self.wake = now_;
+  if (round.turn == engine::Turn::kDone) self.wake = kNever;
+  if (round.turn == engine::Turn::kStep) self.wake = Pass(self, SecondsOf(replica, round));
+}
+
+// Who meets waits on each stage for the slowest.
+const std::vector<double>& Job::SecondsOf(int replica, const engine::Round& round) {
+  if (!round.mode.meets()) return Price(At(replica).flights.back(), round.mode, {});
+  Group& group = GroupOf(replica);
+  if (std::exchange(group.round, round.number) == round.number) return group.seconds;
+  price::RowsOfAll all;
+  for (const int32_t rows : round.rows) {
+    all.rows += rows;
+    all.ranks += rows > 0 ? 1 : 0;
+  }
+  std::ranges::fill(group.seconds, 0);
+  for (int other = 0; other < question_.replicas; ++other) {
+    if (round.rows[static_cast<size_t>(other)] == 0) continue;
+    const std::vector<double>& seconds =
+        Price(At(FirstOf(replica) + other).flights.back(), round.mode, all);
+    for (size_t stage = 0; stage < seconds.size(); ++stage)
+      group.seconds[stage] = std::max(group.seconds[stage], seconds[stage]);
+  }
+  return group.seconds;
+}
+
+const std::vector<double>& Job::Price(Flight& flight, const StepMode& mode,
+                                      const price::RowsOfAll& all) {
+  if (flight.priced && flight.priced->mode == mode && flight.priced->all.rows == all.rows &&
+      flight.priced->all.ranks == all.ranks)
+    return flight.seconds;
+  PricedStep& step = flight.priced.emplace(PricedStep{flight.load, mode, all});
+  const auto stages = static_cast<size_t>(question_.stages);
+  flight.seconds.resize(stages);
+  flight.growth.assign(stages, 0);
+  question_.price(step, flight.seconds);
+  if (flight.left == 0) return flight.seconds;
+  // Contexts grow evenly, and prices nearly so.
+  step.load.sums.decode_context += flight.left * step.load.sums.decode_rows;
+  question_.price(step, flight.growth);
+  for (size_t stage = 0; stage < stages; ++stage) {
+    flight.growth[stage] =
+        (flight.growth[stage] - flight.seconds[stage]) / static_cast<double>(flight.left);
+  }
+  return flight.seconds;
+}
+
+double Job::Pass(Replica& self, const std::vector<double>& seconds) const {
+  double at = now_;
+  for (size_t stage = 0; stage < seconds.size(); ++stage)
+    at = self.stage_free[stage] = std::max(at, self.stage_free[stage]) + seconds[stage];
+  return at;
+}
+
+void Job::Enqueue(int replica, const std::vector<double>& seconds, const StepMode& mode) {
+  Replica& self = At(replica);
+  Flight& flight = self.flights.back();
+  flight.ends = Pass(self, seconds);
+  ++self.begun;
+  ++total_.steps;
+  total_.steps_together += mode.meets() ? 1 : 0;
+  // Where an equal step had no other beside it, it has none now.
+  if (flight.again || static_cast<int>(self.flights.size()) == most_in_flight())
+    return AwaitEnd(self);
+  self.state = State::kBorder;
+  self.wake = now_;
+}
+
+void Job::AwaitEnd(Replica& self) const {
+  self.state = State::kEnds;
+  self.wake = std::max(now_, self.flights.front().ends);
+}
+
+}  // namespace
+
+JobForecast Foresee(const ForeseeQuestion& question) { return Job(question).Run(); }
+
+}  // namespace forebay::choose

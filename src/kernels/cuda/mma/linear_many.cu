@@ -1,0 +1,304 @@
+// Linear layers of many rows: y = round(tree(leaves) + bias), bf16, packed as the next layer reads
+// it. Persistent blocks take tiles of 128 rows; two producer threads bring chunks, one those of
+// rows, one those of weights; two consumers of 64 rows issue wgmma from shared memory.
+//
+//   mma_linear_256          one leaf, tiles of 256 columns
+//   mma_linear_128          one leaf, tiles of 128 columns, two of rows a cluster: each block
+//   brings
+//                           half of the weights to both
+//   mma_linear_128_leaves   2 to 8 leaves: each is a chain of its own; two chains and a pair's sum
+//                           stand in registers, the first four leaves' in shared memory
+//
+// Producers only move pointers on: addresses worked out at each chunk cost more than its products.
+// Bytes: a tile's rows and columns from L2. Flops: 2 rows columns K. Limit: tensor cores.
+#include "kernels/cuda/mma/arithmetic.h"
+#include "kernels/cuda/mma/params.h"
+#include "kernels/cuda/wgmma.h"
+
+namespace forebay::kernels::cuda {
+namespace {
+
+constexpr int kGroup = 4 * gpu::kWarpLanes, kConsumers = 2, kConsumerWarps = 4 * kConsumers;
+constexpr int kStoreBuffers = 2, kStoreBytes = 2048;  // 16 rows of a warp, 64 columns
+
+FB_DEVICE int Least(int a, int b) { return a < b ? a : b; }
+
+struct alignas(16) Four {
+  float of[4];
+};
+
+template <int kBlocks>
+struct Ring {
+  std::byte* base;
+  gpu::Bar *full, *empty;
+  int stages, stage_bytes;
+  int stage = 0, parity = 0;
+
+  FB_DEVICE std::byte* At() const { return base + stage * stage_bytes; }
+  FB_DEVICE void Next() {
+    if (++stage == stages) stage = 0, parity ^= 1;
+  }
+  // By one thread: the stage is empty, here and where this block's weights go to.
+  FB_DEVICE gpu::Bar* Fill(int bytes) const {
+    gpu::BarWait(empty + stage, parity ^ 1);
+    gpu::BarExpect(full + stage, bytes);
+    return full + stage;
+  }
+  // Stage `at` is read by this warp.
+  FB_DEVICE void Release(int at) const {
+    if constexpr (kBlocks == 1) {
+      if (gpu::Lane() == 0) gpu::BarArrive(empty + at);
+    } else {
+      if (gpu::Lane() < kBlocks) gpu::BarArriveAt(empty + at, gpu::Lane());
+    }
+  }
+};
+
+// Tile `at` of all: columns of a group of row tiles, one after the other.
+struct TilePlace {
+  int row, column;
+
+  FB_DEVICE TilePlace(const ManyLinearParams& args, int at) {
+    const int of_group = args.group * args.column_tiles, first = at / of_group * args.group;
+    const int rows = Least(args.group, args.row_tiles - first);
+    row = first + at % of_group % rows;
+    column = at % of_group / rows;
+  }
+};
+
+template <int kColumns, int kStages, int kBlocks, bool kLeaves>
+struct Many {
+  static constexpr int kStageBytes = ManyStageBytes({kColumns, kStages, kBlocks, kLeaves});
+  using Sums = float[kColumns / 2];
+
+  const ManyLinearParams& args;
+  Ring<kBlocks> ring;
+  std::byte* store;
+  Four* plane;
+  int rank, tiles, chunks;
+
+  FB_DEVICE explicit Many(const ManyLinearParams& params)
+      : args(params),
+        ring{},
+        rank(kBlocks == 1 ? 0 : gpu::ClusterRank()),
+        tiles(args.row_tiles * args.column_tiles),
+        chunks(args.leaf_begin[args.num_leaves]) {
+    FB_SHARED(std::byte, shared);
+    store = shared + kStages * kStageBytes;
+    std::byte* const planes = store + kManyStoreBytes;
+    plane = reinterpret_cast<Four*>(planes);
+    auto* const bars =
+        reinterpret_cast<gpu::Bar*>(planes + ManyPlaneBytes({kColumns, kStages, kBlocks, kLeaves}));
+    ring = {shared, bars, bars + kStages, kStages, kStageBytes};
+    if (gpu::Tid() == 0) {
+      for (int i = 0; i < kStages; ++i) {
+        gpu::BarInit(ring.full + i, 2);  // rows and weights
+        gpu::BarInit(ring.empty + i, kConsumerWarps * kBlocks);
+      }
+      gpu::BarFence();
+    }
+    if constexpr (kBlocks == 1) {
+      gpu::Sync();
+    } else {
+      gpu::ClusterSync();
+    }
+  }
+
+  FB_DEVICE int FirstTile() const { return gpu::BlockX() / kBlocks; }
+  FB_DEVICE int TileStride() const { return gpu::GridX() / kBlocks; }
+  FB_DEVICE int RowBlock(const TilePlace& at, int consumer) const {
+    return (at.row * kBlocks + rank) * kConsumers + consumer;
+  }
+
+  FB_DEVICE void BringRows() {
+    for (int tile = FirstTile(); tile < tiles; tile += TileStride()) {
+      const TilePlace at(args, tile);
+      const auto block = [&](int consumer) {
+        return args.x +
+               int64_t{Least(RowBlock(at, consumer), args.row_blocks - 1)} * chunks * kChunkBytes;
+      };
+      const std::byte *upper = block(0), *lower = block(1);
+#pragma unroll 1
+      for (int k = 0; k < chunks; ++k, ring.Next()) {
+        gpu::Bar* const full = ring.Fill(2 * kChunkBytes);
+        gpu::BulkCopy(ring.At(), upper, kChunkBytes, full);
+        gpu::BulkCopy(ring.At() + kChunkBytes, lower, kChunkBytes, full);
+        upper += kChunkBytes;
+        lower += kChunkBytes;
+      }
+    }
+  }
+
+  // This block's panels of the tile, to all blocks of the cluster.
+  FB_DEVICE void BringWeights() {
+    constexpr int kPanels = kColumns / kChunkSide / kBlocks;
+    for (int tile = FirstTile(); tile < tiles; tile += TileStride()) {
+      const TilePlace at(args, tile);
+      const int first = at.column * (kColumns / kChunkSide) + rank * kPanels;
+      for (int leaf = 0; leaf < args.num_leaves; ++leaf) {
+        const std::byte* from[kPanels];
+#pragma unroll
+        for (int i = 0; i < kPanels; ++i)
+          from[i] = args.tiles[leaf * args.num_panels + Least(first + i, args.num_panels - 1)];
+        const int of_leaf = args.leaf_begin[leaf + 1] - args.leaf_begin[leaf];
+#pragma unroll 1
+        for (int k = 0; k < of_leaf; ++k, ring.Next()) {
+          gpu::Bar* const full = ring.Fill(kColumns * 128);
+#pragma unroll
+          for (int i = 0; i < kPanels; ++i, from[i - 1] += kChunkBytes) {
+            std::byte* const to = ring.At() + (2 + rank * kPanels + i) * kChunkBytes;
+            if constexpr (kBlocks == 1) {
+              gpu::BulkCopy(to, from[i], kChunkBytes, full);
+            } else {
+              gpu::BulkMulticast(to, from[i], kChunkBytes, full, (1 << kBlocks) - 1);
+            }
+          }
+        }
+      }
+    }
+  }
+
+  // sums = the chain over the next `of_leaf` chunks, from +0 on.
+  FB_DEVICE void Chain(Sums& sums, int of_leaf, int consumer) {
+    int before = 0;
+#pragma unroll 1
+    for (int k = 0; k < of_leaf; ++k) {
+      gpu::BarWait(ring.full + ring.stage, ring.parity);
+      const uint32_t x = gpu::Smem(ring.At() + consumer * kChunkBytes);
+      const uint32_t w = gpu::Smem(ring.At() + 2 * kChunkBytes);
+      gpu::WgmmaFence();
+#pragma unroll
+      for (uint32_t i = 0; i < kChunkSide / 16; ++i) {
+        gpu::Wgmma<kColumns>::template Shared<false>(
+            sums, gpu::OperandAlongK(x + i * 32), gpu::OperandAlongK(w + i * 32), k > 0 || i > 0);
+      }
+      gpu::WgmmaCommit();
+      gpu::WgmmaWait<1>();
+      if (k > 0) ring.Release(before);
+      before = ring.stage;
+      ring.Next();
+    }
+    gpu::WgmmaWait<0>();
+    ring.Release(before);
+    gpu::PinRegisters(sums);
+  }
+
+  FB_DEVICE void Consume(int consumer) {
+    const int thread = gpu::Tid() % kGroup;
+    Sums sums;
+    for (int tile = FirstTile(); tile < tiles; tile += TileStride()) {
+      const TilePlace at(args, tile);
+      if constexpr (kLeaves) {
+        SumLeaves(sums, consumer, plane + consumer * (kColumns / 8) * kGroup + thread);
+      } else {
+        Chain(sums, chunks, consumer);
+      }
+      Store(sums, RowBlock(at, consumer), at.column * (kColumns / kChunkSide),
+            consumer * 4 + thread / gpu::kWarpLanes);
+    }
+    if (gpu::Lane() == 0) gpu::BulkWaitRead<0>();
+  }
+
+  // The fixed tree: ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)), what is missing passed by.
+  FB_DEVICE void SumLeaves(Sums& sums, int consumer, Four* first_half) {
+    Sums even, odd;
+    const auto of_leaf = [&](int leaf) {
+      return args.leaf_begin[leaf + 1] - args.leaf_begin[leaf];
+    };
+#pragma unroll 1
+    for (int leaf = 0; leaf < args.num_leaves; leaf += 2) {
+      Chain(even, of_leaf(leaf), consumer);
+      if (leaf + 1 < args.num_leaves) {
+        Chain(odd, of_leaf(leaf + 1), consumer);
+#pragma unroll
+        for (int i = 0; i < kColumns / 2; ++i) even[i] = even[i] + odd[i];
+      }
+      const bool begins = leaf % 4 == 0;
+#pragma unroll
+      for (int i = 0; i < kColumns / 2; ++i) sums[i] = begins ? even[i] : sums[i] + even[i];
+      if (leaf != 2 || args.num_leaves <= 4) continue;
+#pragma unroll
+      for (int i = 0; i < kColumns / 8; ++i) {
+        first_half[i * kGroup] = {{sums[i * 4], sums[i * 4 + 1], sums[i * 4 + 2], sums[i * 4 + 3]}};
+      }
+    }
+    if (args.num_leaves <= 4) return;
+#pragma unroll
+    for (int i = 0; i < kColumns / 8; ++i) {
+      const Four half = first_half[i * kGroup];
+#pragma unroll
+      for (int e = 0; e < 4; ++e) sums[i * 4 + e] = half.of[e] + sums[i * 4 + e];
+    }
+  }
+
+  // A warp's 16 rows, 64 columns at a time through two buffers of its own.
+  FB_DEVICE void Store(Sums& sums, int row_block, int first_panel, int warp) {
+    const int lane = gpu::Lane(), row = lane / 8 % 2 * 8 + lane % 8;
+    std::byte* const buffers = store + warp * kStoreBuffers * kStoreBytes;
+#pragma unroll
+    for (int panel = 0; panel < kColumns / kChunkSide; ++panel) {
+      std::byte* const buffer = buffers + panel % kStoreBuffers * kStoreBytes;
+      const bool there = row_block < args.row_blocks && first_panel + panel < args.num_panels;
+      if (args.bias != nullptr && there) {
+        const float* const bias = args.bias + (first_panel + panel) * kChunkSide + lane % 4 * 2;
+#pragma unroll
+        for (int i = 0; i < 32; ++i) {
+          float& sum = sums[panel * 32 + i];
+          sum = sum + bias[i / 4 * 8 + i % 2];
+        }
+      }
+      if (lane == 0) gpu::BulkWaitRead<kStoreBuffers - 1>();
+      gpu::SyncWarp();
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const float* const s = sums + panel * 32 + j * 8;
+        const uint32_t pairs[4] = {RoundedPair(s[0], s[1]), RoundedPair(s[2], s[3]),
+                                   RoundedPair(s[4], s[5]), RoundedPair(s[6], s[7])};
+        gpu::StoreMatrix4(
+            gpu::Smem(buffer) + static_cast<uint32_t>(InChunk(row, (j * 2 + lane / 16) * 8)),
+            pairs);
+      }
+      gpu::ProxyFence();
+      gpu::SyncWarp();
+      if (lane != 0) continue;
+      if (there) {
+        std::byte* const to =
+            args.y + (int64_t{row_block} * args.num_panels + first_panel + panel) * kChunkBytes;
+        gpu::BulkStore(to + warp % 4 * kStoreBytes, buffer, kStoreBytes);
+      }
+      gpu::BulkCommit();
+    }
+  }
+};
+
+template <int kColumns, int kStages, int kBlocks, bool kLeaves>
+FB_DEVICE void Run(const ManyLinearParams& args) {
+  // Of what a launch takes, 168 a thread.
+  constexpr int kProducer = kLeaves ? 24 : 40, kConsumer = kLeaves ? 240 : 232;
+  static_assert(kProducer + kConsumers * kConsumer <= 3 * 168);
+  Many<kColumns, kStages, kBlocks, kLeaves> many(args);
+  const int group = gpu::Tid() / kGroup;
+  if (group == 0) {
+    gpu::RegistersDown<kProducer>();
+    if (gpu::Tid() == 0) many.BringRows();
+    if (gpu::Tid() == gpu::kWarpLanes) many.BringWeights();
+  } else {
+    gpu::RegistersUp<kConsumer>();
+    many.Consume(group - 1);
+  }
+  // No block leaves while another's copies or arrivals come to it.
+  gpu::SyncWarp();
+  if constexpr (kBlocks > 1) gpu::ClusterSync();
+}
+
+}  // namespace
+
+#define FB_LINEAR_MANY(name, form)                                  \
+  FB_KERNEL(name, ManyLinearParams, kManyThreads, 1) {              \
+    Run<form.columns, form.stages, form.blocks, form.leaves>(args); \
+  }
+FB_LINEAR_MANY(mma_linear_256, kMany256)
+FB_LINEAR_MANY(mma_linear_128, kMany128)
+FB_LINEAR_MANY(mma_linear_128_leaves, kManyLeaves)
+
+}  // namespace forebay::kernels::cuda
