@@ -83,7 +83,9 @@ class Exactness : public testing::TestWithParam<std::tuple<const char*, const ch
     ASSERT_TRUE(files.ok());
     files_ = std::move(files).value();
     if (of_file != name) files_.config.sliding_window = {0, kWindow};
-    options_.machine.dtype = *layout::ParseComputeType(std::get<1>(GetParam()));
+    options_.machine.dtype = std::string_view(std::get<1>(GetParam())) == "float32"
+                                 ? tensor::DType::kF32
+                                 : tensor::DType::kBF16;
     options_.machine.memory_bytes = 192 << 20;
     options_.limits.max_model_len = 256;
     options_.machine.threads = 2;

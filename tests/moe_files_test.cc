@@ -63,12 +63,12 @@ void ForEachTensor(const std::string& name, Visit visit) {
   }
 }
 
-std::vector<RequestResult> Results(const std::string& path, const char* dtype,
+std::vector<RequestResult> Results(const std::string& path, tensor::DType dtype,
                                    const std::vector<Request>& requests,
                                    layout::EngineOptions options = {}) {
   const auto files = engine::OpenModel(path, false, 0);
   FB_CHECK(files.ok(), "{}", files.status().ToString());
-  options.machine.dtype = *layout::ParseComputeType(dtype);
+  options.machine.dtype = dtype;
   options.machine.threads = 2;
   options.machine.memory_bytes = 256 << 20;
   options.limits.max_model_len = 256;
@@ -96,7 +96,7 @@ std::vector<Request> FourRequests() {
 
 // Tokens and digest of a few prompts.
 std::vector<std::pair<std::vector<int32_t>, uint64_t>> AnswersOf(
-    const std::string& path, const char* dtype, const layout::EngineOptions& options = {}) {
+    const std::string& path, tensor::DType dtype, const layout::EngineOptions& options = {}) {
   std::vector<std::pair<std::vector<int32_t>, uint64_t>> answers;
   for (const RequestResult& result : Results(path, dtype, FourRequests(), options)) {
     EXPECT_EQ(result.error_message, "");
@@ -162,13 +162,13 @@ TEST(MoeFiles, Fp8GivesWhatTheExpandedWeightsGive) {
                    R"("quantization_config": {"quant_method": "fp8", "fmt": "e4m3",
                       "weight_block_size": [128, 128]},)");
   const std::string fp8_path = fp8.Write(quantised), expanded_path = expanded.Write(config);
-  for (const char* dtype : {"float32", "bfloat16"}) {
+  for (const tensor::DType dtype : {tensor::DType::kF32, tensor::DType::kBF16}) {
     testing::internal::CaptureStderr();
     const auto answers = AnswersOf(fp8_path, dtype);
     EXPECT_NE(testing::internal::GetCapturedStderr().find(fmt::format(
                   "{}: {} tensors of F8_E4M3 with scales are expanded", fp8_path, scaled)),
               std::string::npos);
-    EXPECT_EQ(answers, AnswersOf(expanded_path, dtype)) << dtype;
+    EXPECT_EQ(answers, AnswersOf(expanded_path, dtype)) << static_cast<int>(dtype);
   }
 }
 
@@ -189,9 +189,9 @@ TEST(MoeFiles, ATextPartGivesWhatTheTextModelGives) {
   EXPECT_TRUE(engine::OpenModel(path, false, 0).ok());
   EXPECT_NE(testing::internal::GetCapturedStderr().find("the text part is loaded, images are not"),
             std::string::npos);
-  for (const char* dtype : {"float32", "bfloat16"})
+  for (const tensor::DType dtype : {tensor::DType::kF32, tensor::DType::kBF16})
     EXPECT_EQ(AnswersOf(path, dtype), AnswersOf(golden::Path("models/llama4-text"), dtype))
-        << dtype;
+        << static_cast<int>(dtype);
 }
 
 // Without a low rank of queries they are projected in one step: two matrices whose product is one.

@@ -84,19 +84,19 @@ TEST(SimulationTest, TheSameOptionsGiveTheSameResult) {
 // take, and less than in either of the modes alone.
 TEST(SimulationTest, JobsOfManyModesAreForecast) {
   const LengthTrace trace = Trace("n=96,prompt=2000,output=60");
-  const auto run = [&](const char* layout, const char* mode) {
+  const auto run = [&](const char* layout, std::optional<model::Degrees> mode) {
     SimulationOptions options = Options("sim:8xh200", trace);
     options.engine.model = "builtin:Qwen3-32B";
     options.engine.layout = *layout::ParseLayout(layout);
-    options.engine.shift.mode = *layout::ParseShiftMode(mode);
+    options.engine.shift.mode = mode;
     options.engine.limits.max_num_batched_tokens = 4096;
-    SCOPED_TRACE(mode);
+    SCOPED_TRACE(mode ? layout::FormatMode(*mode) : "auto");
     return ExpectForecast(options, 0.05);
   };
-  const double shifts = run("sp=8", "auto");
-  EXPECT_LT(shifts, 0.95 * run("sp=8", "8x1"));
-  EXPECT_LT(shifts, 0.95 * run("sp=8", "1x8"));
-  run("sp=8,weights=striped,pool=64", "auto");
+  const double shifts = run("sp=8", {});
+  EXPECT_LT(shifts, 0.95 * run("sp=8", model::Degrees{8, 1}));
+  EXPECT_LT(shifts, 0.95 * run("sp=8", model::Degrees{1, 8}));
+  run("sp=8,weights=striped,pool=64", {});
 }
 
 // Steps of a pipeline follow each other as its longest stage lets go of them, which with few rows

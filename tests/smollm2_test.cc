@@ -63,9 +63,9 @@ class SmolLm2 : public testing::Test {
   }
 
   // Greedy tokens must equal the reference's up to the first step whose gap is below `least_gap`.
-  void CheckGreedy(const std::string& dtype, double least_gap) {
+  void CheckGreedy(tensor::DType dtype, double least_gap) {
     layout::EngineOptions options;
-    options.machine.dtype = *layout::ParseComputeType(dtype);
+    options.machine.dtype = dtype;
     options.machine.memory_bytes = 2ull << 30;
     options.limits.max_model_len = 4096;
     const auto runtime = runtime::CreateRealRuntime();
@@ -100,7 +100,7 @@ class SmolLm2 : public testing::Test {
       EXPECT_EQ(result.choices[0].text, expected.decoded_full) << "chat " << result.id;
     }
     std::printf("%s: %zu greedy steps compared, %zu of 24 answers equal to their end\n",
-                dtype.c_str(), compared, whole);
+                dtype == tensor::DType::kF32 ? "float32" : "bfloat16", compared, whole);
     EXPECT_GT(compared, 24u);
     EXPECT_GT(whole, 0u);
   }
@@ -119,8 +119,8 @@ TEST_F(SmolLm2, TemplateAndTokenizerAgree) {
   }
 }
 
-TEST_F(SmolLm2, GreedyTokensAgreeInFp32) { CheckGreedy("float32", 0.02); }
-TEST_F(SmolLm2, GreedyTokensAgreeInBf16) { CheckGreedy("bfloat16", 0.35); }
+TEST_F(SmolLm2, GreedyTokensAgreeInFp32) { CheckGreedy(tensor::DType::kF32, 0.02); }
+TEST_F(SmolLm2, GreedyTokensAgreeInBf16) { CheckGreedy(tensor::DType::kBF16, 0.35); }
 
 }  // namespace
 }  // namespace forebay

@@ -15,7 +15,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # A folder may include folders of a lower level, and itself. The pure books stand below the folders that act on them.
 LEVELS = [
     {"base"}, {"tensor"}, {"cost"}, {"runtime"}, {"device"}, {"kernels", "fabric"}, {"weights", "kv"},
-    {"model", "sample"}, {"share"}, {"layout"}, {"price"}, {"engine"}, {"choose"}, {"job", "profile"}, {"trace"}, {"open", "report"}, {"repro"}, {"cli"},
+    {"model", "sample"}, {"share"}, {"layout"}, {"price"}, {"engine"}, {"choose"}, {"job", "profile"}, {"settings"}, {"trace"}, {"open", "report"}, {"repro"}, {"cli"},
 ]
 LEVEL = {folder: i for i, level in enumerate(LEVELS) for folder in level}
 # Folders with a list of their own instead of a level.
@@ -28,8 +28,8 @@ ONLY = {
 }
 # Who may include them.
 USERS = {"oracle": {"repro", "cli"},
-         "text": {"engine", "job", "trace", "open", "report", "repro", "cli"},
-         "schedule": {"layout", "price", "engine", "choose", "job", "trace", "open", "report", "repro", "cli"}}
+         "text": {"engine", "job", "settings", "trace", "open", "report", "repro", "cli"},
+         "schedule": {"layout", "price", "engine", "choose", "job", "settings", "trace", "open", "report", "repro", "cli"}}
 # What is excepted from the rules, and why. ARCHITECTURE.md has a row for each, and no other.
 # Headers that others too may include.
 OPEN = {"schedule/step_mode.h": ({"model", "share"}, "names of plain values that all levels pass on"),
@@ -380,14 +380,16 @@ def check_pages():
         if page != "README.md" and f"]({page})" not in index:
             report(path, 1, "is not in docs/README.md")
     flags = set()
-    for path in tracked("src/cli/*.cc"):
-        for names in re.findall(r'add_(?:option|flag)\(\s*"([^"]*)"', open(path, encoding="utf-8").read()):
-            flags.update(re.findall(r"--[a-z-]+", names))
+    # Settings are rows of a table, which settings_test compares with the page; other commands add their flags.
+    for folder, row in (("settings", r'^ +\{+"([^"]*--[^"]*)",\s+k'), ("cli", r'add_(?:option|flag)\(\s*"([^"]*)"')):
+        for path in tracked(f"src/{folder}/*.cc"):
+            for names in re.findall(row, open(path, encoding="utf-8").read(), re.M):
+                flags.update(re.findall(r"--[a-z-]+", names))
     page = os.path.join(ROOT, "docs", "cli.md")
     named = set(re.findall(r"`(--[a-z-]+)", open(page, encoding="utf-8").read()))
     for flag in sorted(flags - named):
         report(page, 1, f"does not name the flag {flag}")
-    for flag in sorted(named - flags - {"--version", "--help"}):
+    for flag in sorted(named - flags - {"--version", "--help", "--help-all"}):
         report(page, 1, f"names {flag}, which no command has")
     drawn = subprocess.run([sys.executable, os.path.join(ROOT, "tools", "draw_peers.py"), "--check"], capture_output=True, text=True)
     if drawn.returncode:

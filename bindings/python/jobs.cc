@@ -25,7 +25,7 @@ namespace forebay::python {
 namespace {
 
 // May these files be written?
-base::Status CheckFiles(const cli::ModelFlags& flags, const std::string& input,
+base::Status CheckFiles(const settings::RunOptions& flags, const std::string& input,
                         const std::string& output, const std::string& summary) {
   return open::CheckFiles(flags,
                           {.outputs = {{"output", output, job::kResultsIo}, {"summary", summary}},
@@ -134,7 +134,7 @@ class Batch {
     return {};
   }
 
-  cli::ModelFlags flags_;
+  settings::RunOptions flags_;
   const Options options_;
   const std::unique_ptr<runtime::Runtime> runtime_ = runtime::CreateRealRuntime();
   const std::unique_ptr<runtime::Event> input_ = runtime_->NewEvent("the batch's input");
@@ -300,7 +300,7 @@ void CheckSharedFiles(const std::string& model, const Flags& given, const std::s
 }
 void CheckLines(const std::string& model, const Flags& given, const std::string& input,
                 int64_t max_model_len) {
-  const cli::ModelFlags flags = ParseFlags(model, given);
+  const settings::RunOptions flags = ParseFlags(model, given);
   const GilRelease release;
   const job::JobFile lines = python::Take(job::JobFile::Open(input));
   python::Check(open::CheckLines(lines, flags, max_model_len));

@@ -8,7 +8,8 @@
 
 #include "engine/group_control.h"
 #include "kv/book/block_tokens.h"
-#include "layout/mute_flags.h"
+#include "settings/mute.h"
+#include "settings/table.h"
 #include "trace/trace.h"
 
 namespace forebay::python {
@@ -16,11 +17,16 @@ namespace {
 
 inline constexpr base::ErrorCode kProcessForked{"process_forked"};
 
-// A command line that fills the flags.
-struct Parser {
-  explicit Parser(cli::ModelFlags* flags) { cli::AddModelFlags(line.root(), *flags); }
-  cli::CommandLine line{"forebay", "forebay"};
-};
+// "--name=text", or a switch and what it says.
+settings::Given GivenBy(const std::string& flag) {
+  const size_t equals = std::min(flag.find('='), flag.size());
+  const std::string name = flag.substr(0, equals);
+  const settings::Setting* const setting = settings::Find(name, settings::kPython);
+  if (setting == nullptr)
+    throw Failure{base::kInvalidArgument.name, fmt::format("{} is no setting", name), true};
+  if (equals < flag.size()) return {setting, flag.substr(equals + 1)};
+  return {setting, name == setting->name() ? "true" : "false"};
+}
 
 }  // namespace
 
@@ -30,18 +36,26 @@ void Throw(const base::Status& status) {
 }
 
 std::vector<std::pair<std::string, bool>> FlagNames() {
-  cli::ModelFlags flags;
-  return Parser(&flags).line.FlagNames();
+  std::vector<std::pair<std::string, bool>> names;
+  for (const settings::Group& group : settings::Table()) {
+    for (const settings::Setting& setting : group.settings) {
+      if ((setting.callers & settings::kPython) == 0) continue;
+      const bool has_text = setting.value.arity != settings::Value::Arity::kSwitch;
+      for (const std::string_view name : {setting.name(), setting.opposite()})
+        if (!name.empty()) names.emplace_back(name.substr(2), has_text);
+    }
+  }
+  return names;
 }
 
-cli::ModelFlags ParseFlags(const std::string& model, const Flags& given) {
-  cli::ModelFlags flags;
-  const base::Status parsed = Parser(&flags).line.Parse(given);
-  if (!parsed.ok()) throw Failure{base::kInvalidArgument.name, parsed.message(), true};
-  flags.engine.model = model;
-  Check(cli::ApplyModelFlags(&flags));
-  Check(layout::CheckMuteFlags(flags.engine));
-  return flags;
+settings::RunOptions ParseFlags(const std::string& model, const Flags& flags) {
+  std::vector<settings::Given> given;
+  for (const std::string& flag : flags) given.push_back(GivenBy(flag));
+  settings::RunOptions options;
+  options.engine.model = model;
+  Check(settings::Read(given, &options));
+  Check(settings::CheckMute(options));
+  return options;
 }
 
 Model::Model(const std::string& name, const Flags& given, const std::string& trace)

@@ -13,13 +13,13 @@
 #include <vector>
 
 #include "base/status.h"
-#include "cli/model_flags.h"
 #include "gil.h"
 #include "job/exit_code.h"
 #include "job/request_builder.h"
 #include "job/session.h"
 #include "open/opened_model.h"
 #include "runtime/real/real_runtime.h"
+#include "settings/run_options.h"
 
 namespace forebay::python {
 
@@ -41,11 +41,12 @@ T Take(base::Result<T> result) {
   return std::move(*result);
 }
 
+// Settings as "--name=text", "--on" or "--no-on".
 using Flags = std::vector<std::string>;
 
-// Each option's names, and whether it takes a value.
+// The names of all settings that Python takes, without dashes, and whether a text follows.
 std::vector<std::pair<std::string, bool>> FlagNames();
-cli::ModelFlags ParseFlags(const std::string& model, const Flags& given);
+settings::RunOptions ParseFlags(const std::string& model, const Flags& given);
 
 // One loaded model, and its session. A child of fork has no threads of it and may only drop it.
 class Model {
@@ -84,7 +85,7 @@ class Model {
   const text::Tokenizer& tokenizer() const;
 
   const pid_t pid_ = getpid();
-  cli::ModelFlags flags_;
+  settings::RunOptions flags_;
   std::unique_ptr<runtime::Runtime> runtime_;
   std::unique_ptr<open::OpenedModel> opened_;
   std::mutex mutex_;  // guards the next two, and rendering

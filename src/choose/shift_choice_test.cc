@@ -147,10 +147,6 @@ TEST(ShiftChoice, RefusalsNameTheNumbersThatDisagree) {
   // As many KV heads as ranks.
   refused("sp=8", {.two_step_kv = true}, "--kv-replication two-step with sp=8", "8 KV heads");
   refused("tp=8", {.two_step_kv = true}, "--kv-replication two-step", "sp=1, tp=8");
-  EXPECT_EQ(layout::ParseShiftMode("8x").status().code(), base::kInvalidArgument);
-  EXPECT_EQ(layout::ParseShiftMode("0x8").status().code(), base::kInvalidArgument);
-  EXPECT_EQ(**layout::ParseShiftMode("4x2"), (Degrees{4, 2}));
-  EXPECT_FALSE(layout::ParseShiftMode("auto")->has_value());
 }
 
 // A second model beside the layout's: of all that modes cut, an eighth with sp=8. KV pays for it.

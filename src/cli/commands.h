@@ -14,5 +14,6 @@ void AddProfileCommand(Command app, int* exit_code);
 void AddReproCommand(Command app, int* exit_code);
 void AddTokenizeCommand(Command app, int* exit_code);
 void AddDetokenizeCommand(Command app, int* exit_code);
+void AddDocsCommand(Command app, int* exit_code);
 
 }  // namespace forebay::cli

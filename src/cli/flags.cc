@@ -1,27 +1,46 @@
 #include "cli/flags.h"
 
 #include <CLI/CLI.hpp>
-#include <charconv>
 #include <cstdint>
-#include <optional>
 
 #include "cli/flag_spelling.h"
 
 namespace forebay::cli {
-namespace {
 
-template <typename T>
-bool IsNumberAbove0(const std::string& text) {
-  T number = 0;
-  const char* const last = text.data() + text.size();
-  const auto [end, error] = std::from_chars(text.data(), last, number);
-  return error == std::errc() && end == last && number > 0;
-}
+// A command, which remembers what --help leaves to --help-all.
+class App : public CLI::App {
+ public:
+  using CLI::App::App;
+
+  void LeaveToHelpAll(CLI::Option* option) { left_to_help_all_.push_back(option); }
+  void HideForHelp() const {
+    for (CLI::Option* option : left_to_help_all_) option->group("");
+  }
+
+ private:
+  std::vector<CLI::Option*> left_to_help_all_;
+};
+
+namespace {
 
 // The command whose arguments were at fault.
 const CLI::App& FaultyCommand(const CLI::App& app) {
   const std::vector<CLI::App*> parsed = app.get_subcommands();
   return parsed.empty() ? app : *parsed.back();
+}
+
+// `help` in lines that end at column 100, behind the 30 columns of names.
+std::string InLines(const std::string& help) {
+  constexpr size_t kWidth = 70;
+  std::string lines;
+  size_t begin = 0;
+  while (help.size() - begin > kWidth) {
+    const size_t space = help.rfind(' ', begin + kWidth);
+    if (space == std::string::npos || space <= begin) break;
+    lines += help.substr(begin, space - begin) + '\n';
+    begin = space + 1;
+  }
+  return lines + help.substr(begin);
 }
 
 std::vector<std::string> ShownFlags(const CLI::App& command) {
@@ -50,7 +69,9 @@ std::string Describe(const CLI::App& app, const CLI::ParseError& error) {
   if (const std::vector<std::string> rest = app.remaining();
       &command == &app && !commands.empty() && !rest.empty() && !rest[0].starts_with("-")) {
     std::string names;
-    for (const CLI::App* each : commands) names += (names.empty() ? "" : ", ") + each->get_name();
+    for (const CLI::App* each : commands) {
+      if (!each->get_group().empty()) names += (names.empty() ? "" : ", ") + each->get_name();
+    }
     return fmt::format("{} is no command of {}; expected {}", rest[0], words, names);
   }
   std::string text = error.what();
@@ -71,42 +92,21 @@ const Flag& Flag::capture_default_str() const {
   return *this;
 }
 
-const Flag& Flag::hidden() const {
-  option_->group("");
-  return *this;
-}
-
-const Flag& Flag::among(const std::vector<std::string>& values) const {
-  option_->check(CLI::IsMember(values));
-  return *this;
-}
-
-const Flag& Flag::check(std::string (*check)(const std::string&)) const {
-  // The parser names no hidden flag.
-  option_->check([check, option = option_](const std::string& text) {
-    const std::string wrong = check(text);
-    if (wrong.empty() || !option->get_group().empty()) return wrong;
-    return fmt::format("--{}: {}", option->get_lnames().front(), wrong);
-  });
-  return *this;
-}
-
 const Flag& Flag::excludes(const Flag& other) const {
   option_->excludes(other.option_);
   return *this;
 }
 
-std::string CheckPositive(const std::string& text) {
-  return IsNumberAbove0<int64_t>(text) ? "" : fmt::format("\"{}\" is no integer above 0", text);
+const Flag& Flag::group(const std::string& heading) const {
+  option_->group(heading);
+  return *this;
 }
 
-std::string CheckPositiveNumber(const std::string& text) {
-  return IsNumberAbove0<double>(text) ? "" : fmt::format("\"{}\" is no number above 0", text);
-}
+std::vector<std::string> Flag::texts() const { return option_->results(); }
 
 template <typename T>
 Flag Command::add_option(const std::string& name, T& value, const std::string& help) const {
-  CLI::Option* const option = app_->add_option(name, value, help);
+  CLI::Option* const option = app_->add_option(name, value, InLines(help));
   // The parser takes it for no value, or for 0: a variable that a script did not set.
   option->check([](const std::string& text) {
     return text.empty() ? "the value is empty; expected one, or the flag left out" : std::string();
@@ -120,39 +120,46 @@ template Flag Command::add_option(const std::string&, uint64_t&, const std::stri
 template Flag Command::add_option(const std::string&, double&, const std::string&) const;
 template Flag Command::add_option(const std::string&, std::vector<std::string>&,
                                   const std::string&) const;
-template Flag Command::add_option(const std::string&, std::optional<std::string>&,
-                                  const std::string&) const;
-template Flag Command::add_option(const std::string&, std::optional<int64_t>&,
-                                  const std::string&) const;
-template Flag Command::add_option(const std::string&, std::optional<double>&,
-                                  const std::string&) const;
 
 Flag Command::add_flag(const std::string& name, bool& value, const std::string& help) const {
-  return Flag(app_->add_flag(name, value, help));
+  return Flag(app_->add_flag(name, value, InLines(help)));
+}
+
+Flag Command::add_texts(const std::string& name, Texts texts, const std::string& kind, Shown shown,
+                        const std::string& help) const {
+  const std::string lines = InLines(help);
+  CLI::Option* const option =
+      texts == Texts::kNone ? app_->add_flag(name, lines) : app_->add_option(name, lines);
+  if (texts != Texts::kNone) option->type_name(kind);
+  option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  if (texts == Texts::kMany) option->expected(CLI::detail::expected_max_vector_size);
+  if (shown == Shown::kInHelpAll) app_->LeaveToHelpAll(option);
+  return Flag(option);
+}
+
+void Command::add_help_all(const std::string& help) const {
+  app_->set_help_all_flag("--help-all", help);
 }
 
 Command Command::add_subcommand(const std::string& name, const std::string& help) const {
-  return Command(app_->add_subcommand(name, help));
+  const auto command = std::make_shared<App>(help, name);
+  app_->CLI::App::add_subcommand(command);
+  return Command(command.get());
 }
+
+void Command::hide() const { app_->group(""); }
 
 void Command::callback(std::function<void()> run) const { app_->callback(std::move(run)); }
 
 CommandLine::CommandLine(const std::string& name, const std::string& help)
-    : app_(std::make_unique<CLI::App>(help, name)) {}
+    : app_(std::make_unique<App>(help, name)) {}
 CommandLine::~CommandLine() = default;
+
+Command CommandLine::root() const { return Command(app_.get()); }
 
 void CommandLine::RequireCommand(const std::string& version) {
   app_->set_version_flag("--version", version);
   app_->require_subcommand(1);
-}
-
-std::vector<std::pair<std::string, bool>> CommandLine::FlagNames() const {
-  std::vector<std::pair<std::string, bool>> names;
-  for (const CLI::Option* option : app_->get_options()) {
-    for (const std::string& name : option->get_lnames())
-      if (name != "help") names.emplace_back(name, option->get_items_expected_max() > 0);
-  }
-  return names;
 }
 
 base::Status CommandLine::Parse(std::span<const std::string> arguments) const {
@@ -162,6 +169,10 @@ base::Status CommandLine::Parse(std::span<const std::string> arguments) const {
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() != 0)
       return base::Status(base::kInvalidArgument, Describe(*app_, error));
+    if (error.get_name() == "CallForHelp") {
+      for (const CLI::App* command : app_->get_subcommands())
+        static_cast<const App*>(command)->HideForHelp();
+    }
     app_->exit(error);  // help, version
   }
   return base::Status::Ok();

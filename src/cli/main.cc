@@ -62,6 +62,7 @@ int Main(int argc, char** argv) {
   forebay::cli::AddProfileCommand(app, &exit_code);
   forebay::cli::AddTokenizeCommand(app, &exit_code);
   forebay::cli::AddDetokenizeCommand(app, &exit_code);
+  forebay::cli::AddDocsCommand(app, &exit_code);
   const forebay::base::Status parsed = line.Parse(forebay::cli::NormalArguments(argc, argv));
   if (!parsed.ok()) return forebay::cli::Fail(parsed, 2);
   const int written = forebay::cli::FinishOutput();

@@ -7,7 +7,6 @@
 #include <string>
 
 #include "base/json.h"
-#include "cli/model_flags.h"
 #include "job/model_text.h"
 #include "weights/formats/weight_source.h"
 

@@ -8,12 +8,11 @@
 #include "choose/pool_trials.h"
 #include "choose/printed_plan.h"
 #include "cli/commands.h"
-#include "cli/layout_flags.h"
 #include "cli/outcome.h"
 #include "cli/plan_tables.h"
 #include "cli/run_flags.h"
+#include "cli/setting_flags.h"
 #include "engine/open_model.h"
-#include "layout/mute_flags.h"
 #include "open/measure_lines.h"
 #include "open/model_files.h"
 #include "profile/cpu_cache.h"
@@ -24,17 +23,7 @@
 namespace forebay::cli {
 namespace {
 
-struct PlanFlags {
-  layout::EngineOptions engine;
-  LayoutFlags layout;
-  std::vector<std::string> layouts;
-  std::string trace, input, output_lengths;
-  trace::TraceOptions trace_options;
-  job::ModelTextOptions text;
-  bool memory = false, pool = false, modes = false, json = false;
-};
-
-base::Result<std::vector<Column>> PlanColumns(const PlanFlags& flags,
+base::Result<std::vector<Column>> PlanColumns(const RunFlags& flags,
                                               const model::ModelConfig& config) {
   std::vector<Column> columns;
   layout::EngineOptions options = flags.engine;
@@ -47,9 +36,9 @@ base::Result<std::vector<Column>> PlanColumns(const PlanFlags& flags,
     }
     return {};
   };
-  if (flags.layouts.empty()) FB_RETURN_IF_ERROR(add());
-  for (const std::string& layout : flags.layouts) {
-    FB_RETURN_IF_ERROR(ApplyLayout(layout, &options));
+  if (flags.plan.layouts.empty()) FB_RETURN_IF_ERROR(add());
+  for (const std::string& layout : flags.plan.layouts) {
+    FB_RETURN_IF_ERROR(settings::SetLayout(layout, &options));
     FB_RETURN_IF_ERROR(add());
   }
   return columns;
@@ -59,7 +48,7 @@ base::Result<std::vector<Column>> PlanColumns(const PlanFlags& flags,
 constexpr double kTrialSeconds = 5;
 
 // The choice with all numbers tried, and why not, where that takes too long.
-choose::PoolChoice TryAll(const PlanFlags& flags, const model::ModelConfig& config,
+choose::PoolChoice TryAll(const RunFlags& flags, const model::ModelConfig& config,
                           const choose::Decision& plan, std::string* left_out) {
   if (flags.engine.roles) return *plan.choice;
   const std::clock_t begin = std::clock();
@@ -79,7 +68,7 @@ choose::PoolChoice TryAll(const PlanFlags& flags, const model::ModelConfig& conf
 }
 
 // What the job takes with each number of pooled layers, and of experts that expert-size=auto tried.
-int PlanPool(const PlanFlags& flags, const model::ModelConfig& config) {
+int PlanPool(const RunFlags& flags, const model::ModelConfig& config) {
   const auto columns = PlanColumns(flags, config);
   if (!columns.ok()) return Fail(columns.status());
   for (const Column& column : *columns) {
@@ -109,7 +98,7 @@ int PlanPool(const PlanFlags& flags, const model::ModelConfig& config) {
 }
 
 // The layouts in which the job is done soonest, and why the others cannot run.
-int PlanLayouts(const PlanFlags& flags, const model::ModelConfig& config) {
+int PlanLayouts(const RunFlags& flags, const model::ModelConfig& config) {
   constexpr int64_t kShown = 10;
   const auto trials = choose::RankLayouts(flags.engine, config);
   if (!trials.ok()) return Fail(trials.status());
@@ -126,7 +115,7 @@ int PlanLayouts(const PlanFlags& flags, const model::ModelConfig& config) {
 
 // Prints a layout's price of a step of so many rows in each mode, the mode that such a step takes,
 // and where the mode changes.
-void PrintModes(const PlanFlags& flags, const choose::Decision& plan) {
+void PrintModes(const RunFlags& flags, const choose::Decision& plan) {
   const layout::ShiftPlan& shift = plan.shift;
   Print(FormatLayout(plan.layout));
   Print("");
@@ -160,26 +149,27 @@ void PrintModes(const PlanFlags& flags, const choose::Decision& plan) {
 }
 
 // Which of the flags that say what is planned go together.
-base::Status CheckWork(const PlanFlags& flags) {
+base::Status CheckWork(const RunFlags& flags) {
   const auto refuse = [](const char* message) {
     return base::Status(base::kInvalidArgument, message);
   };
-  if (!flags.trace.empty() && !flags.input.empty())
+  if (!flags.trace.empty() && flags.input)
     return refuse("--trace and --input-file exclude each other");
-  if (flags.trace.empty() && flags.trace_options != trace::TraceOptions())
+  if (flags.trace.empty() && flags.trace_options() != trace::TraceOptions())
     return refuse("--trace-rows is for a --trace");
-  if (flags.input.empty() && !flags.output_lengths.empty())
+  if (!flags.input && !flags.output_lengths.empty())
     return refuse("--output-lengths is for an --input-file");
-  if (flags.memory + flags.pool + flags.modes > 1)
+  if (flags.plan.memory + flags.plan.pool + flags.plan.modes > 1)
     return refuse("--memory, --pool and --modes exclude each other");
-  if (flags.json && !flags.memory) return refuse("--json is for --memory");
-  if (flags.memory || flags.pool || flags.modes || !flags.trace.empty() || !flags.input.empty())
+  if (flags.plan.json && !flags.plan.memory) return refuse("--json is for --memory");
+  if (flags.plan.memory || flags.plan.pool || flags.plan.modes || !flags.trace.empty() ||
+      flags.input)
     return {};
   return refuse("nothing to plan; expected --memory, --pool, --modes, --trace or --input-file");
 }
 
 // Where layouts are compared by what the job takes in them.
-base::Status CheckForecast(const PlanFlags& flags) {
+base::Status CheckForecast(const RunFlags& flags) {
   if (!flags.engine.policy->make()->growth_is_free()) return {};
   return {
       choose::kNotOfAMachine,
@@ -189,26 +179,26 @@ base::Status CheckForecast(const PlanFlags& flags) {
 }
 
 // Flags that would do nothing in any of the columns.
-base::Status CheckMute(const PlanFlags& flags) {
-  layout::EngineOptions options = flags.engine;
+base::Status CheckMute(const RunFlags& flags) {
+  settings::RunOptions options = flags;
   std::vector<layout::Layout> columns;
-  for (const std::string& layout : flags.layouts) {
-    FB_RETURN_IF_ERROR(ApplyLayout(layout, &options));
-    if (options.layout_by_job) return {};
-    columns.push_back(*options.layout);
+  for (const std::string& layout : flags.plan.layouts) {
+    FB_RETURN_IF_ERROR(settings::SetLayout(layout, &options.engine));
+    if (options.engine.layout_by_job) return {};
+    columns.push_back(*options.engine.layout);
   }
-  return layout::CheckMuteFlags(options, columns);
+  return settings::CheckMute(options, columns);
 }
 
 // Tells the engine how long the job's prompts and answers are.
-base::Status DescribeJob(PlanFlags& flags, const engine::ModelFiles& files) {
+base::Status DescribeJob(RunFlags& flags, const engine::ModelFiles& files) {
   if (!flags.trace.empty()) {
     FB_ASSIGN_OR_RETURN(const trace::LengthTrace trace,
-                        trace::ReadTrace(flags.trace, flags.trace_options));
+                        trace::ReadTrace(flags.trace, flags.trace_options()));
     trace::DescribeTrace(trace, &flags.engine);
     return {};
   }
-  FB_ASSIGN_OR_RETURN(const job::JobFile file, job::JobFile::Open(flags.input));
+  FB_ASSIGN_OR_RETURN(const job::JobFile file, job::JobFile::Open(*flags.input));
   trace::OutputLengths lengths;
   if (!flags.output_lengths.empty()) {
     FB_ASSIGN_OR_RETURN(lengths, trace::ReadOutputLengths(flags.output_lengths));
@@ -224,37 +214,37 @@ base::Status DescribeJob(PlanFlags& flags, const engine::ModelFiles& files) {
 }
 
 // Real devices, for each layout that is asked about.
-void PriceDevices(PlanFlags& flags) {
+void PriceDevices(RunFlags& flags) {
   const std::unique_ptr<runtime::Runtime> runtime = runtime::CreateRealRuntime();
   layout::EngineOptions asked = flags.engine;
-  std::vector<std::string> layouts = flags.layouts;
+  std::vector<std::string> layouts = flags.plan.layouts;
   if (layouts.empty() && !asked.roles && asked.job != nullptr) layouts = {"auto"};
   if (layouts.empty()) layouts = {""};
   for (const std::string& layout : layouts) {
     // What is wrong with a layout is said where it is planned.
-    if (!asked.roles && !ApplyLayout(layout, &asked).ok()) continue;
+    if (!asked.roles && !settings::SetLayout(layout, &asked).ok()) continue;
     profile::PriceCpu(*runtime, &asked);
   }
   flags.engine.machine = asked.machine;
 }
 
-int Plan(PlanFlags& flags) {
+int Plan(const SettingFlags& line) {
+  RunFlags flags;
+  if (const base::Status status = line.Read(&flags); !status.ok()) return Fail(status, 2);
   if (const base::Status status = CheckWork(flags); !status.ok()) return Fail(status, 2);
-  if (const base::Status status = ApplyLayoutFlags(flags.layout, &flags.engine); !status.ok())
-    return Fail(status, 2);
   if (flags.engine.roles &&
-      (!flags.layouts.empty() || !(flags.memory || flags.pool || flags.modes)))
+      (!flags.plan.layouts.empty() || !(flags.plan.memory || flags.plan.pool || flags.plan.modes)))
     return Fail(base::Status(layout::kRolesInvalid,
                              "--context and --generation are for --memory, --pool and --modes, "
                              "without --layout"),
                 2);
-  const bool ranks_layouts = !flags.memory && !flags.pool && !flags.modes;
+  const bool ranks_layouts = !flags.plan.memory && !flags.plan.pool && !flags.plan.modes;
   if (const base::Status status = ranks_layouts ? CheckForecast(flags) : CheckMute(flags);
       !status.ok())
     return Fail(status, 2);
   auto files = engine::OpenModel(flags.engine.model, !flags.engine.model.ends_with(".gguf"), 0);
   if (!files.ok()) return Fail(files.status());
-  if (!flags.trace.empty() || !flags.input.empty()) {
+  if (!flags.trace.empty() || flags.input) {
     if (const base::Status status = DescribeJob(flags, *files); !status.ok())
       return Fail(status, 2);
   }
@@ -263,56 +253,28 @@ int Plan(PlanFlags& flags) {
     if (const base::Status status = engine::AbsorbPrompts(&*files); !status.ok())
       return Fail(status, 2);
   }
-  if (flags.pool) return PlanPool(flags, files->config);
+  if (flags.plan.pool) return PlanPool(flags, files->config);
   if (ranks_layouts) return PlanLayouts(flags, files->config);
   const auto columns = PlanColumns(flags, files->config);
   if (!columns.ok()) return Fail(columns.status());
-  if (flags.modes) {
+  if (flags.plan.modes) {
     for (const Column& column : *columns) PrintModes(flags, column.plan);
     return 0;
   }
-  (flags.json ? PrintJson : PrintTable)(files->name, flags.layout.devices, *columns);
+  (flags.plan.json ? PrintJson : PrintTable)(files->name, flags.engine.machine.devices.text,
+                                             *columns);
   return 0;
 }
 
 }  // namespace
 
 void AddPlanCommand(Command app, int* exit_code) {
-  auto flags = std::make_shared<PlanFlags>();
-  layout::EngineOptions& engine = flags->engine;
   const Command command =
       app.add_subcommand("plan",
                          "What layouts take of each rank's memory and how long a "
                          "job takes in them, before anything is run");
-  command.add_flag("--memory", flags->memory, "Show how memory is divided");
-  command.add_flag(
-      "--pool", flags->pool,
-      "Show what each number of pooled layers would come to, for layouts with pool=auto, "
-      "or of experts with expert-size=auto");
-  command.add_option("--trace", flags->trace,
-                     "A job as run --trace has it: show what it takes; alone: in which layouts it "
-                     "is done soonest");
-  command.add_option("-i,--input-file", flags->input,
-                     "The same of a job as run --input-file has it: its prompts are tokenized, and "
-                     "answers are as long as they may become");
-  command.add_option("--output-lengths", flags->output_lengths,
-                     "With --input-file: answers are as long as in this results file");
-  command.add_flag("--skip-tokenizer-init", flags->text.skip_tokenizer,
-                   "With --input-file: no tokenizer, prompts are token ids");
-  command.add_option("--trace-rows", flags->trace_options.max_rows,
-                     "The first so many rows of the trace (default: all)");
-  command.add_flag("--modes", flags->modes,
-                   "Show what a step costs in each mode of a layout with sp, and which it takes");
-  command
-      .add_option("-m,--model", engine.model,
-                  "Folder in Hugging Face's layout, GGUF file, or builtin:NAME")
-      .required();
-  command.add_option("--layout", flags->layouts,
-                     "As dp=4,weights=striped,pool=auto; or auto; once for each column (default: "
-                     "each rank a copy)");
-  AddLayoutFlags(command, flags->layout, engine);
-  command.add_flag("--json", flags->json, "With --memory: one JSON object instead of the table");
-  command.callback([flags, exit_code] { *exit_code = Plan(*flags); });
+  const SettingFlags line(command, settings::kPlan);
+  command.callback([line, exit_code] { *exit_code = Plan(line); });
 }
 
 }  // namespace forebay::cli

@@ -8,13 +8,12 @@
 
 #include "base/log.h"
 #include "cli/commands.h"
-#include "cli/flag_spelling.h"
 #include "cli/outcome.h"
 #include "cli/run_flags.h"
+#include "cli/setting_flags.h"
 #include "job/job_file.h"
 #include "job/log_io.h"
 #include "job/signal_control.h"
-#include "layout/mute_flags.h"
 #include "open/model_files.h"
 #include "open/opened_model.h"
 #include "report/run_outputs.h"
@@ -103,9 +102,9 @@ base::Status CheckWork(const RunFlags& flags) {
   for (const auto& [given, flag] : of_results) {
     if (!results && given) return refuse(fmt::format("{} is for jobs that have results", flag));
   }
-  if (!trace && flags.trace_options != trace::TraceOptions())
+  if (!trace && flags.trace_options() != trace::TraceOptions())
     return refuse("--trace-rows and --trace-scale are for a --trace");
-  if (!flags.simulated() && flags.sim_detail != RunFlags().sim_detail)
+  if (!flags.simulated() && flags.engine.machine.full_detail)
     return refuse("--sim-detail is for simulated devices; expected --devices sim:...");
   if (flags.group_prefixes && (trace || flags.arrivals.timed())) {
     return refuse(
@@ -118,10 +117,9 @@ base::Status CheckWork(const RunFlags& flags) {
   return {};
 }
 
-base::Status CheckFlags(RunFlags* flags) {
-  FB_RETURN_IF_ERROR(ApplyModelFlags(flags));
+base::Status ReadFlags(const SettingFlags& line, RunFlags* flags) {
+  FB_RETURN_IF_ERROR(line.Read(flags));
   FB_RETURN_IF_ERROR(CheckWork(*flags));
-  flags->engine.machine.full_detail = flags->sim_detail == "full";
   flags->prints_profile = flags->engine.profile;
   flags->engine.profile |= !flags->report_path.empty();
   if (flags->group_prefixes) flags->job.order.order = job::LineOrder::kByStart;
@@ -129,9 +127,7 @@ base::Status CheckFlags(RunFlags* flags) {
   flags->job.progress = flags->quiet ? job::ProgressMode::kQuiet
                         : isatty(2)  ? job::ProgressMode::kLive
                                      : job::ProgressMode::kLines;
-  if (flags->job.grace_seconds >= 0) return base::Status::Ok();
-  return base::Status(base::kInvalidArgument,
-                      fmt::format("--grace is {}; expected at least 0", flags->job.grace_seconds));
+  return {};
 }
 
 // The lines that this process is to answer.
@@ -155,13 +151,14 @@ profile::Rates RatesNow(const RunFlags& flags, runtime::Runtime& runtime,
   return rates.ok() ? *rates : profile::Rates{};
 }
 
-int Run(RunFlags& flags, runtime::Runtime& runtime) {
+int Run(const SettingFlags& line, runtime::Runtime& runtime) {
+  RunFlags flags;
   flags.job.process_began = runtime.Now();
+  const base::Status read = ReadFlags(line, &flags);
   if (flags.quiet) base::SetLogLevel(base::LogLevel::kError);
-  if (const base::Status status = CheckFlags(&flags); !status.ok()) return Fail(status, 2);
+  if (!read.ok()) return Fail(read, 2);
   if (!HasResults(flags)) return RunWithoutResults(flags, runtime);
-  if (const base::Status status = layout::CheckMuteFlags(flags.engine); !status.ok())
-    return Fail(status, 2);
+  if (const base::Status status = settings::CheckMute(flags); !status.ok()) return Fail(status, 2);
   // Before a large model is read.
   const auto input = OpenInput(flags);
   if (!input.ok()) return Fail(input.status());
@@ -212,97 +209,15 @@ int Run(RunFlags& flags, runtime::Runtime& runtime) {
   return exit_code;
 }
 
-void AddArrivalFlags(Command command, job::ArrivalOptions& arrivals) {
-  command.add_option("--request-rate", arrivals.request_rate,
-                     "Requests a second (default: inf, all are there at once)");
-  command
-      .add_option(
-          "--burstiness", arrivals.burstiness,
-          "With --request-rate: shape of the gamma distribution of the gaps; 1 is a Poisson "
-          "process, less comes in bursts, inf evenly")
-      .capture_default_str();
-  command
-      .add_option("--max-concurrency", arrivals.max_concurrency,
-                  "Requests between their arrival and their result at most; the next arrives when "
-                  "one has its result")
-      .check(CheckPositive);
-  command.add_option("--arrivals", arrivals.source,
-                     "When requests come: a file of seconds, a line a request, or "
-                     "bursts:rate=2,bursts=4,burst_rate=60,burst_seconds=10 "
-                     "(docs/formats/arrivals.md)");
-}
-
-void AddSimulationFlags(Command command, RunFlags& flags) {
-  command.add_option("--trace", flags.trace,
-                     "Instead of --input-file: requests of given lengths, from a CSV file or "
-                     "synthetic:n=1000,prompt=512,output=128,... (docs/formats/traces.md)");
-  command.add_option("--trace-rows", flags.trace_options.max_rows,
-                     "The first so many rows of the trace (default: all)");
-  command
-      .add_option("--trace-scale", flags.trace_options.time_scale,
-                  "Arrival times are multiplied by it; 0: all at the begin")
-      .capture_default_str();
-  command.add_option("--output-lengths", flags.output_lengths,
-                     "Simulated devices: answers are as long as in this results file (default: as "
-                     "max_tokens says)");
-  command
-      .add_option("--sim-detail", flags.sim_detail,
-                  "jump (equal layers are priced once) or full (every layer is simulated)")
-      .among({"jump", "full"})
-      .capture_default_str();
-  command.add_option("--routing", flags.routing,
-                     "Simulated devices: which experts rows go to: balanced (default), power:A, "
-                     "skewed as by that power law, or a file of --record-routing");
-  command.add_option("--record-routing", flags.engine.machine.record_routing,
-                     "Real devices: which experts each row chose, into this file "
-                     "(docs/formats/routing.md)");
-  command.add_flag("--sim-uncalibrated", flags.engine.machine.uncalibrated,
-                   "Price by the datasheet alone");
-  command.add_option("--steps", flags.steps_path, "Write a JSON line a step to this file");
-  command.add_option("--report", flags.report_path, "Draw the run into this HTML file");
-}
-
 }  // namespace
 
 void AddRunCommand(Command app, int* exit_code) {
-  auto flags = std::make_shared<RunFlags>();
   const Command command = app.add_subcommand(
       "run", "Run a job: every line of INPUT gets its answer in OUTPUT; run it again to resume");
-  command
-      .add_option("-m,--model", flags->engine.model,
-                  "Folder in Hugging Face's layout, GGUF file, or builtin:NAME (a configuration "
-                  "without weights)")
-      .required();
-  command.add_option("-i,--input-file", flags->input,
-                     "Requests: OpenAI Batch lines, or {\"prompt\"|\"messages\": ...}");
-  command.add_option("-o,--output-file", flags->job.output_path,
-                     "Results, appended in completion order; also the journal of the job (none "
-                     "for traces and simulated devices)");
-  command.add_option("--shard", flags->shard,
-                     "I/N: only the lines I, I + N, ... of the input, counted from 1; `forebay "
-                     "merge` joins the results");
-  AddModelFlags(command, *flags);
-  AddArrivalFlags(command, flags->arrivals);
-  AddSimulationFlags(command, *flags);
-  command.add_flag("--strict", flags->job.strict,
-                   "Check all lines first; run nothing if one is bad");
-  command.add_flag("--retry-failed", flags->job.retry_failed,
-                   "Run the lines again that failed in earlier runs; those whose text changed "
-                   "run again in any case");
-  command.add_flag("--group-prefixes", flags->group_prefixes,
-                   "Run lines whose prompts begin alike one after another");
-  command.add_flag("--preserve-order", flags->job.preserve_order,
-                   "At the end rewrite the results in the input's order");
-  command
-      .add_option("--grace", flags->job.grace_seconds,
-                  "Seconds to finish what runs after SIGINT or SIGTERM")
-      .capture_default_str();
-  command.add_option("--summary", flags->job.summary_path,
-                     "Write the summary as JSON to this file");
-  command.add_flag("--quiet", flags->quiet, "No progress; only errors");
-  command.callback([flags, exit_code] {
+  const SettingFlags line(command, settings::kRun);
+  command.callback([line, exit_code] {
     const std::unique_ptr<runtime::Runtime> runtime = runtime::CreateRealRuntime();
-    *exit_code = Run(*flags, *runtime);
+    *exit_code = Run(line, *runtime);
   });
 }
 

@@ -6,31 +6,22 @@
 #include <string>
 #include <vector>
 
-#include "cli/model_flags.h"
 #include "engine/compose.h"
 #include "job/arrivals.h"
 #include "job/job.h"
 #include "layout/machine.h"
 #include "profile/rates.h"
+#include "settings/run_options.h"
 #include "trace/simulation.h"
 
 namespace forebay::cli {
 
-struct RunFlags : ModelFlags {
-  job::JobOptions job;
-  std::optional<std::string> input;
-  std::string shard;
-  bool group_prefixes = false;
-  bool quiet = false;
+struct RunFlags : settings::RunOptions {
   // --profile. Engines profile for --report too.
   bool prints_profile = false;
-  std::string trace, output_lengths, steps_path, report_path, sim_detail = "jump";
-  trace::TraceOptions trace_options;
-  job::ArrivalOptions arrivals;
 
   bool simulated() const { return layout::RequireSimulated(engine.machine.devices).ok(); }
-  // Somebody looks at when each token came.
-  bool measures_tokens() const { return !job.summary_path.empty() || !report_path.empty(); }
+  trace::TraceOptions trace_options() const { return {trace_rows, trace_scale}; }
 };
 
 // Can what the flags name as outputs be written, without harm to each other and to what is read?

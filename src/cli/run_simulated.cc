@@ -9,11 +9,11 @@
 #include "job/job_file.h"
 #include "job/signal_control.h"
 #include "layout/machine.h"
-#include "layout/mute_flags.h"
 #include "open/describe_job.h"
 #include "open/model_files.h"
 #include "profile/cpu_cache.h"
 #include "report/run_outputs.h"
+#include "settings/mute.h"
 #include "trace/line_source.h"
 #include "trace/simulation.h"
 #include "trace/trace_source.h"
@@ -55,7 +55,7 @@ base::Result<SimulatedJob> OpenSimulatedJob(const RunFlags& flags,
                                             const engine::ModelFiles& files) {
   SimulatedJob simulated;
   if (!flags.trace.empty()) {
-    FB_ASSIGN_OR_RETURN(simulated.trace, trace::ReadTrace(flags.trace, flags.trace_options));
+    FB_ASSIGN_OR_RETURN(simulated.trace, trace::ReadTrace(flags.trace, flags.trace_options()));
     FB_RETURN_IF_ERROR(SetArrivals(flags, &simulated));
     return simulated;
   }
@@ -177,8 +177,7 @@ int RunWithoutResults(RunFlags& flags, runtime::Runtime& runtime) {
   if (!simulated.ok()) return Fail(simulated.status());
   if (const base::Status status = Describe(*files, *simulated, &flags); !status.ok())
     return Fail(status);
-  if (const base::Status status = layout::CheckMuteFlags(flags.engine); !status.ok())
-    return Fail(status);
+  if (const base::Status status = settings::CheckMute(flags); !status.ok()) return Fail(status);
   profile::PriceCpu(runtime, &flags.engine);
   auto outputs = report::RunOutputs::Open(flags.steps_path, flags.report_path);
   if (!outputs.ok()) return Fail(outputs.status());

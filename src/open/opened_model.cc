@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <ctime>
+#include <map>
 #include <optional>
 #include <span>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "open/answer_ends.h"
 #include "open/model_files.h"
 #include "profile/cpu_cache.h"
+#include "settings/table.h"
 
 namespace forebay::open {
 namespace {
@@ -59,25 +61,28 @@ job::RequestRules OpenedModel::rules() const { return RulesOf(options_, files_, 
 
 job::Fingerprints OpenedModel::fingerprints() const {
   using job::Setting;
+  settings::RunOptions options;
+  static_cast<job::ModelOptions&>(options) = options_;
   const SamplingParams defaults = SamplingDefaults(files_.generation);
-  job::SettingsHash settings;
-  settings.Add(Setting::kTemplate, fmt::format("{} {}", kAnswerRevision, text_->Fingerprint()));
-  settings.Add(Setting::kNow, text_->uses_clock() ? text_->clock() : "");
-  settings.Add(Setting::kText, fmt::format("{} {}", options_.text.skip_tokenizer,
-                                           options_.text.parse_special_in_content));
-  settings.Add(Setting::kSeed, fmt::format("{}", options_.engine.seed));
-  settings.Add(Setting::kMaxModelLen, fmt::format("{}", facts().max_model_len));
-  settings.Add(Setting::kMaxLogprobs, fmt::format("{}", options_.max_logprobs));
-  settings.Add(
-      Setting::kSampling,
-      fmt::format("{} {} {} {} {} {} {}", defaults.temperature, defaults.top_p, defaults.min_p,
-                  defaults.top_k, defaults.repetition_penalty, defaults.default_max_tokens,
-                  fmt::join(files_.generation.eos_token_ids, ",")));
-  settings.Add(Setting::kDigest, fmt::format("{}", options_.engine.digest));
+  // What settings came to whose values the model's files complete.
+  const std::map<Setting, std::string> found = {
+      {Setting::kTemplate, fmt::format("{} {}", kAnswerRevision, text_->Fingerprint())},
+      {Setting::kNow, text_->uses_clock() ? text_->clock() : ""},
+      {Setting::kMaxModelLen, fmt::format("{}", facts().max_model_len)},
+      {Setting::kSampling,
+       fmt::format("{} {} {} {} {} {} {}", defaults.temperature, defaults.top_p, defaults.min_p,
+                   defaults.top_k, defaults.repetition_penalty, defaults.default_max_tokens,
+                   fmt::join(files_.generation.eos_token_ids, ","))}};
+  job::SettingsHash hash;
+  for (size_t i = 0; i < job::kNumSettings; ++i) {
+    const auto mark = static_cast<Setting>(i);
+    const auto it = found.find(mark);
+    hash.Add(mark, it != found.end() ? it->second : settings::PrintMark(mark, options));
+  }
   return {.model = files_.fingerprint,
-          .settings = settings.hash(),
+          .settings = hash.hash(),
           .numerics = base::HashBytes(facts().numerics_class),
-          .marks = settings.marks()};
+          .marks = hash.marks()};
 }
 
 job::ResultStyle OpenedModel::style() const {

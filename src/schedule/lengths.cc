@@ -26,17 +26,6 @@ uint64_t StartKey(const AnswerKind& kind) {
 
 }  // namespace
 
-base::Result<LengthPredictor> ParseLengthPredictor(std::string_view text) {
-  if (text == "max") return LengthPredictor::kMax;
-  if (text == "mean") return LengthPredictor::kMean;
-  if (text == "quantile") return LengthPredictor::kQuantile;
-  if (text == "known") return LengthPredictor::kKnown;
-  return base::Status(
-      base::kInvalidArgument,
-      fmt::format("--length-predictor \"{}\" is unknown; expected max, mean, quantile or known",
-                  text));
-}
-
 Lengths::Lengths(LengthPredictor predictor) : predictor_(predictor) {
   buckets_.reserve(kMostBuckets);
 }

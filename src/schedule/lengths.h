@@ -20,8 +20,6 @@ namespace forebay::schedule {
 // a trace does, else as kMax.
 enum class LengthPredictor : uint8_t { kMax, kMean, kQuantile, kKnown };
 
-base::Result<LengthPredictor> ParseLengthPredictor(std::string_view text);
-
 // What an answer is to.
 struct AnswerKind {
   int64_t prompt_tokens = 0;

@@ -12,12 +12,6 @@ namespace {
 constexpr int64_t kRoom = 100'000;
 constexpr AnswerKind kKind{.prompt_tokens = 100};
 
-TEST(Lengths, NamesAreParsed) {
-  EXPECT_EQ(*ParseLengthPredictor("quantile"), LengthPredictor::kQuantile);
-  EXPECT_EQ(ParseLengthPredictor("p90").status().message(),
-            "--length-predictor \"p90\" is unknown; expected max, mean, quantile or known");
-}
-
 TEST(Lengths, WhatIsAskedForOrKnownIsTaken) {
   const Lengths max(LengthPredictor::kMax), known(LengthPredictor::kKnown);
   EXPECT_EQ(max.Left(kKind, 10, 90, 5), 90);
