@@ -385,7 +385,7 @@ TEST_P(LayoutTest, ArenasHaveWhatThePlanSays) {
         ASSERT_GE(arena.regions().size(), memory.regions.size());
         const auto allocated = arena.regions().last(memory.regions.size());
         for (size_t i = 0; i < allocated.size(); ++i) {
-          EXPECT_EQ(allocated[i]->name, memory.regions[i].name);
+          EXPECT_EQ(allocated[i]->name, layout::NameOf(memory.regions[i].id));
           EXPECT_EQ(allocated[i]->bytes, memory.regions[i].bytes) << allocated[i]->name;
         }
         EXPECT_LE(arena.used(), plan->machine.device_bytes + memory.fixed_bytes() +

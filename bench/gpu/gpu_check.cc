@@ -3,6 +3,7 @@
 //
 //   gpu_check facts     a line of JSON
 //   gpu_check limits    a line of JSON a figure
+//   gpu_check rates     likewise, of the kernels of class mma_k16f25
 //   gpu_check [GoogleTest's flags]
 //
 // Ends with 2 where no GPU can be used, with 3 where a kernel does not end.
@@ -17,11 +18,14 @@
 #include <string_view>
 #include <vector>
 
+#include "base/check.h"
+#include "base/rng.h"
 #include "base/units.h"
 #include "bench/gpu/gpu_heap.h"
 #include "device/cuda/driver.h"
 #include "device/cuda/modules.h"
 #include "device/cuda/testing/driver_under_test.h"
+#include "kernels/cuda/launch/mma.h"
 #include "kernels/cuda/registry.h"
 #include "kernels/cuda/testing/launcher.h"
 #include "kernels/cuda/trial/params.h"
@@ -256,6 +260,202 @@ void PrintLimits(Gpu& gpu) {
               "us");
 }
 
+// Rates of the kernels of class mma_k16f25 on random values, launched one after the other without a
+// graph: below some 5 us a kernel is bound by its launch.
+class Rates {
+ public:
+  explicit Rates(Gpu& gpu)
+      : gpu_(gpu), multiprocessors_(gpu.Attribute(cu::Attribute::kMultiprocessors)) {
+    for (cu::DevicePtr* region : {&pool_, &in_, &out_}) {
+      const size_t bytes = region == &pool_ ? kPoolBytes : kRowBytes;
+      gpu.Do(gpu.driver().MemAlloc(region, bytes), "cuMemAlloc");
+      Fill(*region, bytes);
+    }
+    gpu.Do(gpu.driver().MemAlloc(&lists_, kListBytes), "cuMemAlloc");
+    void* host = nullptr;
+    gpu.Do(gpu.driver().MemHostAlloc(&host, kListBytes, cu::kHostPortable), "cuMemHostAlloc");
+    host_lists_ = static_cast<std::byte*>(host);
+  }
+
+  void Linear(std::string_view name, int rows, int columns, int k, int leaves) {
+    const int64_t panels = columns / 64, of_leaf = k / 64 / leaves;
+    const size_t bytes = static_cast<size_t>(columns) * static_cast<size_t>(k) * 2;
+    const size_t weights = std::clamp<size_t>(kPoolBytes / bytes, 1, 16);
+    used_ = 0;
+    std::vector<const std::byte* const*> tiles;
+    for (size_t i = 0; i < weights; ++i) {
+      std::vector<const std::byte*> pointers;
+      for (int64_t tile = 0; tile < leaves * panels; ++tile)
+        pointers.push_back(At(pool_) + i * bytes + tile * of_leaf * kernels::cuda::kChunkBytes);
+      tiles.push_back(List(pointers));
+    }
+    const auto run = [&](auto params, auto plan_of) {
+      params.x = At(in_);
+      params.y = At(out_);
+      params.num_panels = static_cast<int32_t>(panels);
+      params.num_leaves = leaves;
+      for (int leaf = 0; leaf <= leaves; ++leaf)
+        params.leaf_begin[leaf] = static_cast<int32_t>(leaf * of_leaf);
+      const kernels::cuda::KernelPlan plan = plan_of(multiprocessors_, &params);
+      return Seconds([&](int i) {
+        params.tiles = tiles[static_cast<size_t>(i) % weights];
+        gpu_.Launch(plan.kernel, plan.shape, params);
+      });
+    };
+    const double seconds =
+        rows <= 64
+            ? run(kernels::cuda::SmallLinearParams{.rows = rows}, kernels::cuda::PlanSmallLinear)
+            : run(kernels::cuda::ManyLinearParams{.row_blocks = (rows + 63) / 64},
+                  kernels::cuda::PlanManyLinear);
+    const std::string what = fmt::format("linear {}, {} rows", name, rows);
+    PrintFigure(what, seconds * 1e6, "us");
+    if (rows <= 64) {
+      PrintFigure(what, static_cast<double>(bytes) / seconds * 1e-9, "GB/s");
+    } else {
+      PrintFigure(what, 2.0 * rows * columns * k / seconds * 1e-12, "TFLOP/s");
+    }
+  }
+
+  // 32 query heads, 8 of KV, head_dim 128.
+  void Decode(int sequences, int context) {
+    used_ = 0;
+    std::vector<kernels::cuda::DecodeRow> rows;
+    for (int i = 0; i < sequences; ++i)
+      rows.push_back({.row = i, .table_row = i, .first = 0, .last = context - 1});
+    const auto units = kernels::cuda::ListDecodeUnits(rows, kKvHeads);
+    const int most_parts = (context + 1023) / 1024;
+    kernels::cuda::DecodeParams params{
+        .kv = Kv(sequences, context),
+        .units = List(units),
+        .num_units = static_cast<int32_t>(units.size()),
+        .group = kHeads / kKvHeads,
+        .row_heads = kHeads,
+        .scale = 0.088f,
+        .q = At(in_),
+        .out = At(out_),
+        .partials = reinterpret_cast<float*>(At(out_) + kRowBytes / 2),
+        .counts = List(std::vector<int32_t>(static_cast<size_t>(sequences) * kKvHeads)),
+        .most_parts = most_parts};
+    const auto plan = kernels::cuda::PlanDecode(multiprocessors_, kHeadDim, params);
+    const double seconds = Seconds([&](int) { gpu_.Launch(plan.kernel, plan.shape, params); });
+    const std::string what = fmt::format("decode attention, {} x {}", sequences, context);
+    PrintFigure(what, seconds * 1e6, "us");
+    PrintFigure(what, 4.0 * sequences * context * kKvHeads * kHeadDim / seconds * 1e-9, "GB/s");
+  }
+
+  void Prefill(int prompts, int rows) {
+    used_ = 0;
+    std::vector<kernels::SequenceRows> sequences;
+    for (int i = 0; i < prompts; ++i) sequences.push_back({i * rows, rows, 0, i});
+    const auto tiles = kernels::cuda::ListPrefillTiles(sequences);
+    const kernels::cuda::PrefillParams params{.kv = Kv(prompts, rows),
+                                              .tiles = List(tiles),
+                                              .num_tiles = static_cast<int32_t>(tiles.size()),
+                                              .heads = kHeads,
+                                              .row_heads = kHeads,
+                                              .scale = 0.088f,
+                                              .q = At(in_),
+                                              .out = At(out_)};
+    const auto plan = kernels::cuda::PlanPrefill(multiprocessors_, params);
+    const double seconds = Seconds([&](int) { gpu_.Launch(plan.kernel, plan.shape, params); });
+    const double seen = 0.5 * rows * (rows + 1.0);
+    PrintFigure(fmt::format("prefill attention, {} x {}", prompts, rows),
+                4.0 * prompts * kHeads * kHeadDim * seen / seconds * 1e-12, "TFLOP/s");
+  }
+
+ private:
+  static constexpr size_t kPoolBytes = size_t{2} << 30, kRowBytes = size_t{512} << 20,
+                          kListBytes = size_t{8} << 20;
+  static constexpr int kHeads = 32, kKvHeads = 8, kHeadDim = 128;
+
+  static std::byte* At(cu::DevicePtr memory) { return reinterpret_cast<std::byte*>(memory); }
+
+  // bf16 of both signs, in [2^-5, 2^-4).
+  void Fill(cu::DevicePtr memory, size_t bytes) {
+    constexpr size_t kPiece = size_t{4} << 20;
+    void* host = nullptr;
+    gpu_.Do(gpu_.driver().MemHostAlloc(&host, kPiece, cu::kHostPortable), "cuMemHostAlloc");
+    base::Rng rng(7);
+    for (size_t i = 0; i < kPiece / 2; ++i)
+      static_cast<uint16_t*>(host)[i] = static_cast<uint16_t>((rng.Next() & 0x807Fu) | 0x3D00u);
+    for (size_t at = 0; at < bytes; at += kPiece) {
+      gpu_.Do(gpu_.driver().MemcpyAsync(memory + at, reinterpret_cast<cu::DevicePtr>(host), kPiece,
+                                        gpu_.stream),
+              "cuMemcpyAsync");
+    }
+    (void)gpu_.Wait();
+  }
+
+  // A list's copy in the GPU's memory.
+  template <typename T>
+  T* List(const std::vector<T>& values) {
+    const size_t bytes = values.size() * sizeof(T), at = used_;
+    used_ += (bytes + 255) / 256 * 256;
+    FB_CHECK(used_ <= kListBytes, "lists of {} bytes", used_);
+    std::copy_n(reinterpret_cast<const std::byte*>(values.data()), bytes, host_lists_ + at);
+    gpu_.Do(gpu_.driver().MemcpyAsync(
+                lists_ + at, reinterpret_cast<cu::DevicePtr>(host_lists_ + at), bytes, gpu_.stream),
+            "cuMemcpyAsync");
+    return reinterpret_cast<T*>(At(lists_ + at));
+  }
+
+  // Sequences of blocks that are far apart in the pool.
+  kernels::cuda::MmaKvParams Kv(int sequences, int context) {
+    const int of_sequence = (context + 31) / 32;
+    const int64_t stride = int64_t{kKvHeads} * 2 * kernels::cuda::HeadHalfBytes(kHeadDim);
+    const auto blocks = static_cast<uint32_t>(static_cast<int64_t>(kPoolBytes) / stride);
+    std::vector<uint32_t> table(static_cast<size_t>(sequences) * static_cast<size_t>(of_sequence));
+    for (size_t i = 0; i < table.size(); ++i) table[i] = static_cast<uint32_t>(i * 7919 % blocks);
+    return {.block_tables = List(table),
+            .table_stride = of_sequence,
+            .resident = At(pool_),
+            .window = nullptr,
+            .block_stride = stride,
+            .layer_bytes = stride,
+            .kv_heads = kKvHeads};
+  }
+
+  // A launch of many.
+  double Seconds(const std::function<void(int)>& launch) {
+    const double once = OnStream(
+        gpu_, [&] { launch(0); }, 1);
+    const int launches = static_cast<int>(std::clamp(4e-3 / once, 1.0, 200.0));
+    return OnStream(
+               gpu_,
+               [&] {
+                 for (int i = 0; i < launches; ++i) launch(i);
+               },
+               3) /
+           launches;
+  }
+
+  Gpu& gpu_;
+  const int multiprocessors_;
+  cu::DevicePtr pool_ = 0, in_ = 0, out_ = 0, lists_ = 0;
+  std::byte* host_lists_ = nullptr;
+  size_t used_ = 0;
+};
+
+void PrintRates(Gpu& gpu) {
+  Rates rates(gpu);
+  for (const int rows : {1, 16, 64, 256, 1024, 4096}) {
+    const int leaves = 8;
+    rates.Linear("8B qkv (6144 x 4096)", rows, 6144, 4096, 1);
+    rates.Linear("8B o (4096 x 4096, 8 leaves)", rows, 4096, 4096, leaves);
+    rates.Linear("8B gate and up (28672 x 4096)", rows, 28672, 4096, 1);
+    rates.Linear("8B down (4096 x 14336, 8 leaves)", rows, 4096, 14336, leaves);
+  }
+  rates.Linear("0.6B o (1024 x 2048, 8 leaves)", 1, 1024, 2048, 8);
+  rates.Linear("8192 x 8192", 8192, 8192, 8192, 1);
+  for (const int sequences : {1, 16, 64, 256}) rates.Decode(sequences, 1024);
+  rates.Decode(32, 8192);
+  for (const auto& [prompts, rows] :
+       {std::pair(16, 256), std::pair(8, 512), std::pair(4, 1024), std::pair(4, 2048),
+        std::pair(1, 4096), std::pair(2, 8192), std::pair(1, 32768)}) {
+    rates.Prefill(prompts, rows);
+  }
+}
+
 }  // namespace
 }  // namespace forebay::bench
 
@@ -267,6 +467,8 @@ int main(int argc, char** argv) {
     bench::PrintFacts(gpu);
   } else if (command == "limits") {
     bench::PrintLimits(gpu);
+  } else if (command == "rates") {
+    bench::PrintRates(gpu);
   } else {
     void* heap = nullptr;
     gpu.Do(gpu.driver().MemHostAlloc(&heap, bench::kHeapBytes,

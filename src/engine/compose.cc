@@ -260,17 +260,20 @@ base::Result<std::vector<std::unique_ptr<Rank>>> MakeRanks(const Materials& job,
                          ? fabric
                          : job.kv_fabrics[static_cast<size_t>(group.DeviceAt(place))].get(),
         .lent = LentTo(job, group, replica, ranks.size()),
-        .pool = PoolOf(layout, plan, replica),
         .ship_members = layout.pools() && layout.sp == 1 ? layout::ShipRanks(layout, number)
                                                          : fabric::Communicator{},
         .replica = static_cast<uint64_t>(group.first_replica + replica),
         .kv_file = FileOf(job, plan.memory, group.DeviceAt(place)),
         .slow_kv_up = SlowUpOf(job),
         .routing = job.plan.routing};
-    FB_ASSIGN_OR_RETURN(
-        ranks.emplace_back(),
-        Rank::Create(std::move(devices[at]), job.config, plan.memory, job.options.digest,
-                     *job.plan.kernels, job.reader, machine.workers, membership));
+    FB_ASSIGN_OR_RETURN(ranks.emplace_back(), Rank::Create(std::move(devices[at]),
+                                                           {.memory = plan.memory,
+                                                            .kernels = *job.plan.kernels,
+                                                            .reader = job.reader,
+                                                            .load_threads = machine.workers,
+                                                            .digest = job.options.digest,
+                                                            .pool = PoolOf(layout, plan, replica)},
+                                                           membership));
     if (job.backend.computes())
       ranks.back()->TouchPages(job.options.machine.touch_kv_bytes, machine.workers);
   }

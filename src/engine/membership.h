@@ -14,7 +14,6 @@
 #include "kv/tier/tier.h"
 #include "model/activations.h"
 #include "model/shard.h"
-#include "share/pool_plan.h"
 
 namespace forebay::engine {
 
@@ -39,11 +38,10 @@ struct Membership {
   // replicas, by replica: nothing from those that lend nothing to it.
   fabric::Fabric* kv_fabric = nullptr;
   std::vector<std::vector<kv::PullPart>> lent;
-  const share::PoolPlan* pool = nullptr;  // null: it shares no weights
-  fabric::Communicator ship_members;      // who computes with each other's rows
-  uint64_t replica = 0;                   // the number of its replica among the job's
-  kv::FileOptions kv_file;                // where its KV lies below, if in a file
-  kv::SlowUp slow_kv_up;                  // trials
+  fabric::Communicator ship_members;  // who computes with each other's rows
+  uint64_t replica = 0;               // the number of its replica among the job's
+  kv::FileOptions kv_file;            // where its KV lies below, if in a file
+  kv::SlowUp slow_kv_up;              // trials
   // null: data say which experts rows go to
   std::shared_ptr<const kernels::RoutingSource> routing;
 };

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "layout/memory_plan.h"
 
 namespace forebay::engine {
 
@@ -18,20 +17,19 @@ model::Decoder& ModeDecoders::Add(const model::Degrees& degrees) {
   return mode.decoder;
 }
 
-base::Status ModeDecoders::Connect(const Membership& group, const device::Arena& arena) {
-  const auto link = [&](const fabric::Communicator& ranks, const char* staging, int channel,
+base::Status ModeDecoders::Connect(const Membership& group, const RankRegions& regions) {
+  const auto link = [&](const fabric::Communicator& ranks, layout::RegionId staging, int channel,
                         fabric::Exchange** exchange) -> base::Status {
     if (ranks.ranks.size() < 2) return {};
-    FB_ASSIGN_OR_RETURN(
-        fabric::Exchange made,
-        fabric::Exchange::Create(*group.fabric, ranks, arena.region(staging), channel));
+    FB_ASSIGN_OR_RETURN(fabric::Exchange made,
+                        fabric::Exchange::Create(*group.fabric, ranks, regions[staging], channel));
     *exchange = &exchanges_.emplace_back(std::move(made));
     return {};
   };
   model::ReplicaLinks common{.pace = group.pace};
   if (group.cut.sp > 1) {
     FB_RETURN_IF_ERROR(
-        link(group.stage, layout::kHeadStaging, fabric::kHeadChannel, &common.stage));
+        link(group.stage, layout::RegionId::kHeadStaging, fabric::kHeadChannel, &common.stage));
   }
   FB_RETURN_IF_ERROR(ConnectStages(group, &common));
   for (size_t i = 0; i < modes_.size(); ++i) {
@@ -40,9 +38,9 @@ base::Status ModeDecoders::Connect(const Membership& group, const device::Arena&
     model::ReplicaLinks& links = modes_[i].decoder.links;
     links = common;
     links.all_reduce = ranks.all_reduce;
-    FB_RETURN_IF_ERROR(link(ranks.tensor, layout::kTensorStaging,
+    FB_RETURN_IF_ERROR(link(ranks.tensor, layout::RegionId::kTensorStaging,
                             i == 0 ? fabric::kTensorChannel : further, &links.tensor));
-    FB_RETURN_IF_ERROR(link(ranks.sequence, layout::kSequenceStaging,
+    FB_RETURN_IF_ERROR(link(ranks.sequence, layout::RegionId::kSequenceStaging,
                             i == 0 ? fabric::kSequenceChannel : further + 1, &links.sequence));
   }
   return base::Status::Ok();
@@ -52,7 +50,8 @@ base::Status ModeDecoders::ConnectStages(const Membership& group, model::Replica
   const model::ReplicaCut& cut = group.cut;
   const auto handover = [&](int from, int to) {
     const std::vector<int>& stages = group.stages.ranks;
-    return fabric::Handover::Create(*group.fabric, stages[from], stages[to], layout::kStageStaging);
+    return fabric::Handover::Create(*group.fabric, stages[from], stages[to],
+                                    layout::NameOf(layout::RegionId::kStageStaging));
   };
   if (!cut.first_stage()) {
     FB_ASSIGN_OR_RETURN(from_last_stage_, handover(cut.stage - 1, cut.stage));

@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "engine/membership.h"
+#include "engine/rank_regions.h"
 #include "fabric/fabric.h"
 #include "model/decoder.h"
 
@@ -33,9 +34,9 @@ class ModeDecoders {
   void SetOwn(const model::Degrees& degrees);
   // A copy of own() in one mode more, in the order of Membership::modes.
   model::Decoder& Add(const model::Degrees& degrees);
-  // After all ranks of the group were created: the links of all modes. The arena has the regions
-  // that they go through.
-  base::Status Connect(const Membership& group, const device::Arena& arena);
+  // After all ranks of the group were created: the links of all modes, through the staging among
+  // `regions`.
+  base::Status Connect(const Membership& group, const RankRegions& regions);
 
   // The one that takes the next step. Where it is not the last step's, the ranks of the stage meet
   // before it, since the modes' exchanges share their staging.

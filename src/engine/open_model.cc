@@ -66,7 +66,7 @@ void WarnOfUnused(const std::string& path, std::string_view what,
 
 // What the files hold beyond what the model is made of is said, or refused.
 base::Status CheckUnused(const weights::WeightSource& source, const ModelFiles& files) {
-  const auto shapes = model::PlanDecoder(files.config, tensor::DType::kBF16, 1).TensorShapes();
+  const auto shapes = model::PlanDecoder(files.config, tensor::DType::kBF16).TensorShapes();
   std::vector<std::string_view> used;
   for (const auto& [name, shape] : shapes) used.push_back(name);
   FB_ASSIGN_OR_RETURN(const std::vector<std::string> tensors,
@@ -132,7 +132,7 @@ base::Status OpenRandom(uint64_t seed, ModelFiles* files) {
   FB_ASSIGN_OR_RETURN(const std::string text, ReadBareConfig(files->path, config_path));
   FB_ASSIGN_OR_RETURN(files->config, model::ParseHfConfig(text, config_path));
   if (is_folder) FB_RETURN_IF_ERROR(ReadGenerationConfig(files->path, &files->generation));
-  const auto shapes = model::PlanDecoder(files->config, tensor::DType::kBF16, 1).TensorShapes();
+  const auto shapes = model::PlanDecoder(files->config, tensor::DType::kBF16).TensorShapes();
   files->reader = std::make_unique<weights::RandomReader>(seed, shapes);
   files->fingerprint = base::HashBytes(text, base::Combine64(seed, 0x72616E646F6Dull));
   files->random_weights = true;

@@ -1,14 +1,18 @@
 #include "engine/rank.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "device/touch_pages.h"
+#include "model/make_decoder.h"
 #include "model/routing.h"
 #include "model/weight_views.h"
 #include "sample/softmax.h"
 
 namespace forebay::engine {
 namespace {
+
+using layout::RegionId;
 
 // The draw of each row of a part of the logits, spread over the workers.
 struct SampleArgs {
@@ -39,132 +43,140 @@ void SampleRows(const SampleArgs& args, const device::WorkerContext& context) {
 
 }  // namespace
 
+Rank::Rank(std::unique_ptr<device::Device> device, const Membership& membership)
+    : device_(std::move(device)),
+      membership_(membership),
+      scratch_(static_cast<size_t>(device_->num_workers())) {}
+
 base::Result<std::unique_ptr<Rank>> Rank::Create(std::unique_ptr<device::Device> device,
-                                                 const model::ModelConfig& config,
-                                                 const layout::MemoryPlan& plan, bool digest,
-                                                 const kernels::KernelSet& kernels,
-                                                 const weights::TensorReader* reader,
-                                                 int load_threads, const Membership& membership) {
-  std::unique_ptr<Rank> rank(new Rank());
-  rank->device_ = std::move(device);
-  rank->config_ = std::make_unique<model::ModelConfig>(config);
-  rank->membership_ = membership;
-  FB_RETURN_IF_ERROR(rank->AllocateRegions(plan));
-  const device::Arena& arena = rank->device_->arena();
-
-  // The plan has all weights of the rank. Those that it pools are loaded into the region that peers
-  // read, and only as far as it owns them.
-  const tensor::DType dtype = plan.dtype;
-  model::DecoderPlan decoder_plan = *plan.decoder;
-  decoder_plan.max_positions = plan.max_model_len;
-  model::PooledRunAt pooled_at;
-  const share::PoolPlan* pool = membership.pool;
-  if (pool) {
-    share::MarkPooled(*pool, &decoder_plan);
-    pooled_at = share::OwnRuns(*pool, arena.region(layout::kPoolRegion));
-  }
-  model::Decoder& decoder = rank->modes_.own();
-  FB_ASSIGN_OR_RETURN(decoder.weights,
-                      model::LoadDecoder(decoder_plan, reader, arena.region("weights"),
-                                         arena.region("weight tables"), pooled_at, load_threads));
-  device::RegionCutter cutter(arena.region("workspace"));
-  decoder.activations =
-      model::CutActivations(config, dtype, plan.capacity, &cutter, membership.cut);
-  device::RegionCutter batch_cutter(arena.region("step batch"));
-  // Steps in flight have batches of their own, and one set of tables and sampled tokens.
-  for (int32_t flight = 0; flight < plan.steps_in_flight; ++flight) {
-    const StepBuffers* const shared = flight == 0 ? nullptr : &rank->flights_[0].buffers;
-    StepBuffers buffers(plan.step_shape, &batch_cutter, shared);
-    rank->flights_.push_back({std::move(buffers), rank->device_->NewEvent()});
-  }
-
-  decoder.config = rank->config_.get();
-  decoder.dtype = dtype;
-  decoder.kernels = &kernels;
-  decoder.stream = &rank->device_->compute();
-  decoder.capacity = plan.capacity;
-  decoder.routing = membership.routing.get();
-  rank->routed_ = model::RoutingCountersOf(config);
-  decoder.routed = rank->routed_.get();
-  decoder.replica = membership.replica;
-  rank->CutChosen(plan);
-  rank->kv_.emplace(*rank->device_, arena.region(layout::kKvRegion), plan.kv_groups,
-                    plan.num_blocks, digest);
-  if (plan.tier_blocks.all() > 0) {
-    FB_ASSIGN_OR_RETURN(rank->tier_, kv::Tier::Create(*rank->device_, *rank->kv_, plan.tier_blocks,
-                                                      membership.kv_file, membership.slow_kv_up));
-  }
-  decoder.kv = rank->kv_->view();
-  if (plan.streamed_blocks > 0) {
-    rank->window_ =
-        std::make_unique<kv::Window>(*rank->device_, *rank->kv_, *rank->tier_,
-                                     arena.region(layout::kKvWindow), plan.streamed_blocks);
-    decoder.window = rank->window_.get();
-  }
-  rank->digests_on_ = digest;
-  rank->modes_.SetOwn(membership.cut.degrees());
-  if (pool) {
-    rank->pool_ = std::make_unique<share::WeightPool>(
-        *pool, decoder.weights, *rank->device_, arena.region(layout::kWeightSlots),
-        arena.region("pool tables"), *membership.fabric, membership.peers);
-    decoder.shared = rank->pool_.get();
-    (void)rank->copy_time();  // the stream is there before any thread asks for its time
-    rank->ship_plan_ = pool->ship;
-  }
-  rank->membership_.pool = nullptr;  // the pool has its copy
-  // Further modes read the weights that are there, cut otherwise, unless they are to have copies.
-  if (!plan.views.empty()) {
-    model::ModeSource source{decoder_plan, decoder.weights, reader, load_threads,
-                             device::RegionCutter(arena.region(layout::kModeTables))};
-    if (plan.copies_views) source.copies.emplace(arena.region(layout::kModeWeights));
-    for (const auto& view : plan.views) {
-      model::Decoder& further = rank->modes_.Add(view->shard.mode);
-      further.shared = nullptr;  // of what is pooled the rank owns what it reads
-      FB_ASSIGN_OR_RETURN(further.weights, model::ModeWeights(*view, &source));
-    }
-  }
-  rank->scratch_.resize(static_cast<size_t>(rank->device_->num_workers()));
+                                                 const RankParts& parts,
+                                                 const Membership& membership) {
+  std::unique_ptr<Rank> rank(new Rank(std::move(device), membership));
+  const layout::MemoryPlan& plan = parts.memory;
+  FB_RETURN_IF_ERROR(rank->regions_.Allocate(plan, &rank->device_->arena()));
+  FB_RETURN_IF_ERROR(rank->PublishRegions(plan));
+  rank->CutFlights(plan);
+  rank->kv_.emplace(*rank->device_, rank->regions_[RegionId::kKv], plan.kv_groups, plan.num_blocks,
+                    parts.digest);
+  rank->digests_on_ = parts.digest;
+  FB_RETURN_IF_ERROR(rank->LoadModel(parts));
+  FB_RETURN_IF_ERROR(rank->OpenTier(plan));
+  if (parts.pool) rank->JoinPool(*parts.pool);
+  FB_RETURN_IF_ERROR(rank->AddModes(parts));
   return rank;
 }
 
-base::Status Rank::AllocateRegions(const layout::MemoryPlan& plan) {
+base::Status Rank::PublishRegions(const layout::MemoryPlan& plan) {
   for (const layout::Region& planned : plan.regions) {
-    FB_ASSIGN_OR_RETURN(const device::Region* region,
-                        device_->arena().Allocate(planned.name, planned.bytes, planned.kind));
+    const device::Region& region = regions_[planned.id];
     // The second fabric, where a job has roles, is for KV alone.
     if (planned.published && membership_.fabric)
-      FB_RETURN_IF_ERROR(membership_.fabric->Publish(*region));
+      FB_RETURN_IF_ERROR(membership_.fabric->Publish(region));
     fabric::Fabric* const kv_fabric = membership_.kv_fabric;
-    if (kv_fabric && kv_fabric != membership_.fabric &&
-        std::string_view(planned.name) == layout::kKvRegion)
-      FB_RETURN_IF_ERROR(kv_fabric->Publish(*region));
+    if (kv_fabric && kv_fabric != membership_.fabric && planned.id == RegionId::kKv)
+      FB_RETURN_IF_ERROR(kv_fabric->Publish(region));
   }
   return base::Status::Ok();
 }
 
-void Rank::CutChosen(const layout::MemoryPlan& plan) {
-  const std::string_view name = layout::kChosenRegion;
-  if (std::ranges::find(plan.regions, name, &layout::Region::name) == plan.regions.end()) return;
-  modes_.own().chosen_rows = plan.capacity.rows;
-  device::RegionCutter cutter(device_->arena().region(layout::kChosenRegion));
+void Rank::CutFlights(const layout::MemoryPlan& plan) {
+  device::RegionCutter cutter(regions_[RegionId::kStepBatch]);
+  for (int32_t flight = 0; flight < plan.steps_in_flight; ++flight) {
+    const StepBuffers* const shared = flight == 0 ? nullptr : &flights_[0].buffers;
+    StepBuffers buffers(plan.step_shape, &cutter, shared);
+    flights_.push_back({std::move(buffers), device_->NewEvent()});
+  }
+  const device::Region* const chosen = regions_.Find(RegionId::kChosenExperts);
+  if (chosen == nullptr) return;
+  device::RegionCutter chosen_cutter(*chosen);
   const auto bytes = static_cast<uint64_t>(layout::ChosenElements(plan)) * sizeof(uint16_t);
-  for (Flight& flight : flights_) flight.chosen = reinterpret_cast<uint16_t*>(cutter.Cut(bytes));
+  for (Flight& flight : flights_)
+    flight.chosen = reinterpret_cast<uint16_t*>(chosen_cutter.Cut(bytes));
+}
+
+base::Status Rank::LoadModel(const RankParts& parts) {
+  const layout::MemoryPlan& memory = parts.memory;
+  plan_ = memory.decoder;
+  model::PooledRunAt pooled_at;
+  if (parts.pool) {
+    auto marked = std::make_shared<model::DecoderPlan>(*plan_);
+    share::MarkPooled(*parts.pool, marked.get());
+    plan_ = std::move(marked);
+    pooled_at = share::OwnRuns(*parts.pool, regions_[RegionId::kWeightPool]);
+  }
+  routed_ = model::RoutingCountersOf(plan_->config);
+  model::Decoder& decoder = modes_.own();
+  FB_ASSIGN_OR_RETURN(decoder, model::MakeDecoder(*plan_,
+                                                  {.capacity = memory.capacity,
+                                                   .max_positions = memory.max_model_len,
+                                                   .weights = regions_[RegionId::kWeights],
+                                                   .tables = regions_[RegionId::kWeightTables],
+                                                   .pooled_at = pooled_at,
+                                                   .workspace = regions_[RegionId::kWorkspace]},
+                                                  {.kernels = parts.kernels,
+                                                   .stream = device_->compute(),
+                                                   .kv = kv_->view(),
+                                                   .routing = membership_.routing.get(),
+                                                   .routed = routed_.get(),
+                                                   .replica = membership_.replica},
+                                                  parts.reader, parts.load_threads));
+  if (regions_.Find(RegionId::kChosenExperts)) decoder.chosen_rows = memory.capacity.rows;
+  modes_.SetOwn(membership_.cut.degrees());
+  return base::Status::Ok();
+}
+
+base::Status Rank::OpenTier(const layout::MemoryPlan& plan) {
+  if (plan.tier_blocks.all() > 0) {
+    FB_ASSIGN_OR_RETURN(tier_, kv::Tier::Create(*device_, *kv_, plan.tier_blocks,
+                                                membership_.kv_file, membership_.slow_kv_up));
+  }
+  if (plan.streamed_blocks > 0) {
+    window_ = std::make_unique<kv::Window>(*device_, *kv_, *tier_, regions_[RegionId::kKvWindow],
+                                           plan.streamed_blocks);
+    modes_.own().window = window_.get();
+  }
+  return base::Status::Ok();
+}
+
+void Rank::JoinPool(const share::PoolPlan& pool) {
+  model::Decoder& decoder = modes_.own();
+  pool_ = std::make_unique<share::WeightPool>(
+      pool, decoder.weights, *device_, regions_[RegionId::kWeightSlots],
+      regions_[RegionId::kPoolTables], *membership_.fabric, membership_.peers);
+  decoder.shared = pool_.get();
+  (void)copy_time();  // the stream is there before any thread asks for its time
+  ship_plan_ = pool.ship;
+}
+
+base::Status Rank::AddModes(const RankParts& parts) {
+  if (parts.memory.views.empty()) return base::Status::Ok();
+  model::ModeSource source{*plan_, modes_.own().weights, parts.reader, parts.load_threads,
+                           device::RegionCutter(regions_[RegionId::kModeTables])};
+  if (parts.memory.copies_views) source.copies.emplace(regions_[RegionId::kModeWeights]);
+  for (const auto& view : parts.memory.views) {
+    model::Decoder& further = modes_.Add(view->shard.mode);
+    further.shared = nullptr;  // the rank owns all pooled weights that the mode reads
+    FB_ASSIGN_OR_RETURN(further.weights, model::ModeWeights(*view, &source));
+  }
+  return base::Status::Ok();
 }
 
 base::Status Rank::Connect() {
-  if (pool_) FB_RETURN_IF_ERROR(pool_->Connect(layout::kPoolRegion));
+  if (pool_) FB_RETURN_IF_ERROR(pool_->Connect(layout::NameOf(RegionId::kWeightPool)));
   if (ship_plan_) {
-    FB_ASSIGN_OR_RETURN(ship_,
-                        share::ShippedFfn::Create(*ship_plan_, *device_, *membership_.fabric,
-                                                  membership_.peers, membership_.ship_members));
+    const share::ShippedFfn::Staging staging{regions_[RegionId::kShipRows],
+                                             regions_.Find(RegionId::kShipSums)};
+    FB_ASSIGN_OR_RETURN(
+        ship_, share::ShippedFfn::Create(*ship_plan_, *device_, *membership_.fabric, staging,
+                                         membership_.peers, membership_.ship_members));
     modes_.own().remote_ffn = ship_.get();
   }
-  return modes_.Connect(membership_, device_->arena());
+  return modes_.Connect(membership_, regions_);
 }
 
 void Rank::TouchPages(uint64_t kv_bytes, int threads) {
   if (pool_ != nullptr) {
-    const device::Region& slots = device_->arena().region(layout::kWeightSlots);
+    const device::Region& slots = regions_[RegionId::kWeightSlots];
     device::TouchPages(slots, slots.bytes, threads);
   }
   device::TouchPages(kv_->region(), kv_bytes, threads);
@@ -204,7 +216,7 @@ void Rank::Sample(const StepBuffers& buffers, int32_t first, int32_t count, Logi
   if (drawn.size() == 0) return;
   first += static_cast<int32_t>(drawn.begin), count = static_cast<int32_t>(drawn.size());
   tasks += drawn.begin;
-  const int64_t vocab = config_->vocab_size;
+  const int64_t vocab = decoder().config->vocab_size;
   if (digests_on()) {
     uint64_t* const digests = buffers.logit_digests() + first;
     kernels::LogitsDigest(*decoder().stream, *decoder().kernels,

@@ -10,6 +10,7 @@
 #include "device/device.h"
 #include "engine/membership.h"
 #include "engine/mode_decoders.h"
+#include "engine/rank_regions.h"
 #include "engine/step_buffers.h"
 #include "kv/cache.h"
 #include "kv/loan.h"
@@ -38,14 +39,22 @@ struct LogitTask {
   PositionLogprobs target_output;
 };
 
+// What a rank is made from.
+struct RankParts {
+  const layout::MemoryPlan& memory;
+  const kernels::KernelSet& kernels;
+  const weights::TensorReader* reader = nullptr;  // null: shapes alone
+  int load_threads = 1;
+  bool digest = false;
+  const share::PoolPlan* pool = nullptr;  // null: it shares no weights
+};
+
 class Rank {
  public:
-  // Allocates the plan's regions and loads the weights with `load_threads` (no reader: shapes
-  // only).
-  static base::Result<std::unique_ptr<Rank>> Create(
-      std::unique_ptr<device::Device> device, const model::ModelConfig& config,
-      const layout::MemoryPlan& plan, bool digest, const kernels::KernelSet& kernels,
-      const weights::TensorReader* reader, int load_threads, const Membership& membership = {});
+  // Allocates the plan's regions and loads the weights. `parts.kernels` outlives the rank.
+  static base::Result<std::unique_ptr<Rank>> Create(std::unique_ptr<device::Device> device,
+                                                    const RankParts& parts,
+                                                    const Membership& membership);
 
   // Waits for what is enqueued: it uses everything below.
   ~Rank() { device_.reset(); }
@@ -129,18 +138,27 @@ class Rank {
     uint16_t* chosen = nullptr;
   };
 
-  Rank() = default;
-  // Allocates the plan's regions; peers find the published ones.
-  base::Status AllocateRegions(const layout::MemoryPlan& plan);
-  // Where the steps' choices of experts are kept, where the plan has room for them.
-  void CutChosen(const layout::MemoryPlan& plan);
+  Rank(std::unique_ptr<device::Device> device, const Membership& membership);
+  // Lets peers find the regions that the plan publishes.
+  base::Status PublishRegions(const layout::MemoryPlan& plan);
+  // Steps in flight have batches of their own, and one set of tables and sampled tokens.
+  void CutFlights(const layout::MemoryPlan& plan);
+  // Makes the decoder of the layout's own mode. Pooled weights are loaded into the region that
+  // peers read, as far as the rank owns them.
+  base::Status LoadModel(const RankParts& parts);
+  // Opens what lies below the device, and the window through which it is streamed.
+  base::Status OpenTier(const layout::MemoryPlan& plan);
+  void JoinPool(const share::PoolPlan& pool);
+  // Further modes read the weights that are there, cut otherwise, unless they are to have copies.
+  base::Status AddModes(const RankParts& parts);
   // Draws those of so many wanted rows that are the rank's.
   void Sample(const StepBuffers& buffers, int32_t first, int32_t count, LogitTask* tasks);
 
   std::unique_ptr<device::Device> device_;
+  RankRegions regions_;
   std::vector<Flight> flights_;
   bool digests_on_ = false;
-  std::unique_ptr<model::ModelConfig> config_;
+  std::shared_ptr<const model::DecoderPlan> plan_;  // what the rank shares is marked in it
   std::unique_ptr<kernels::RoutingCounters> routed_;
   Membership membership_;
   std::unique_ptr<share::WeightPool> pool_;

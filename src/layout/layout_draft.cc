@@ -113,7 +113,7 @@ base::Result<LayoutDraft> DraftLayout(const EngineOptions& options, const model:
   FB_ASSIGN_OR_RETURN(draft.shift, AskedShift(options, draft.layout));
   for (int rank = 0; rank < draft.layout.ranks_per_replica(); ++rank) {
     draft.decoders.push_back(std::make_shared<model::DecoderPlan>(
-        model::PlanDecoder(draft.config, draft.dtype, 1, CutOf(options, draft.layout, rank))));
+        model::PlanDecoder(draft.config, draft.dtype, CutOf(options, draft.layout, rank))));
   }
   return draft;
 }

@@ -68,7 +68,7 @@ base::Result<MemoryRequest> RequestOf(const EngineOptions& options, const Layout
   for (const model::ModeRows& used : request.modes) {
     if (used.mode == draft.layout.degrees()) continue;
     request.views.push_back(std::make_shared<const model::DecoderPlan>(
-        model::PlanDecoder(draft.config, draft.dtype, 1, request.cut, used.mode)));
+        model::PlanDecoder(draft.config, draft.dtype, request.cut, used.mode)));
   }
   if (!draft.layout.pools()) return request;
   FB_ASSIGN_OR_RETURN(request.pool, PlanPool(options, draft, *request.decoder));

@@ -74,7 +74,7 @@ MemoryPlan WithoutKv(const model::ModelConfig& config, tensor::DType dtype,
   plan.dtype = dtype;
   plan.decoder = request.decoder ? request.decoder
                                  : std::make_shared<const model::DecoderPlan>(
-                                       model::PlanDecoder(config, dtype, 1, request.cut));
+                                       model::PlanDecoder(config, dtype, request.cut));
   const model::Shard& shard = plan.decoder->shard;
   plan.kv_groups = model::PlanKvGroups(config, dtype, shard.layers, shard.own_kv_heads.size());
   plan.step_shape = {.rows = request.max_num_batched_tokens,

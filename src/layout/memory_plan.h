@@ -48,17 +48,6 @@ struct MemoryRequest {
   std::vector<share::PoolPlan> pool;
 };
 
-// Regions that a rank's peers find by name.
-inline constexpr char kKvRegion[] = "kv", kPoolRegion[] = "weight pool",
-                      kTensorStaging[] = "tensor staging", kSequenceStaging[] = "sequence staging",
-                      kHeadStaging[] = "head staging", kStageStaging[] = "stage staging",
-                      kModeTables[] = "mode tables", kModeWeights[] = "mode weights",
-                      kKvWindow[] = "kv window";
-// What is pulled goes there.
-inline constexpr char kWeightSlots[] = "weight slots";
-// Which experts the rows of steps chose, where that is recorded.
-inline constexpr char kChosenRegion[] = "chosen experts";
-
 struct MemoryPlan {
   int64_t max_model_len = 0;
   model::StepCapacity capacity;

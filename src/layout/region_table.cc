@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <optional>
 
 #include "model/weight_views.h"
-#include "share/ship.h"
 #include "share/ship_plan.h"
 
 namespace forebay::layout {
@@ -66,6 +66,7 @@ std::optional<uint64_t> IfAny(uint64_t bytes) {
 }
 
 struct Row {
+  RegionId id;
   const char* name;
   device::MemoryUse kind;
   RegionUse use;
@@ -78,35 +79,46 @@ using enum RegionUse;
 
 // clang-format off
 constexpr Row kRows[] = {
-    {"weights", kData, kWeights, false, [](const Sizes& s) { return std::optional(s.OwnWeights()); }},
-    {"weight tables", kControl, kTables, false, [](const Sizes& s) { return std::optional(s.decoder().table_bytes()); }},
-    {layout::kModeWeights, kData, kModeWeights, false, [](const Sizes& s) { return IfAny(s.ViewCopies()); }},
-    {kModeTables, kControl, kTables, false, [](const Sizes& s) { return IfAny(s.ViewTables()); }},
-    {"workspace", kData, kWorkspace, false, [](const Sizes& s) { return std::optional(model::ActivationBytes(s.config(), s.plan.dtype, s.plan.capacity, s.request.cut)); }},
-    {"step batch", kControl, kWorkspace, false, [](const Sizes& s) { return std::optional(StepArrayBytes(s.plan.step_shape, s.plan.steps_in_flight)); }},
-    {kChosenRegion, kControl, kWorkspace, false, [](const Sizes& s) { return IfAny(s.Chosen()); }},
-    {kKvRegion, kData, kKv, true, [](const Sizes& s) { return std::optional(s.Kv()); }},
-    {kKvWindow, kData, kKv, false, [](const Sizes& s) { return IfAny(s.KvWindow()); }},
-    {kPoolRegion, kData, kPool, true, [](const Sizes& s) { return s.MostOfPools(&share::PoolPlan::pool_bytes); }},
-    {kWeightSlots, kData, kSlots, false, [](const Sizes& s) { return s.MostOfPools(&share::PoolPlan::slots_bytes); }},
-    {"pool tables", kControl, kTables, false, [](const Sizes& s) { return s.MostOfPools(&share::PoolPlan::table_bytes); }},
-    {kTensorStaging, kData, kStaging, true, [](const Sizes& s) { return IfAny(model::TensorStagingBytes(s.config(), s.plan.dtype, s.plan.capacity, s.request.cut)); }},
-    {kSequenceStaging, kData, kStaging, true, [](const Sizes& s) { return IfAny(model::SequenceStagingBytes(s.config(), s.plan.dtype, s.plan.capacity, s.request.cut)); }},
-    {kHeadStaging, kData, kStaging, true, [](const Sizes& s) { return IfAny(model::HeadStagingBytes(s.config(), s.plan.capacity, s.request.cut)); }},
-    {kStageStaging, kData, kStaging, true, [](const Sizes& s) { return IfAny(model::StageStagingBytes(s.config(), s.plan.dtype, s.plan.capacity, s.request.cut)); }},
-    {share::ShippedFfn::kRowsRegion, kData, kStaging, true, [](const Sizes& s) { return IfAny(s.OfShip(&share::ShipPlan::rows_bytes)); }},
-    {share::ShippedFfn::kSumsRegion, kData, kStaging, true, [](const Sizes& s) { return IfAny(s.OfShip(&share::ShipPlan::sums_bytes)); }},
+    {RegionId::kWeights, "weights", kData, kWeights, false, [](const Sizes& s) { return std::optional(s.OwnWeights()); }},
+    {RegionId::kWeightTables, "weight tables", kControl, kTables, false, [](const Sizes& s) { return std::optional(s.decoder().table_bytes()); }},
+    {RegionId::kModeWeights, "mode weights", kData, kModeWeights, false, [](const Sizes& s) { return IfAny(s.ViewCopies()); }},
+    {RegionId::kModeTables, "mode tables", kControl, kTables, false, [](const Sizes& s) { return IfAny(s.ViewTables()); }},
+    {RegionId::kWorkspace, "workspace", kData, kWorkspace, false, [](const Sizes& s) { return std::optional(model::ActivationBytes(s.config(), s.plan.dtype, s.plan.capacity, s.request.cut)); }},
+    {RegionId::kStepBatch, "step batch", kControl, kWorkspace, false, [](const Sizes& s) { return std::optional(StepArrayBytes(s.plan.step_shape, s.plan.steps_in_flight)); }},
+    {RegionId::kChosenExperts, "chosen experts", kControl, kWorkspace, false, [](const Sizes& s) { return IfAny(s.Chosen()); }},
+    {RegionId::kKv, "kv", kData, kKv, true, [](const Sizes& s) { return std::optional(s.Kv()); }},
+    {RegionId::kKvWindow, "kv window", kData, kKv, false, [](const Sizes& s) { return IfAny(s.KvWindow()); }},
+    {RegionId::kWeightPool, "weight pool", kData, kPool, true, [](const Sizes& s) { return s.MostOfPools(&share::PoolPlan::pool_bytes); }},
+    {RegionId::kWeightSlots, "weight slots", kData, kSlots, false, [](const Sizes& s) { return s.MostOfPools(&share::PoolPlan::slots_bytes); }},
+    {RegionId::kPoolTables, "pool tables", kControl, kTables, false, [](const Sizes& s) { return s.MostOfPools(&share::PoolPlan::table_bytes); }},
+    {RegionId::kTensorStaging, "tensor staging", kData, kStaging, true, [](const Sizes& s) { return IfAny(model::TensorStagingBytes(s.config(), s.plan.dtype, s.plan.capacity, s.request.cut)); }},
+    {RegionId::kSequenceStaging, "sequence staging", kData, kStaging, true, [](const Sizes& s) { return IfAny(model::SequenceStagingBytes(s.config(), s.plan.dtype, s.plan.capacity, s.request.cut)); }},
+    {RegionId::kHeadStaging, "head staging", kData, kStaging, true, [](const Sizes& s) { return IfAny(model::HeadStagingBytes(s.config(), s.plan.capacity, s.request.cut)); }},
+    {RegionId::kStageStaging, "stage staging", kData, kStaging, true, [](const Sizes& s) { return IfAny(model::StageStagingBytes(s.config(), s.plan.dtype, s.plan.capacity, s.request.cut)); }},
+    {RegionId::kShipRows, "ship rows", kData, kStaging, true, [](const Sizes& s) { return IfAny(s.OfShip(&share::ShipPlan::rows_bytes)); }},
+    {RegionId::kShipSums, "ship sums", kData, kStaging, true, [](const Sizes& s) { return IfAny(s.OfShip(&share::ShipPlan::sums_bytes)); }},
 };
 // clang-format on
 
+static_assert(
+    [] {
+      for (size_t i = 0; i < std::size(kRows); ++i) {
+        if (static_cast<size_t>(kRows[i].id) != i) return false;
+      }
+      return std::size(kRows) == kNumRegions;
+    }(),
+    "rows are in the order of RegionId");
+
 }  // namespace
+
+const char* NameOf(RegionId id) { return kRows[static_cast<size_t>(id)].name; }
 
 std::vector<Region> PlanRegions(const MemoryRequest& request, const MemoryPlan& plan) {
   std::vector<Region> regions;
   for (const Row& row : kRows) {
     if (const std::optional<uint64_t> bytes = row.bytes({request, plan})) {
       regions.push_back(
-          {row.name, row.kind, row.use, row.published, base::RoundUp(*bytes, kRegionRounding)});
+          {row.id, row.kind, row.use, row.published, base::RoundUp(*bytes, kRegionRounding)});
     }
   }
   return regions;

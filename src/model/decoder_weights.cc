@@ -53,19 +53,15 @@ class VectorLoader {
 
 }  // namespace
 
-DecoderPlan PlanDecoder(const ModelConfig& config, tensor::DType dtype, int64_t max_positions,
-                        const ReplicaCut& cut) {
-  return PlanDecoder(config, dtype, max_positions, cut, cut.degrees());
+DecoderPlan PlanDecoder(const ModelConfig& config, tensor::DType dtype, const ReplicaCut& cut) {
+  return PlanDecoder(config, dtype, cut, cut.degrees());
 }
 
-DecoderPlan PlanDecoder(const ModelConfig& config, tensor::DType dtype, int64_t max_positions,
-                        const ReplicaCut& cut, const Degrees& mode) {
+DecoderPlan PlanDecoder(const ModelConfig& config, tensor::DType dtype, const ReplicaCut& cut,
+                        const Degrees& mode) {
   using kernels::LeafBorders;
   const Family* family = FindFamily(config.family);
-  DecoderPlan plan{.dtype = dtype,
-                   .config = config,
-                   .shard = ShardOf(config, cut, mode),
-                   .max_positions = max_positions};
+  DecoderPlan plan{.dtype = dtype, .config = config, .shard = ShardOf(config, cut, mode)};
   const Shard& shard = plan.shard;
   const HeadMap heads = StageHeadMap(config, cut.degrees());
   for (int64_t i = shard.layers.begin; i < shard.layers.end; ++i) {
@@ -94,7 +90,7 @@ DecoderPlan PlanDecoder(const ModelConfig& config, tensor::DType dtype, int64_t 
   return plan;
 }
 
-uint64_t DecoderPlan::bytes(int64_t positions) const {
+uint64_t DecoderPlan::bytes(int64_t max_positions) const {
   uint64_t sum = VectorBytes(config.hidden_size);
   for (const LayerPlan& layer : layers) {
     for (const PlannedVector& vector : layer.vectors) sum += VectorBytes(vector.size);
@@ -107,8 +103,8 @@ uint64_t DecoderPlan::bytes(int64_t positions) const {
     sum += base::RoundUp(
         tensor::BytesOf(dtype, static_cast<uint64_t>(config.vocab_size * config.hidden_size)), 64);
   }
-  if (config.temperature_floor > 0) sum += VectorBytes(positions);
-  return sum + 2 * VectorBytes(positions * config.head_dim / 2);
+  if (config.temperature_floor > 0) sum += VectorBytes(max_positions);
+  return sum + 2 * VectorBytes(max_positions * config.head_dim / 2);
 }
 
 uint64_t DecoderPlan::table_bytes() const {
@@ -136,13 +132,14 @@ std::map<std::string, tensor::Shape, std::less<>> DecoderPlan::TensorShapes() co
   return shapes;
 }
 
-base::Result<DecoderWeights> LoadDecoder(const DecoderPlan& plan,
+base::Result<DecoderWeights> LoadDecoder(const DecoderPlan& plan, int64_t max_positions,
                                          const weights::TensorReader* reader,
                                          const device::Region& region, const device::Region& tables,
                                          const PooledRunAt& pooled_at, int num_threads) {
   const ModelConfig& config = plan.config;
-  FB_CHECK(region.bytes >= plan.bytes(), "the weight region has {} bytes, the plan needs {}",
-           region.bytes, plan.bytes());
+  FB_CHECK(region.bytes >= plan.bytes(max_positions),
+           "the weight region has {} bytes, the plan needs {}", region.bytes,
+           plan.bytes(max_positions));
   FB_CHECK(tables.bytes >= plan.table_bytes(), "the tables have {} bytes, the plan needs {}",
            tables.bytes, plan.table_bytes());
   device::RegionCutter cutter(region), table_cutter(tables);
@@ -197,12 +194,12 @@ base::Result<DecoderWeights> LoadDecoder(const DecoderPlan& plan,
   }
   if (reader) FB_RETURN_IF_ERROR(weights::LoadMatrices(*reader, matrices, num_threads));
   const int64_t half = config.head_dim / 2;
-  auto* rope_cos = cutter.Cut(tensor::DType::kF32, {plan.max_positions, half}).as<float>();
-  auto* rope_sin = cutter.Cut(tensor::DType::kF32, {plan.max_positions, half}).as<float>();
-  if (reader) FillRope(config.rope, plan.max_positions, num_threads, rope_cos, rope_sin);
+  auto* rope_cos = cutter.Cut(tensor::DType::kF32, {max_positions, half}).as<float>();
+  auto* rope_sin = cutter.Cut(tensor::DType::kF32, {max_positions, half}).as<float>();
+  if (reader) FillRope(config.rope, max_positions, num_threads, rope_cos, rope_sin);
   if (config.temperature_floor > 0) {
-    auto* q_scale = cutter.Cut(tensor::DType::kF32, {plan.max_positions}).as<float>();
-    if (reader) FillTemperature(config, plan.max_positions, q_scale);
+    auto* q_scale = cutter.Cut(tensor::DType::kF32, {max_positions}).as<float>();
+    if (reader) FillTemperature(config, max_positions, q_scale);
     loaded.q_scale = q_scale;
   }
   loaded.rope_cos = rope_cos;

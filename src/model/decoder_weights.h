@@ -25,21 +25,18 @@ struct DecoderPlan {
   weights::MatrixPlan head;
   // the embedding lies beside the head: on the first stage, where it cannot be gathered from it
   bool embedding_table = false;
-  int64_t max_positions = 0;  // rows of the rope tables
 
-  // Bytes of the weight region, with alignment, without pooled weights (and with the given rows in
-  // the rope tables); and of the control memory with the places of all tiles.
-  uint64_t bytes() const { return bytes(max_positions); }
-  uint64_t bytes(int64_t positions) const;
+  // Bytes of the weight region with so many rows of the rope tables, alignment included, pooled
+  // weights not; and of the control memory with the places of all tiles.
+  uint64_t bytes(int64_t max_positions) const;
   uint64_t table_bytes() const;
   // Every tensor that the plan reads, with the shape that it must have.
   std::map<std::string, tensor::Shape, std::less<>> TensorShapes() const;
 };
-DecoderPlan PlanDecoder(const ModelConfig& config, tensor::DType dtype, int64_t max_positions,
-                        const ReplicaCut& cut = {});
+DecoderPlan PlanDecoder(const ModelConfig& config, tensor::DType dtype, const ReplicaCut& cut = {});
 // As a step in another mode than the layout's own reads it: for views (model/weight_views.h).
-DecoderPlan PlanDecoder(const ModelConfig& config, tensor::DType dtype, int64_t max_positions,
-                        const ReplicaCut& cut, const Degrees& mode);
+DecoderPlan PlanDecoder(const ModelConfig& config, tensor::DType dtype, const ReplicaCut& cut,
+                        const Degrees& mode);
 
 struct DecoderWeights {
   Shard shard;
@@ -58,11 +55,11 @@ struct DecoderWeights {
 // the layer's pooled matrices, as ForEachRun visits them.
 using PooledRunAt = std::function<std::byte*(int64_t layer, int64_t run)>;
 
-// Cuts `region` (at least plan.bytes()) and `tables` (plan.table_bytes()), and fills them and what
-// the rank has of the pooled runs. Without a reader memory is cut and left as it is: for devices
-// of shapes without data. `pooled_at` is not called where nothing is pooled. Errors name the
-// tensor.
-base::Result<DecoderWeights> LoadDecoder(const DecoderPlan& plan,
+// Cuts `region` (at least plan.bytes(max_positions)) and `tables` (plan.table_bytes()), and fills
+// them and what the rank has of the pooled runs. Without a reader memory is cut and left as it is:
+// for devices of shapes without data. `pooled_at` is not called where nothing is pooled. Errors
+// name the tensor.
+base::Result<DecoderWeights> LoadDecoder(const DecoderPlan& plan, int64_t max_positions,
                                          const weights::TensorReader* reader,
                                          const device::Region& region, const device::Region& tables,
                                          const PooledRunAt& pooled_at, int num_threads);

@@ -129,7 +129,7 @@ struct Rank {
                                                .max_virtual_delay = 100,
                                                .seed = seed})
                  .value();
-    const DecoderPlan plan = PlanDecoder(config, dtype, kMaxPositions, cut);
+    const DecoderPlan plan = PlanDecoder(config, dtype, cut);
     device::Arena& arena = device->arena();
     const auto allocate = [&](const char* name, uint64_t bytes) {
       return arena.Allocate(name, bytes + 64).value();
@@ -139,10 +139,11 @@ struct Rank {
     decoder.kernels = *kernels::ChooseKernels("auto");
     decoder.stream = &device->compute();
     decoder.capacity = kCapacity;
-    weight_bytes = plan.bytes();
-    decoder.weights = LoadDecoder(plan, &reader, *allocate("weights", plan.bytes()),
-                                  *allocate("tables", plan.table_bytes()), {}, 1)
-                          .value();
+    weight_bytes = plan.bytes(kMaxPositions);
+    decoder.weights =
+        LoadDecoder(plan, kMaxPositions, &reader, *allocate("weights", plan.bytes(kMaxPositions)),
+                    *allocate("tables", plan.table_bytes()), {}, 1)
+            .value();
     device::RegionCutter cutter(
         *allocate("activations", ActivationBytes(config, dtype, kCapacity, cut)));
     decoder.activations = CutActivations(config, dtype, kCapacity, &cutter, cut);
@@ -237,7 +238,7 @@ struct Outcome {
 Outcome RunReplica(Runtime& runtime, const Case& c, const Degrees& layout, int pp, uint64_t seed,
                    const Trial& trial = {}) {
   const ModelConfig config = Config(c);
-  const weights::RandomReader reader(5, PlanDecoder(config, c.dtype, 1).TensorShapes());
+  const weights::RandomReader reader(5, PlanDecoder(config, c.dtype).TensorShapes());
   device::HazardChecker checker;
   std::vector<std::unique_ptr<Rank>> ranks;
   for (auto& fabric : fabric::CreateLocalFabric(runtime, layout.ranks() * pp)) {
@@ -589,14 +590,14 @@ TEST_P(ReplicaTest, StepsThatOverlapHaveTheBytesOfOne) {
 
 TEST(Replica, RanksHoldTheirShareOfTheWeights) {
   const ModelConfig config = Config(kCases[0]);
-  const uint64_t whole = PlanDecoder(config, DType::kBF16, kMaxPositions).bytes();
+  const uint64_t whole = PlanDecoder(config, DType::kBF16).bytes(kMaxPositions);
   const uint64_t embedding = tensor::BytesOf(DType::kBF16, config.vocab_size * config.hidden_size);
   const uint64_t half =
-      PlanDecoder(config, DType::kBF16, kMaxPositions, {.tp = 2, .tp_rank = 1}).bytes();
+      PlanDecoder(config, DType::kBF16, {.tp = 2, .tp_rank = 1}).bytes(kMaxPositions);
   EXPECT_NEAR(static_cast<double>(half - embedding), static_cast<double>(whole - embedding) / 2,
               0.1 * static_cast<double>(whole));
   const uint64_t stage =
-      PlanDecoder(config, DType::kBF16, kMaxPositions, {.pp = 3, .stage = 1}).bytes();
+      PlanDecoder(config, DType::kBF16, {.pp = 3, .stage = 1}).bytes(kMaxPositions);
   EXPECT_LT(stage, (whole - 2 * embedding) / 3 + 64 * base::kKiB);  // neither embedding nor head
 }
 

@@ -13,7 +13,7 @@ using cost::NumberFormat;
 DecoderPlan PlanOf(const char* name) {
   const auto config = LoadBuiltinConfig(name);
   EXPECT_TRUE(config.ok()) << config.status().ToString();
-  return PlanDecoder(*config, tensor::DType::kBF16, 1);
+  return PlanDecoder(*config, tensor::DType::kBF16);
 }
 
 // Bytes of all matrices whose tensors have this in their names.

@@ -143,7 +143,7 @@ struct StepPricer::Program {
         routing(model::ParseRouting("balanced", 0).value()) {
     const model::ReplicaCut cut{
         .tp = degrees.tp, .sp = degrees.sp, .two_step_kv = pricing.two_step_kv};
-    const model::DecoderPlan plan = model::PlanDecoder(config, dtype, 1, cut);
+    const model::DecoderPlan plan = model::PlanDecoder(config, dtype, cut);
     // Tables say where tiles lie: they are written.
     tables.resize(plan.table_bytes() + kPage);
     const device::Region table_region{
@@ -154,9 +154,9 @@ struct StepPricer::Program {
     decoder.stream = &stream;
     decoder.capacity = capacity;
     decoder.routing = routing.get();
-    decoder.weights =
-        model::LoadDecoder(plan, nullptr, Addresses("weights", plan.bytes()), table_region, {}, 1)
-            .value();
+    decoder.weights = model::LoadDecoder(plan, 1, nullptr, Addresses("weights", plan.bytes(1)),
+                                         table_region, {}, 1)
+                          .value();
     const device::Region workspace =
         Addresses("workspace", model::ActivationBytes(config, dtype, decoder.capacity, cut));
     device::RegionCutter cutter(workspace);

@@ -69,8 +69,7 @@ base::Status MeasureStepOverhead(const BenchOptions& options, runtime::Runtime& 
   engine::ModelFiles files;
   files.name = "small";
   FB_ASSIGN_OR_RETURN(files.config, model::ParseHfConfig(kSmallModel, "small model"));
-  const auto plan =
-      model::PlanDecoder(files.config, tensor::DType::kBF16, files.config.max_position_embeddings);
+  const auto plan = model::PlanDecoder(files.config, tensor::DType::kBF16);
   files.reader = std::make_unique<weights::RandomReader>(0, plan.TensorShapes());
   files.random_weights = true;
   constexpr int kMany = 128;

@@ -42,9 +42,9 @@ TEST(PoolPlan, LayersMayDiffer) {
   EXPECT_EQ(book.StepBytes(0), plans[1].pool_bytes);
   EXPECT_EQ(PooledBytes(plans[0], decoder), 3 * wide + 2 * narrow);
 
-  const uint64_t all = decoder.bytes();
+  const uint64_t all = decoder.bytes(64);
   MarkPooled(plans[0], &decoder);
-  EXPECT_EQ(all - decoder.bytes(), 3 * wide + 2 * narrow);
+  EXPECT_EQ(all - decoder.bytes(64), 3 * wide + 2 * narrow);
   EXPECT_FALSE(std::ranges::any_of(decoder.layers[0].matrices, &PlannedMatrix::pooled));
 }
 
@@ -68,9 +68,9 @@ TEST(PoolPlan, ExpertsAndDenseLayersLieInOnePool) {
     EXPECT_EQ(plans[rank].pool_bytes, FfnBytes(decoder.layers[0]) / 2 + 3 * 3 * expert);
     EXPECT_EQ(book.StepBytes(rank), FfnBytes(decoder.layers[0]) / 2 + 3 * 2 * expert);
   }
-  const uint64_t all = decoder.bytes();
+  const uint64_t all = decoder.bytes(64);
   MarkPooled(plans[0], &decoder);
-  EXPECT_EQ(all - decoder.bytes(), FfnBytes(decoder.layers[0]) + 3 * 5 * expert);
+  EXPECT_EQ(all - decoder.bytes(64), FfnBytes(decoder.layers[0]) + 3 * 5 * expert);
 }
 
 TEST(PoolPlan, ExpertsThatAreReplicatedAreNotPooled) {
@@ -84,7 +84,7 @@ TEST(PoolPlan, ExpertsThatAreReplicatedAreNotPooled) {
 // has two runs of each.
 TEST(PoolPlan, ExpertsAreTheUnitAndNotTheirPanels) {
   const model::ModelConfig config = *model::LoadBuiltinConfig("DeepSeek-R1-NVFP4");
-  const model::DecoderPlan decoder = model::PlanDecoder(config, tensor::DType::kBF16, 64);
+  const model::DecoderPlan decoder = model::PlanDecoder(config, tensor::DType::kBF16);
   const auto plans = PlanPools({.experts = {&weights::kByExpert}}, 4, decoder).value();
   const weights::PoolBook& book = *plans[1].book;
   EXPECT_EQ(book.group().pool_index[2], -1);

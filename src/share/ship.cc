@@ -64,19 +64,15 @@ void ShippedFfn::Repeat(const Counts& before, int64_t times) {
   counters_.bytes += times * (now.bytes - before.bytes);
 }
 
-base::Result<std::unique_ptr<ShippedFfn>> ShippedFfn::Create(const ShipPlan& plan,
-                                                             device::Device& device,
-                                                             fabric::Fabric& fabric,
-                                                             const fabric::Communicator& peers,
-                                                             const fabric::Communicator& members) {
-  FB_ASSIGN_OR_RETURN(const device::Region* rows, fabric.FindRegion(fabric.rank(), kRowsRegion));
+base::Result<std::unique_ptr<ShippedFfn>> ShippedFfn::Create(
+    const ShipPlan& plan, device::Device& device, fabric::Fabric& fabric, const Staging& staging,
+    const fabric::Communicator& peers, const fabric::Communicator& members) {
   FB_ASSIGN_OR_RETURN(fabric::Exchange rows_exchange,
-                      fabric::Exchange::Create(fabric, peers, *rows, kRowsChannel));
+                      fabric::Exchange::Create(fabric, peers, staging.rows, kRowsChannel));
   std::unique_ptr<ShippedFfn> ship(new ShippedFfn(plan, device, fabric, std::move(rows_exchange)));
   if (plan.sums_bytes > 0) {
-    FB_ASSIGN_OR_RETURN(const device::Region* sums, fabric.FindRegion(fabric.rank(), kSumsRegion));
     FB_ASSIGN_OR_RETURN(fabric::Exchange sums_exchange,
-                        fabric::Exchange::Create(fabric, members, *sums, kSumsChannel));
+                        fabric::Exchange::Create(fabric, members, *staging.sums, kSumsChannel));
     ship->sums_ = std::make_unique<fabric::Exchange>(std::move(sums_exchange));
   }
   return ship;

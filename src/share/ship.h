@@ -71,16 +71,15 @@ void ServeLeaves(const model::BlockContext& context, int64_t layer, const ShipPl
 
 class ShippedFfn final : public model::RemoteFfn {
  public:
-  static constexpr char kRowsRegion[] = "ship rows", kSumsRegion[] = "ship sums";
-
-  // All ranks have published their staging under these names: plan.rows_bytes and sums_bytes (0:
-  // there is none). `peers`: the ranks of the pool; `members`: the computing ranks in the order of
-  // ShipPlan::Layer.
-  static base::Result<std::unique_ptr<ShippedFfn>> Create(const ShipPlan& plan,
-                                                          device::Device& device,
-                                                          fabric::Fabric& fabric,
-                                                          const fabric::Communicator& peers,
-                                                          const fabric::Communicator& members);
+  // The rank's staging, which all ranks have published under equal names.
+  struct Staging {
+    const device::Region& rows;  // plan.rows_bytes
+    const device::Region* sums;  // plan.sums_bytes; null: there are none
+  };
+  // `peers`: the ranks of the pool; `members`: the computing ranks in the order of ShipPlan::Layer.
+  static base::Result<std::unique_ptr<ShippedFfn>> Create(
+      const ShipPlan& plan, device::Device& device, fabric::Fabric& fabric, const Staging& staging,
+      const fabric::Communicator& peers, const fabric::Communicator& members);
 
   // The rows of all ranks in the step that comes, which this rank's control task agreed with the
   // others.

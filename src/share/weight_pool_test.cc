@@ -123,7 +123,7 @@ class PooledRank {
     const auto allocate = [&](const char* name, uint64_t bytes) {
       return device_.arena().Allocate(name, bytes, device::MemoryUse::kControl).value();
     };
-    placed_ = model::LoadDecoder(decoder, nullptr, *allocate("weights", decoder.bytes()),
+    placed_ = model::LoadDecoder(decoder, 64, nullptr, *allocate("weights", decoder.bytes(64)),
                                  *allocate("tables", decoder.table_bytes()),
                                  OwnRuns(plan_, regions_[static_cast<size_t>(rank)]), 1)
                   .value();

@@ -85,7 +85,7 @@ class LayoutTest : public testing::TestWithParam<std::string> {
 
   // The bytes of all matrices of one of a layer's experts.
   int64_t ExpertBytes() const {
-    const model::DecoderPlan plan = model::PlanDecoder(files_.config, options_.machine.dtype, 1);
+    const model::DecoderPlan plan = model::PlanDecoder(files_.config, options_.machine.dtype);
     uint64_t bytes = 0;
     const auto layer = std::ranges::find_if(plan.layers, [](const model::LayerPlan& each) {
       return std::ranges::any_of(each.matrices,

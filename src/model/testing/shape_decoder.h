@@ -14,11 +14,13 @@ inline Decoder MakeShapeDecoder(const ModelConfig& config, device::Device& devic
   decoder.kernels = &kernels::RefKernels();
   decoder.stream = &device.compute();
   decoder.capacity = {.rows = rows, .logit_rows = rows};
-  const DecoderPlan plan = PlanDecoder(config, decoder.dtype, 4096);
-  const device::Region* const weights = arena.Allocate("weights", plan.bytes()).value();
+  const DecoderPlan plan = PlanDecoder(config, decoder.dtype);
+  constexpr int64_t kMaxPositions = 4096;
+  const device::Region* const weights =
+      arena.Allocate("weights", plan.bytes(kMaxPositions)).value();
   const device::Region* const tables =
       arena.Allocate("weight tables", plan.table_bytes(), device::MemoryUse::kControl).value();
-  decoder.weights = LoadDecoder(plan, nullptr, *weights, *tables, {}, 1).value();
+  decoder.weights = LoadDecoder(plan, kMaxPositions, nullptr, *weights, *tables, {}, 1).value();
   const uint64_t bytes = ActivationBytes(config, decoder.dtype, decoder.capacity);
   device::RegionCutter cutter(*arena.Allocate("activations", bytes).value());
   decoder.activations = CutActivations(config, decoder.dtype, decoder.capacity, &cutter);

@@ -30,7 +30,7 @@ FindingOr CopiedWeights(const Degrees& layout, double, Lab&) {
   const model::ReplicaCut cut{.tp = layout.tp, .sp = layout.sp};
   const auto bytes = [&](const Degrees& mode) {
     return static_cast<double>(
-        LayerBytes(model::PlanDecoder(config, tensor::DType::kBF16, 1, cut, mode)));
+        LayerBytes(model::PlanDecoder(config, tensor::DType::kBF16, cut, mode)));
   };
   const double own = bytes(layout), shifted = bytes({1, layout.ranks()});
   return Finding{

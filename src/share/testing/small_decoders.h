@@ -21,7 +21,7 @@ inline model::DecoderPlan SmallDecoder(int64_t layers) {
   config.head_dim = 16;
   config.sliding_window.assign(static_cast<size_t>(layers), 0);
   config.max_position_embeddings = 64;
-  return model::PlanDecoder(config, tensor::DType::kBF16, 64);
+  return model::PlanDecoder(config, tensor::DType::kBF16);
 }
 
 // Mixtral's, but for layers that have no experts: where `has_experts` is 0.
@@ -34,7 +34,7 @@ inline model::DecoderPlan SmallMixture(std::vector<uint8_t> has_experts, int64_t
   config.moe->experts_per_token = 2;
   config.moe->intermediate_size = 96;
   config.moe->has_experts = std::move(has_experts);
-  return model::PlanDecoder(config, tensor::DType::kBF16, 64);
+  return model::PlanDecoder(config, tensor::DType::kBF16);
 }
 
 }  // namespace forebay::share

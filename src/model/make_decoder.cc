@@ -1,0 +1,27 @@
+#include "model/make_decoder.h"
+
+namespace forebay::model {
+
+base::Result<Decoder> MakeDecoder(const DecoderPlan& plan, const DecoderMemory& memory,
+                                  const DecoderLinks& links, const weights::TensorReader* reader,
+                                  int load_threads) {
+  Decoder decoder;
+  decoder.config = &plan.config;
+  decoder.dtype = plan.dtype;
+  decoder.kernels = &links.kernels;
+  decoder.stream = &links.stream;
+  FB_ASSIGN_OR_RETURN(decoder.weights,
+                      LoadDecoder(plan, memory.max_positions, reader, memory.weights, memory.tables,
+                                  memory.pooled_at, load_threads));
+  decoder.capacity = memory.capacity;
+  device::RegionCutter cutter(memory.workspace);
+  decoder.activations =
+      CutActivations(plan.config, plan.dtype, memory.capacity, &cutter, plan.shard.cut);
+  decoder.kv = links.kv;
+  decoder.routing = links.routing;
+  decoder.routed = links.routed;
+  decoder.replica = links.replica;
+  return decoder;
+}
+
+}  // namespace forebay::model
