@@ -167,6 +167,11 @@ int64_t LongestOf(std::span<const layout::ChoiceShape> job) {
   return longest;
 }
 
+bool Shares(std::span<const layout::ChoiceShape> job) {
+  return std::ranges::any_of(job,
+                             [](const layout::ChoiceShape& choice) { return choice.shared > 0; });
+}
+
 }  // namespace
 
 JobForecast ForecastOf(const layout::EngineOptions& options, const model::ModelConfig& config,
@@ -189,7 +194,7 @@ JobForecast ForecastOf(const layout::EngineOptions& options, const model::ModelC
                    .mode = {.ffn = plan.layout.pools() ? FfnMode::kPull : FfnMode::kLocal,
                             .sp = static_cast<uint8_t>(plan.layout.sp),
                             .tp = static_cast<uint8_t>(plan.layout.tp)},
-                   .prefix_caching = false,
+                   .prefix_caching = options.prefix_caching && Shares(sample.job),
                    // Books are as large as the job needs.
                    .max_blocks_per_sequence = static_cast<int32_t>(
                        std::min<int64_t>(memory.max_blocks_per_sequence,
