@@ -44,9 +44,9 @@ stage "GPU" 30 facts.txt "$check" facts || { say "no GPU can be used" "see facts
 tests "order of sums, arithmetic" 60 trials.txt 'Trial.*'
 tests "device: memory, streams, events" 60 device.txt 'CudaDevice*.*:CudaDriver.*'
 tests "kernels of class pair" 120 kernels.txt 'PairKernels.*'
-tests "all other kernels" 180 kernels.txt '-Trial.*:PairKernels.*:Cuda*.*'
-stage "limits" 60 limits.jsonl "$check" limits
 stage "rates" 60 limits.jsonl "$check" rates
+tests "all other kernels" 60 kernels.txt '-Trial.*:PairKernels.*:Cuda*.*'
+stage "limits" 60 limits.jsonl "$check" limits
 sanitizer=$(command -v compute-sanitizer || true)
 if [ -n "$sanitizer" ]; then
   stage "compute-sanitizer" 120 sanitizer.txt "$sanitizer" --error-exitcode 9 "$check" --gtest_brief=1 --gtest_filter='PairKernels.Linear:PairKernels.Attention'

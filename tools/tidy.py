@@ -44,7 +44,7 @@ STRIDES = {"layout/layout.cc": "where a rank stands among groups, replicas and s
 # Files of PLANNERS that ask what machine this is; what is planned follows from options else.
 PLANNERS = ("layout/", "price/", "choose/")
 HOST_READERS = {"layout/machine.cc": "cores, memory and the CPU's name for `--devices cpu`, files of profiles",
-                "choose/decide.cc": "the kernel set of `--isa auto`, whose scratch a plan counts"}
+                "layout/layout_draft.cc": "the kernel set of `--isa auto`, whose scratch a plan counts"}
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
 # Two such lines in a row are code; what is indented inside a comment is a sketch of an interface or a layout.
 CODE_IN_COMMENT = re.compile(r"^\s*// ?[^\s/].*(;|\{|\})\s*$")
@@ -205,7 +205,7 @@ def check_text(files):
 
 
 def check_simulator_knowledge(files):
-    allowed = re.compile(r"/sim/|runtime/virtual/|engine/compose|engine/build_machine|layout/(devices|machine)\.|/cli/")
+    allowed = re.compile(r"/sim/|runtime/virtual/|engine/(backend/|compose)|layout/(devices|machine)\.|/cli/")
     for path in files:
         if allowed.search(path) or is_test(path):
             continue

@@ -30,7 +30,7 @@ void LogChoices(const layout::EngineOptions& options, const Decision& decision) 
   if (options.layout_by_job) log(fmt::format("--layout auto: {}", FormatLayout(decision.layout)));
   if ((decision.choice || options.layout_by_job) && decision.forecast)
     log(FormatForecast(decision));
-  const std::string uneven = layout::FormatUneven(decision.layout, decision.config());
+  const std::string uneven = layout::FormatUneven(decision.layout, decision.config);
   if (!uneven.empty()) log(uneven);
 }
 

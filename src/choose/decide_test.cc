@@ -5,8 +5,9 @@
 
 #include <cmath>
 
-#include "choose/group_plan.h"
+#include "layout/layout_plan.h"
 #include "model/builtin_configs.h"
+#include "price/mode_price.h"
 #include "price/park_price.h"
 #include "price/step_price.h"
 #include "weights/book/placement.h"
@@ -308,7 +309,7 @@ TEST(Decide, DevicesOfShapesMayHaveAnFp8Cache) {
     EXPECT_EQ(Decide(options, config).status().code(), layout::kKvCacheDtype);
     if (config.mla) continue;
     const auto step = [&](const layout::LayoutPlan& plan) {
-      const price::StepPricer pricer(plan.config(), plan.dtype, {}, plan.ranks[0].memory.capacity,
+      const price::StepPricer pricer(plan.config, plan.dtype, {}, plan.ranks[0].memory.capacity,
                                      plan.machine.profile,
                                      {.calibration = cost::Calibration::kUncalibrated});
       return pricer.Decode(64, 4000).rest.seconds;

@@ -17,7 +17,7 @@ class Trials {
       : options_(options),
         config_(config),
         plan_(plan),
-        pricer_(plan.config(), plan.dtype, plan.layout.degrees(), CapacityOf(plan),
+        pricer_(plan.config, plan.dtype, plan.layout.degrees(), CapacityOf(plan),
                 plan.machine.profile, options.pricing()) {
     options_.layout = plan.layout;
     options_.layout_by_job = false;
@@ -49,7 +49,7 @@ class Trials {
   static model::StepCapacity CapacityOf(const Decision& plan) {
     const int64_t rows = plan.machine.max_num_batched_tokens;
     return {.rows = std::max<int64_t>(plan.machine.max_num_seqs, rows),
-            .logit_rows = layout::LogitRows(plan.config(), rows)};
+            .logit_rows = layout::LogitRows(plan.config, rows)};
   }
 
   layout::EngineOptions options_;

@@ -69,17 +69,14 @@ std::vector<ModePrices> PriceModes(const std::vector<Degrees>& modes,
 }
 
 base::Result<ShiftChoice> ChooseShift(const layout::EngineOptions& options,
-                                      const model::ModelConfig& config,
-                                      const layout::Layout& layout,
-                                      const layout::MachinePlan& machine,
+                                      const layout::LayoutDraft& draft,
                                       const price::StepPulls* pulls) {
   ShiftChoice choice;
-  FB_ASSIGN_OR_RETURN(choice.plan, layout::AskedShift(options, layout));
-  if (layout.sp > 1 && choice.plan.table.entries.empty()) {
-    choice.prices = PriceModes(choice.plan.modes, options, config, machine, pulls);
+  FB_ASSIGN_OR_RETURN(choice.plan, layout::AskedShift(options, draft.layout));
+  if (draft.layout.sp > 1 && choice.plan.table.entries.empty()) {
+    choice.prices = PriceModes(choice.plan.modes, options, draft.config, draft.machine, pulls);
     choice.plan.table.entries = EntriesOf(choice);
   }
-  FB_RETURN_IF_ERROR(layout::CheckShift(options, config, layout, choice.plan));
   return choice;
 }
 

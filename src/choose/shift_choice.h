@@ -4,8 +4,7 @@
 
 #include <vector>
 
-#include "layout/machine.h"
-#include "layout/shift_plan.h"
+#include "layout/layout_draft.h"
 #include "price/step_price.h"
 
 namespace forebay::choose {
@@ -23,12 +22,10 @@ struct ShiftChoice {
   std::vector<ModePrices> prices;  // ascending rows; empty: modes were not chosen by price
 };
 
-// `pulls`: of a step in the layout's own mode; null: nothing is pooled, or it is not known yet.
-// Errors: layout::kShiftInvalid.
+// The modes of the draft's layout. `pulls`: of a step in the layout's own mode; null: nothing is
+// pooled, or it is not known yet. Errors: layout::kShiftInvalid.
 base::Result<ShiftChoice> ChooseShift(const layout::EngineOptions& options,
-                                      const model::ModelConfig& config,
-                                      const layout::Layout& layout,
-                                      const layout::MachinePlan& machine,
+                                      const layout::LayoutDraft& draft,
                                       const price::StepPulls* pulls = nullptr);
 // Prices of all modes, at four numbers of rows an octave. REQUIRES: the model can be cut so.
 std::vector<ModePrices> PriceModes(const std::vector<model::Degrees>& modes,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "base/units.h"
 #include "choose/job_price.h"
@@ -40,12 +41,12 @@ struct FullBatch {
 };
 
 // Whether a forecast of the job says what a plan comes to; else its full batches do.
-bool Forecasts(const layout::EngineOptions& options, const model::ModelConfig& config) {
-  return options.job != nullptr && !config.moe;
+bool Forecasts(const layout::EngineOptions& options, const layout::LayoutPlan& plan) {
+  return options.job != nullptr && !plan.config.moe;
 }
 
-StreamTrial Try(const layout::EngineOptions& options, const model::ModelConfig& config,
-                const price::StepPricer& pricer, const layout::LayoutPlan& plan) {
+StreamTrial Try(const layout::EngineOptions& options, const price::StepPricer& pricer,
+                const layout::LayoutPlan& plan) {
   const layout::MemoryPlan& memory = plan.ranks[0].memory;
   StreamTrial trial{.blocks = memory.streamed_blocks,
                     .max_num_seqs = plan.machine.max_num_seqs,
@@ -57,45 +58,46 @@ StreamTrial Try(const layout::EngineOptions& options, const model::ModelConfig& 
                             pricer.Decode(full.batch, full.context).all(),
                             price::PullsOf(pricer, plan.machine, plan.ranks[0].request.pool));
   trial.exposed = step.exposed_seconds / step.step_seconds;
-  trial.tokens_per_s = Forecasts(options, config)
-                           ? ForecastOf(options, config, plan, pricer).tokens_per_s()
+  trial.tokens_per_s = Forecasts(options, plan)
+                           ? ForecastOf(options, plan.config, plan, pricer).tokens_per_s()
                            : static_cast<double>(full.batch) / step.step_seconds;
   return trial;
+}
+
+// The draft of a plan with other blocks and limits.
+layout::LayoutDraft DraftOf(const layout::LayoutPlan& plan, const StreamTrial& trial) {
+  layout::LayoutDraft draft = plan;
+  draft.streamed_blocks = trial.blocks;
+  draft.machine.max_num_seqs = trial.max_num_seqs;
+  draft.machine.max_num_batched_tokens = trial.max_num_batched_tokens;
+  return draft;
 }
 
 // What `auto` chooses from.
 class Search {
  public:
-  Search(const layout::EngineOptions& options, const model::ModelConfig& config,
-         const price::StepPricer& pricer, const Divide& divide, const layout::LayoutPlan& plan,
-         int32_t fitting)
-      : options_(options),
-        config_(config),
-        pricer_(pricer),
-        divide_(divide),
-        plan_(plan),
-        fitting_(fitting) {}
+  Search(const layout::EngineOptions& options, const price::StepPricer& pricer,
+         const PlanOf& plan_of, const layout::LayoutPlan& plan, int32_t fitting)
+      : options_(options), pricer_(pricer), plan_of_(plan_of), plan_(plan), fitting_(fitting) {}
 
-  // With so many blocks, and the limits of `like`; nothing where that does not fit, or results
-  // would depend on it.
-  base::Result<std::optional<StreamTrial>> With(int32_t blocks, const StreamTrial& like) const {
-    layout::LayoutPlan trial = plan_;
-    Set(like, &trial);
-    FB_RETURN_IF_ERROR(divide_(blocks, &trial));
+  // With the blocks and limits of `like`; nothing where that does not fit, or results would depend
+  // on it.
+  base::Result<std::optional<StreamTrial>> With(const StreamTrial& like) const {
+    FB_ASSIGN_OR_RETURN(const layout::LayoutPlan trial, plan_of_(DraftOf(plan_, like)));
     if (trial.ranks[0].memory.max_model_len != plan_.ranks[0].memory.max_model_len ||
         !trial.Fits().ok())
       return std::optional<StreamTrial>();
-    return std::optional(Try(options_, config_, pricer_, trial));
+    return std::optional(Try(options_, pricer_, trial));
   }
 
   // None and more and more blocks.
-  base::Result<std::vector<StreamTrial>> Blocks(const StreamTrial& like) const {
+  base::Result<std::vector<StreamTrial>> Blocks(StreamTrial like) const {
     std::vector<StreamTrial> trials;
     for (int32_t i = 0; i <= kTrials; ++i) {
       // Closer to each other where they are few: of many, copies show.
-      const auto blocks = static_cast<int32_t>(int64_t{fitting_} * i * i / (kTrials * kTrials));
-      if (!trials.empty() && blocks == trials.back().blocks) continue;
-      FB_ASSIGN_OR_RETURN(const auto trial, With(blocks, like));
+      like.blocks = static_cast<int32_t>(int64_t{fitting_} * i * i / (kTrials * kTrials));
+      if (!trials.empty() && like.blocks == trials.back().blocks) continue;
+      FB_ASSIGN_OR_RETURN(const auto trial, With(like));
       if (trial) trials.push_back(*trial);
     }
     return trials;
@@ -106,7 +108,7 @@ class Search {
     // In which mode ranks that cut rows take a step was planned by the rows that it may have.
     if (plan_.layout.sp > 1) return chosen;
     const int32_t rows = chosen.max_num_batched_tokens, choices = chosen.max_num_seqs;
-    if (options_.limits.max_num_batched_tokens == 0 && Forecasts(options_, config_)) {
+    if (options_.limits.max_num_batched_tokens == 0 && Forecasts(options_, plan_)) {
       std::vector<StreamTrial> trials{chosen};
       for (int32_t less = rows / 2; less >= kLeastRows; less /= 2)
         FB_RETURN_IF_ERROR(Add(chosen, chosen.max_num_seqs, less, &trials));
@@ -127,25 +129,19 @@ class Search {
     return *std::ranges::max_element(trials, {}, &StreamTrial::tokens_per_s);
   }
 
-  static void Set(const StreamTrial& trial, layout::LayoutPlan* plan) {
-    plan->machine.max_num_seqs = trial.max_num_seqs;
-    plan->machine.max_num_batched_tokens = trial.max_num_batched_tokens;
-  }
-
  private:
   base::Status Add(StreamTrial like, int32_t choices, int32_t rows,
                    std::vector<StreamTrial>* trials) const {
     like.max_num_seqs = choices;
     like.max_num_batched_tokens = rows;
-    FB_ASSIGN_OR_RETURN(const auto trial, With(like.blocks, like));
+    FB_ASSIGN_OR_RETURN(const auto trial, With(like));
     if (trial) trials->push_back(*trial);
     return {};
   }
 
   const layout::EngineOptions& options_;
-  const model::ModelConfig& config_;
   const price::StepPricer& pricer_;
-  const Divide& divide_;
+  const PlanOf& plan_of_;
   const layout::LayoutPlan& plan_;
   const int32_t fitting_;
 };
@@ -212,9 +208,9 @@ std::string CannotStream(const layout::TierOptions& tier, const layout::LayoutPl
   return layout::LayersCannotStream(memory);
 }
 
-base::Status PlanStreaming(const layout::EngineOptions& options, const model::ModelConfig& config,
-                           const std::function<const price::StepPricer&()>& pricer,
-                           const Divide& divide, Decision* plan) {
+base::Result<std::string> ChooseStreaming(const layout::EngineOptions& options,
+                                          const std::function<const price::StepPricer&()>& pricer,
+                                          const PlanOf& plan_of, layout::LayoutPlan* plan) {
   const layout::Offloading wanted = options.tier.offload;
   const bool forced = wanted != layout::Offloading::kAuto && wanted != layout::Offloading::kOff;
   const auto refuse = [&](std::string_view why) {
@@ -226,27 +222,35 @@ base::Status PlanStreaming(const layout::EngineOptions& options, const model::Mo
             "expected --layout, or off"
           : CannotStream(options.tier, *plan);
   const auto none = [&](std::string_view why) {
-    if (wanted == layout::Offloading::kAuto && plan->ranks[0].memory.tier_blocks.all() > 0)
-      plan->streaming = fmt::format("kv-offload=auto: nothing is streamed: {}", why);
-    return base::Status::Ok();
+    if (wanted != layout::Offloading::kAuto || plan->ranks[0].memory.tier_blocks.all() == 0)
+      return std::string();
+    return fmt::format("kv-offload=auto: nothing is streamed: {}", why);
   };
-  if (!why_not.empty()) return forced ? refuse(why_not) : none(why_not);
-  if (wanted == layout::Offloading::kOff) return {};
-  Decision most = *plan;
-  FB_RETURN_IF_ERROR(divide(kAsManyAsFit, &most));
+  if (!why_not.empty()) {
+    if (forced) return refuse(why_not);
+    return none(why_not);
+  }
+  if (wanted == layout::Offloading::kOff) return std::string();
+  const StreamTrial as_planned{.max_num_seqs = plan->machine.max_num_seqs,
+                               .max_num_batched_tokens = plan->machine.max_num_batched_tokens};
+  const auto with = [&](int32_t blocks) {
+    StreamTrial trial = as_planned;
+    trial.blocks = blocks;
+    return plan_of(DraftOf(*plan, trial));
+  };
+  FB_ASSIGN_OR_RETURN(layout::LayoutPlan most, with(kAsManyAsFit));
   const int32_t fitting = most.ranks[0].memory.streamed_blocks;
   if (fitting == 0) {
-    return forced ? refuse(
-                        "the device holds all that --max-num-seqs choices can use; expected "
-                        "less --memory, or off")
-                  : base::Status::Ok();
+    if (!forced) return std::string();
+    return refuse(
+        "the device holds all that --max-num-seqs choices can use; expected less --memory, or off");
   }
   if (wanted == layout::Offloading::kAlg1 || wanted == layout::Offloading::kAlg2 ||
       wanted == layout::Offloading::kMax) {
-    const StreamTrial all = Try(options, config, pricer(), most);
+    const StreamTrial all = Try(options, pricer(), most);
     if (wanted != layout::Offloading::kAlg1 && all.exposed <= kHidden) {
       *plan = std::move(most);
-      return {};
+      return std::string();
     }
     if (wanted != layout::Offloading::kAlg2) return refuse(SomeLayers(options, pricer(), most));
     return refuse(
@@ -257,20 +261,20 @@ base::Status PlanStreaming(const layout::EngineOptions& options, const model::Mo
   // A context that the device does not hold leaves no choice.
   if (wanted == layout::Offloading::kAlways || !plan->Fits().ok()) {
     *plan = std::move(most);
-    return {};
+    return std::string();
   }
   if (!forced && !plan->machine.prices_modes)
     return none("no profile has the prices of this machine; expected --device-profile");
   if (!forced && plan->layout.pools_experts())
     return none("ranks share experts, and text decides how long their steps wait");
-  const Search search(options, config, pricer(), divide, *plan, fitting);
-  FB_ASSIGN_OR_RETURN(
-      const std::vector<StreamTrial> trials,
-      search.Blocks({.max_num_seqs = plan->machine.max_num_seqs,
-                     .max_num_batched_tokens = plan->machine.max_num_batched_tokens}));
+  const Search search(options, pricer(), plan_of, *plan, fitting);
+  FB_ASSIGN_OR_RETURN(const std::vector<StreamTrial> trials, search.Blocks(as_planned));
   if (forced) {
     const StreamTrial chosen = ChooseHidden(trials);
-    if (chosen.blocks > 0) return divide(chosen.blocks, plan);
+    if (chosen.blocks > 0) {
+      FB_ASSIGN_OR_RETURN(*plan, with(chosen.blocks));
+      return std::string();
+    }
     const StreamTrial& fewest = trials[std::min<size_t>(1, trials.size() - 1)];
     return refuse(
         fmt::format("by the prices of {} the copies of {} blocks take {:.0f} % of a step "
@@ -278,9 +282,9 @@ base::Status PlanStreaming(const layout::EngineOptions& options, const model::Mo
                     plan->machine.profile.name, fewest.blocks, 100 * fewest.exposed));
   }
   FB_ASSIGN_OR_RETURN(const StreamTrial chosen, search.Limits(ChooseFastest(trials)));
-  plan->streaming = Describe(chosen, trials.front(), *plan);
-  Search::Set(chosen, plan);
-  return divide(chosen.blocks, plan);
+  std::string streaming = Describe(chosen, trials.front(), *plan);
+  FB_ASSIGN_OR_RETURN(*plan, plan_of(DraftOf(*plan, chosen)));
+  return streaming;
 }
 
 }  // namespace forebay::choose

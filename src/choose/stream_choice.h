@@ -4,9 +4,10 @@
 #pragma once
 
 #include <functional>
+#include <string>
 #include <vector>
 
-#include "choose/decide.h"
+#include "layout/layout_plan.h"
 #include "price/step_price.h"
 
 namespace forebay::choose {
@@ -31,14 +32,14 @@ StreamTrial ChooseHidden(const std::vector<StreamTrial>& trials);
 // Why nothing can be streamed under the plan; empty: it can.
 std::string CannotStream(const layout::TierOptions& tier, const layout::LayoutPlan& plan);
 
-// Sets plan->streamed_blocks as the options have it, and divides the memory anew by `divide`. The
-// plan is one without. `pricer`: of its ranks. Where that is left open and pays, it also sets those
-// of the machine's limits of a step that the options leave open; never so that the longest context
-// would be another, on which results depend. Errors: kCannotStream where it is asked for and
-// cannot be.
-using Divide = std::function<base::Status(int32_t streamed_blocks, layout::LayoutPlan* plan)>;
-base::Status PlanStreaming(const layout::EngineOptions& options, const model::ModelConfig& config,
-                           const std::function<const price::StepPricer&()>& pricer,
-                           const Divide& divide, Decision* plan);
+// Plans *plan anew with as many streamed blocks as the options have it; it is one without.
+// `pricer`: of its ranks; `plan_of`: the plan of a draft. Where that is left open and pays, it also
+// sets those of the machine's limits of a step that the options leave open; never so that the
+// longest context would be another, on which results depend. Returns Decision::streaming. Errors:
+// kCannotStream where it is asked for and cannot be.
+using PlanOf = std::function<base::Result<layout::LayoutPlan>(const layout::LayoutDraft& draft)>;
+base::Result<std::string> ChooseStreaming(const layout::EngineOptions& options,
+                                          const std::function<const price::StepPricer&()>& pricer,
+                                          const PlanOf& plan_of, layout::LayoutPlan* plan);
 
 }  // namespace forebay::choose

@@ -136,7 +136,7 @@ void PrintModes(const PlanFlags& flags, const choose::Decision& plan) {
   }
   const std::vector<choose::ModePrices> prices =
       plan.mode_prices.empty()
-          ? choose::PriceModes(shift.modes, flags.engine, plan.config(), plan.machine)
+          ? choose::PriceModes(shift.modes, flags.engine, plan.config, plan.machine)
           : plan.mode_prices;
   std::string head = fmt::format("{:>8}", "rows");
   for (const model::Degrees& mode : shift.modes)

@@ -51,8 +51,8 @@ struct HeldExperts {
 // Nothing: the model has none.
 std::optional<HeldExperts> HeldExpertsOf(const layout::LayoutPlan& plan) {
   const layout::Layout& layout = plan.layout;
-  if (!plan.config().moe) return std::nullopt;
-  HeldExperts experts{.all = plan.config().moe->num_experts};
+  if (!plan.config.moe) return std::nullopt;
+  HeldExperts experts{.all = plan.config.moe->num_experts};
   int64_t held = 0;  // by all of a stage's ranks
   for (int rank = 0; rank < layout.ranks_per_stage(); ++rank) {
     int64_t own = plan.ranks[rank].request.decoder->shard.experts.size();
@@ -145,7 +145,7 @@ void PrintTable(const std::string& model, const std::string& devices,
     if (column.plan.choice) note(FormatChoice(column.plan));
     if (column.plan.expert_choice) note(FormatExpertChoice(column.plan));
     if (!column.plan.streaming.empty()) note(column.plan.streaming);
-    if (const std::string uneven = FormatUneven(column.plan.layout, column.plan.config());
+    if (const std::string uneven = FormatUneven(column.plan.layout, column.plan.config);
         !uneven.empty())
       note(uneven);
     if (!column.fits.ok()) note(column.fits.ToString());

@@ -5,9 +5,7 @@
 #include <utility>
 
 #include "base/log.h"
-#include "device/sim/sim_device.h"
-#include "engine/build_machine.h"
-#include "fabric/sim/sim_fabric.h"
+#include "engine/backend/backend.h"
 #include "kernels/kernel_set.h"
 #include "model/latent_forms.h"
 #include "price/park_price.h"
@@ -27,16 +25,12 @@ std::vector<int32_t> EndTokens(const ModelFiles& files) {
   return ids;
 }
 
-std::string NumericsClass(const kernels::KernelSet& kernels, tensor::DType dtype,
-                          const model::ModelConfig& config) {
-  // The form of latent attention decides what is rounded. One for all rows is part of the name.
-  const char* const form = config.mla && config.mla->absorbed ? "-absorbed" : "";
-  if (dtype == tensor::DType::kF32) return fmt::format("pair-f32-kvf32{}", form);
-  return fmt::format("{}-bf16-kvbf16{}", kernels.numerics_class, form);
+// The kind of device that the plan names.
+std::unique_ptr<Backend> CreateBackend(runtime::Runtime& runtime, const layout::LayoutDraft& plan,
+                                       const layout::EngineOptions& options) {
+  const auto create = plan.machine.spec.simulated ? CreateSimBackend : CreateCpuBackend;
+  return create(runtime, plan, options);
 }
-
-using Devices = std::vector<std::unique_ptr<device::Device>>;
-using Fabrics = std::vector<std::unique_ptr<fabric::Fabric>>;
 
 // What a kept file must be of to be of use.
 std::string KeptIdentity(const ModelFiles& files, const layout::LayoutPlan& plan,
@@ -56,7 +50,7 @@ struct Materials {
   const layout::LayoutPlan& plan;               // of the role
   const schedule::WantedMode& mode;             // of the role
   const weights::TensorReader* reader;          // null: shapes only
-  device::EventEngine* sim;                     // null: real devices
+  Backend& backend;
   std::optional<schedule::StealPrices> steal;
   schedule::ParkPrices park;
   std::shared_ptr<model::RoutingLog> routing_log;  // null: nobody records
@@ -69,8 +63,7 @@ struct Materials {
 void PlantFault(const Materials& job, int first_device, Fabrics* fabrics) {
   const int fault = job.options.trial.fault.rank - first_device;
   if (fault < 0 || fault >= static_cast<int>(fabrics->size())) return;
-  auto dead = job.sim ? device::CreateSimCounter(*job.sim)
-                      : device::CreateCpuCounter(job.runtime, "a planted fault");
+  auto dead = job.backend.NewCounter("a planted fault");
   std::unique_ptr<fabric::Fabric>& fabric = (*fabrics)[static_cast<size_t>(fault)];
   fabric = fabric::PlantFault(std::move(fabric), std::move(dead), job.options.trial.fault);
 }
@@ -79,8 +72,7 @@ void PlantFault(const Materials& job, int first_device, Fabrics* fabrics) {
 Fabrics MakeFabrics(const Materials& job, const layout::JobGroup& group) {
   const int ranks = group.layout.ranks_per_group();
   if (ranks == 1) return {};
-  Fabrics fabrics = job.sim ? fabric::CreateSimFabric(*job.sim, ranks)
-                            : fabric::CreateLocalFabric(job.runtime, ranks);
+  Fabrics fabrics = job.backend.NewFabric(ranks);
   PlantFault(job, group.first_device, &fabrics);
   return fabrics;
 }
@@ -94,9 +86,7 @@ schedule::OwnMode OwnModeOf(const Materials& job) {
 // By device of the job; none where no KV goes from group to group.
 Fabrics MakeKvFabrics(const Materials& job) {
   if (job.groups.front().role == GroupRole::kAll) return {};
-  const int devices = job.plan.machine.spec.count;
-  Fabrics fabrics =
-      job.sim ? fabric::CreateSimPullFabric(devices) : fabric::CreatePullFabric(devices);
+  Fabrics fabrics = job.backend.NewPullFabric(job.plan.machine.spec.count);
   PlantFault(job, 0, &fabrics);
   return fabrics;
 }
@@ -231,7 +221,7 @@ kv::FileOptions FileOf(const Materials& job, const layout::MemoryPlan& memory, i
           .identity = job.kept_identity,
           .name = job.model_name,
           .sharers = ranks,
-          .has_data = job.sim == nullptr,
+          .has_data = job.backend.computes(),
           .streams = memory.streamed_blocks > 0 && memory.tier_blocks.in_memory == 0};
 }
 
@@ -284,7 +274,8 @@ base::Result<std::vector<std::unique_ptr<Rank>>> MakeRanks(const Materials& job,
                                                             .digest = job.options.digest,
                                                             .pool = PoolOf(layout, plan, replica)},
                                                            membership));
-    if (!job.sim) ranks.back()->TouchPages(job.options.machine.touch_kv_bytes, machine.workers);
+    if (job.backend.computes())
+      ranks.back()->TouchPages(job.options.machine.touch_kv_bytes, machine.workers);
   }
   return ranks;
 }
@@ -334,11 +325,10 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
   const std::vector<layout::RolePlan>& roles = job_plan.roles;
   const layout::LayoutPlan& first_plan = roles.front().plan;
   const layout::MachinePlan& machine_plan = first_plan.machine;
-  const bool simulated = machine_plan.spec.simulated;
-  const kernels::KernelSet* const kernels = first_plan.kernels;
-
   const std::unique_ptr<schedule::Policy> policy = options.policy->make();
-  EngineParts parts{.isa = simulated ? machine_plan.spec.text : kernels->name};
+  EngineParts parts{.backend = CreateBackend(runtime, first_plan, options)};
+  Backend& backend = *parts.backend;
+  parts.isa = backend.isa();
   if (policy->growth_is_free()) {
     parts.isa += fmt::format(", {}", policy->name());
     base::Log(
@@ -355,8 +345,10 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
   parts.most_ahead =
       static_cast<size_t>(first_plan.replicas()) * static_cast<size_t>(machine_plan.max_num_seqs);
   const std::vector<layout::JobGroup> groups = job_plan.Groups();
-  FB_ASSIGN_OR_RETURN(Machine machine, BuildMachine(machine_plan, options, groups, runtime));
-  parts.sim = std::move(machine.sim);
+  std::vector<Devices> devices;  // by group
+  for (const layout::JobGroup& group : groups) {
+    FB_ASSIGN_OR_RETURN(devices.emplace_back(), backend.MakeDevices(group));
+  }
   if (policy->wants_lengths())
     parts.earlier = std::make_shared<std::vector<schedule::EarlierAnswer>>();
   std::shared_ptr<model::RoutingLog> routing_log;
@@ -364,19 +356,18 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
     FB_ASSIGN_OR_RETURN(routing_log,
                         model::RoutingLog::Create(options.machine.record_routing, config));
   }
-  const std::string numerics =
-      simulated ? "simulated" : NumericsClass(*kernels, first_plan.dtype, config);
+  const std::string numerics = backend.NumericsClass(first_plan);
   for (const layout::RolePlan& role : roles) {
     const Materials job{.runtime = runtime,
                         .options = options,
-                        .config = role.plan.config(),
+                        .config = role.plan.config,
                         .groups = groups,
                         .roles = roles,
                         .kv_fabrics = parts.kv_fabrics,
                         .plan = role.plan,
                         .mode = role.mode,
-                        .reader = simulated ? nullptr : files.reader.get(),
-                        .sim = parts.sim.get(),
+                        .reader = backend.computes() ? files.reader.get() : nullptr,
+                        .backend = backend,
                         .steal = price::PriceStealing(options, role.plan),
                         .park = price::PriceParking(options, role.plan),
                         .routing_log = routing_log,
@@ -387,7 +378,7 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
     for (size_t i = 0; i < groups.size(); ++i) {
       if (groups[i].role != role.role) continue;
       FB_ASSIGN_OR_RETURN(parts.groups.emplace_back(),
-                          MakeGroup(job, groups[i], std::move(machine.groups[i])));
+                          MakeGroup(job, groups[i], std::move(devices[i])));
     }
     parts.pool_layers = std::max(parts.pool_layers, role.plan.layout.pool_layers.value_or(0));
     const layout::Layout& cut = role.plan.layout;

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/rng.h"
-#include "device/sim/event_engine.h"
+#include "engine/backend/backend.h"
 #include "engine/cancellations.h"
 #include "engine/group.h"
 #include "engine/request_queue.h"
@@ -27,7 +27,7 @@ inline constexpr base::ErrorCode kExpertsNotReached{"experts_not_reached"};
 // What compose.cc puts together. Destroyed from the end: groups before the machine that they run
 // on.
 struct EngineParts {
-  std::unique_ptr<device::EventEngine> sim;  // runs simulated devices; null: real ones
+  std::unique_ptr<Backend> backend;
   // One a device, through which KV goes from group to group; empty: it does not.
   std::vector<std::unique_ptr<fabric::Fabric>> kv_fabrics;
   std::vector<std::unique_ptr<Group>> groups;

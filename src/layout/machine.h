@@ -1,5 +1,5 @@
 // The devices that a job runs on, real or simulated, and what each has to give. Pure, but for
-// reading what machine this is; engine/build_machine.h makes them.
+// reading what machine this is; engine/backend/ makes them.
 #pragma once
 
 #include "cost/profile.h"

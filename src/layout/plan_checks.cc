@@ -91,7 +91,7 @@ base::Status CheckRouted(const EngineOptions& options, const Layout& layout) {
 }
 
 base::Status CheckRecording(const EngineOptions& options, const model::ModelConfig& config,
-                            const LayoutPlan& plan) {
+                            const LayoutDraft& plan) {
   if (plan.layout.sp > 1) {
     return {base::kInvalidArgument,
             fmt::format("--record-routing: no rank sees the choices of all rows beside sp={}; "
@@ -113,7 +113,7 @@ base::Status CheckRecording(const EngineOptions& options, const model::ModelConf
           "expected --no-enable-prefix-caching beside it"};
 }
 
-base::Status CheckLinks(const EngineOptions& options, const LayoutPlan& plan) {
+base::Status CheckLinks(const EngineOptions& options, const LayoutDraft& plan) {
   const bool meet = plan.layout.ranks_per_stage() > 1;
   if (options.trial.link_gbps > 0 && !(plan.machine.has_data && meet)) {
     return {
@@ -140,13 +140,13 @@ base::Status CheckLinks(const EngineOptions& options, const LayoutPlan& plan) {
                       plan.layout.sp, plan.layout.tp)};
 }
 
-base::Status CheckDigest(const EngineOptions& options, const LayoutPlan& plan) {
+base::Status CheckDigest(const EngineOptions& options, const LayoutDraft& plan) {
   if (!options.digest || plan.machine.has_data) return {};
   return {base::kInvalidArgument,
           fmt::format("--digest: the devices {} have no data to digest", plan.machine.spec.text)};
 }
 
-base::Status CheckRequests(const EngineOptions& options, const LayoutPlan& plan) {
+base::Status CheckRequests(const EngineOptions& options, const LayoutDraft& plan) {
   const int requests = options.pool.requests_in_flight;
   if (requests == 0 || (!plan.machine.has_data && plan.layout.pools())) return {};
   return {base::kInvalidArgument,

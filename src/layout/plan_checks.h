@@ -14,13 +14,13 @@ base::Status CheckOptions(const EngineOptions& options, const model::ModelConfig
 base::Status CheckRouted(const EngineOptions& options, const Layout& layout);
 // --record-routing. Errors: base::kInvalidArgument.
 base::Status CheckRecording(const EngineOptions& options, const model::ModelConfig& config,
-                            const LayoutPlan& plan);
+                            const LayoutDraft& plan);
 // Trials and prices of links, on the plan's machine and layout. Errors: base::kInvalidArgument.
-base::Status CheckLinks(const EngineOptions& options, const LayoutPlan& plan);
+base::Status CheckLinks(const EngineOptions& options, const LayoutDraft& plan);
 // --digest. Errors: base::kInvalidArgument.
-base::Status CheckDigest(const EngineOptions& options, const LayoutPlan& plan);
+base::Status CheckDigest(const EngineOptions& options, const LayoutDraft& plan);
 // --pool-requests. Errors: base::kInvalidArgument.
-base::Status CheckRequests(const EngineOptions& options, const LayoutPlan& plan);
+base::Status CheckRequests(const EngineOptions& options, const LayoutDraft& plan);
 // KV below the devices, of a plan that knows its ranks. Errors: kv::kKvFileInvalid,
 // kOffloadingSize, kKvFileSize.
 base::Status CheckTier(const EngineOptions& options, const LayoutPlan& plan);

@@ -18,7 +18,7 @@ schedule::ParkPrices PriceParking(const layout::EngineOptions& options,
   if (plan.ranks[0].memory.tier_blocks.all() == 0) return {};
   if (options.tier.preempt == layout::Preempting::kPark) return {.row_seconds = 1};
   const cost::DeviceProfile& profile = plan.machine.profile;
-  const StepPricer pricer(plan.config(), plan.dtype, plan.layout.degrees(),
+  const StepPricer pricer(plan.config, plan.dtype, plan.layout.degrees(),
                           {.rows = kContext, .logit_rows = kManyRows}, profile, options.pricing());
   const auto seconds = [&](int64_t rows, int64_t length) {
     return pricer.Prompts(rows, length).all().seconds;

@@ -21,7 +21,7 @@ std::optional<schedule::StealPrices> PriceStealing(const layout::EngineOptions& 
   const cost::DeviceProfile& profile = plan.machine.profile;
   std::optional<StepPricer> of_tail;
   if (pricer == nullptr) {
-    pricer = &of_tail.emplace(plan.config(), plan.dtype, plan.layout.degrees(),
+    pricer = &of_tail.emplace(plan.config, plan.dtype, plan.layout.degrees(),
                               model::StepCapacity{kManyTailRows, kManyTailRows}, profile,
                               options.pricing());
   }
