@@ -57,7 +57,9 @@ Model::Model(const std::string& name, const Flags& given, const std::string& tra
       open::OpenedModel::Open(*runtime_, flags_, {.job = {.trace = lengths ? &*lengths : nullptr}});
   if (!opened.ok()) Throw(opened.status());
   opened_ = std::move(*opened);
-  parser_.emplace(opened_->NewParser());
+  job::RequestRules rules = opened_->rules();
+  rules.ends_at_context = true;
+  parser_.emplace(std::move(rules), opened_->text(), &opened_->engine());
   session_ = std::make_unique<job::Session>(*runtime_, opened_->engine());
 }
 

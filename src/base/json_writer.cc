@@ -30,6 +30,14 @@ size_t Utf8SequenceLength(std::string_view text, size_t i) {
   return 0;
 }
 
+// The escape of a character at which programs that split lines by Unicode's rules would cut.
+const char* LineSeparator(std::string_view character) {
+  if (character == "\xC2\x85") return "\\u0085";
+  if (character == "\xE2\x80\xA8") return "\\u2028";
+  if (character == "\xE2\x80\xA9") return "\\u2029";
+  return nullptr;
+}
+
 template <typename T>
 void AppendNumber(std::string* out, T value) {
   char buffer[40];
@@ -86,7 +94,11 @@ void AppendJsonString(std::string* out, std::string_view text) {
       ++i;
       continue;
     }
-    out->append(text.substr(i, length));
+    if (const char* escaped = LineSeparator(text.substr(i, length))) {
+      *out += escaped;
+    } else {
+      out->append(text.substr(i, length));
+    }
     i += length;
   }
   out->push_back('"');

@@ -1,5 +1,6 @@
 #include "engine/load_tokenizer.h"
 
+#include "base/log.h"
 #include "text/gguf_tokenizer.h"
 
 namespace forebay::engine {
@@ -33,6 +34,12 @@ base::Result<text::TokenizerSpec> ReadSpec(const weights::GgufFile& gguf) {
       Optional(gguf, "tokenizer.ggml.eos_token_id", &GgufFile::GetUint, &metadata.eos_token_id));
   FB_RETURN_IF_ERROR(Optional(gguf, "tokenizer.ggml.unknown_token_id", &GgufFile::GetUint,
                               &metadata.unknown_token_id));
+  FB_RETURN_IF_ERROR(Optional(gguf, "tokenizer.ggml.padding_token_id", &GgufFile::GetUint,
+                              &metadata.padding_token_id));
+  FB_RETURN_IF_ERROR(
+      Optional(gguf, "tokenizer.ggml.eot_token_id", &GgufFile::GetUint, &metadata.eot_token_id));
+  FB_RETURN_IF_ERROR(
+      Optional(gguf, "tokenizer.ggml.eom_token_id", &GgufFile::GetUint, &metadata.eom_token_id));
   FB_RETURN_IF_ERROR(
       Optional(gguf, "tokenizer.ggml.add_bos_token", &GgufFile::GetBool, &metadata.add_bos_token));
   FB_RETURN_IF_ERROR(
@@ -53,6 +60,8 @@ base::Result<std::unique_ptr<text::Tokenizer>> LoadTokenizer(const std::string& 
   if (gguf == nullptr) return text::Tokenizer::FromHuggingFace(path);
   auto spec = ReadSpec(*gguf);
   if (!spec.ok()) return spec.status().WithContext(path);
+  for (const std::string& warning : spec->warnings)
+    base::Log(base::LogLevel::kWarning, path + ": " + warning);
   auto tokenizer = text::Tokenizer::FromSpec(std::move(spec).value());
   if (!tokenizer.ok()) return tokenizer.status().WithContext(path);
   return tokenizer;

@@ -4,9 +4,12 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 
+#include "base/file_kind.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/read_file.h"
@@ -15,6 +18,7 @@
 #include "model/config_reader.h"
 #include "model/decoder_weights.h"
 #include "model/family.h"
+#include "model/head_tie.h"
 #include "model/unused.h"
 #include "weights/random_reader.h"
 
@@ -24,6 +28,35 @@ namespace {
 namespace fs = std::filesystem;
 
 bool IsBuiltin(std::string_view path) { return path.starts_with(model::kBuiltinPrefix); }
+
+// What to do with a name that may be the hub's ("org/model"): where this machine's cache has it, or
+// how it gets here.
+std::string HubHint(const std::string& path) {
+  const size_t slash = path.find('/');
+  const bool is_name = slash != 0 && slash + 1 < path.size() && path.rfind('/') == slash &&
+                       path.front() != '.' && path.front() != '~';
+  if (!is_name) return "";
+  const auto variable = [](const char* name) {
+    const char* value = std::getenv(name);
+    return std::string(value == nullptr ? "" : value);
+  };
+  const std::string home = variable("HF_HOME");
+  const fs::path cache =
+      home.empty() ? fs::path(variable("HOME")) / ".cache/huggingface" : fs::path(home);
+  const fs::path folder =
+      cache / "hub" / fmt::format("models--{}--{}", path.substr(0, slash), path.substr(slash + 1));
+  std::ifstream main(folder / "refs/main");
+  std::string revision;
+  std::error_code error;
+  if (main >> revision && fs::exists(folder / "snapshots" / revision, error)) {
+    return fmt::format(". This machine's Hugging Face cache has it: -m {}",
+                       (folder / "snapshots" / revision).string());
+  }
+  return fmt::format(
+      ". A name of the Hugging Face hub? Download it first: huggingface-cli download "
+      "{} --local-dir {}",
+      path, path.substr(slash + 1));
+}
 
 std::string LastPart(const std::string& path) {
   if (IsBuiltin(path)) return path.substr(model::kBuiltinPrefix.size());
@@ -72,7 +105,8 @@ base::Status CheckUnused(const weights::WeightSource& source, const ModelFiles& 
   FB_ASSIGN_OR_RETURN(const std::vector<std::string> tensors,
                       model::UnusedTensors(files.config, source.names(), used, source));
   WarnOfUnused(files.path, "tensors", tensors);
-  WarnOfUnused(files.path + "/config.json", "keys", files.config.unused_keys);
+  WarnOfUnused(files.gguf ? files.path : files.path + "/config.json", "keys",
+               files.config.unused_keys);
   std::vector<int32_t> ends = files.config.eos_token_ids;
   ends.insert(ends.end(), files.generation.eos_token_ids.begin(),
               files.generation.eos_token_ids.end());
@@ -82,6 +116,23 @@ base::Status CheckUnused(const weights::WeightSource& source, const ModelFiles& 
         base::LogLevel::kWarning,
         fmt::format("{}: eos_token_id {} is beyond the vocabulary of {} tokens, and ends nothing",
                     files.path, id, files.config.vocab_size));
+  }
+  return base::Status::Ok();
+}
+
+// A head beside the embedding of a tied model: another one is the head; one without an embedding,
+// as some programs write tied models, is both.
+base::Status ResolveHead(weights::WeightSource* source, ModelFiles* files) {
+  if (files->config.tie_word_embeddings && !source->Has(model::kEmbeddingTensor) &&
+      source->Has(model::kHeadTensor))
+    source->Rename(model::kHeadTensor, model::kEmbeddingTensor);
+  FB_ASSIGN_OR_RETURN(const bool untied, model::UntieOtherHead(*source, &files->config));
+  if (untied) {
+    base::Log(
+        base::LogLevel::kWarning,
+        fmt::format("{}: tie_word_embeddings is true, but {} is another matrix than {}; it is "
+                    "used as the head",
+                    files->path, model::kHeadTensor, model::kEmbeddingTensor));
   }
   return base::Status::Ok();
 }
@@ -97,6 +148,7 @@ base::Status OpenFiles(ModelFiles* files) {
   } else {
     const std::string path = files->path + "/config.json";
     FB_ASSIGN_OR_RETURN(config_text, base::ReadFile(path));
+    FB_RETURN_IF_ERROR(base::CheckKind(path, config_text));
     FB_ASSIGN_OR_RETURN(files->config, model::ParseHfConfig(config_text, path));
     if (files->config.architecture.ends_with("ForConditionalGeneration")) {
       base::Log(base::LogLevel::kInfo,
@@ -105,6 +157,7 @@ base::Status OpenFiles(ModelFiles* files) {
     }
     FB_RETURN_IF_ERROR(ReadGenerationConfig(files->path, &files->generation));
   }
+  FB_RETURN_IF_ERROR(ResolveHead(owned.get(), files));
   FB_RETURN_IF_ERROR(CheckUnused(*owned, *files));
   const auto scaled = std::ranges::count_if(
       owned->tensors(), [](const weights::TensorInfo& tensor) { return !tensor.scales.empty(); });
@@ -156,8 +209,8 @@ base::Result<ModelFiles> OpenModel(const std::string& path, bool random_weights,
     return base::Status(
         kModelNotFound,
         fmt::format("model {}: no such file or folder; expected a folder in Hugging Face's "
-                    "layout, a GGUF file, or builtin:NAME",
-                    path));
+                    "layout, a GGUF file, or builtin:NAME{}",
+                    path, HubHint(path)));
   }
   ModelFiles files;
   files.path = path;

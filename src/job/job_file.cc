@@ -10,6 +10,9 @@
 #include <limits>
 #include <utility>
 
+#include "base/file_kind.h"
+#include "base/log.h"
+
 namespace forebay::job {
 namespace {
 
@@ -18,6 +21,36 @@ constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 base::Status Unreadable(const std::string& path, const std::string& why) {
   return base::Status(kInputUnreadable, fmt::format("{}: {}", path, why));
+}
+
+// Whether the first line reads as a row of a table: cells between commas, tabs or semicolons.
+bool IsTable(const std::string& path, std::string_view begin) {
+  for (const char* extension : {".csv", ".tsv"}) {
+    if (path.ends_with(extension)) return true;
+  }
+  const std::string_view row = begin.substr(0, begin.find('\n'));
+  return row.size() < begin.size() && row.find_first_of("{[") == row.npos &&
+         row.find_first_of(",\t;") != row.npos;
+}
+
+// What a file that begins with `begin` is instead of lines of JSON, or "".
+std::string OtherThanLines(const std::string& path, std::string_view begin) {
+  if (const auto kind = base::ForeignKind(begin)) return *kind;
+  const size_t first = begin.find_first_not_of(" \t\r\n");
+  if (first == begin.npos || begin[first] == '{') {
+    if (begin.substr(std::min(first, begin.size())).starts_with("{\n "))
+      return "is JSON over several lines; expected a line a request (jq -c . makes them)";
+    const bool no_lf = begin.find('\n') == begin.npos && begin.find("}\r{") != begin.npos;
+    return no_lf ? "has lines that end in CR alone; expected LF (tr '\\r' '\\n')" : "";
+  }
+  if (begin[first] == '[') {
+    // One such line is a bad line; an array of requests goes on.
+    const size_t next = begin.find_first_not_of(" \t\r\n", first + 1);
+    if (next != begin.npos && begin[next] == '{')
+      return "is a JSON array; expected a line a request (jq -c '.[]' makes them)";
+    return "";
+  }
+  return IsTable(path, begin) ? "is a table: forebay.run_table (Python) reads tables" : "";
 }
 
 }  // namespace
@@ -100,9 +133,12 @@ base::Result<JobFile> JobFile::Open(const std::string& path) {
   }
 
   std::string buffer(kReadBytes, '\0');
-  const ssize_t head = pread(fd, buffer.data(), kByteOrderMark.size(), 0);
-  const bool has_mark =
-      head > 0 && std::string_view(buffer.data(), static_cast<size_t>(head)) == kByteOrderMark;
+  const ssize_t head = pread(fd, buffer.data(), buffer.size(), 0);
+  std::string_view begin(buffer.data(), static_cast<size_t>(std::max<ssize_t>(head, 0)));
+  const bool has_mark = begin.starts_with(kByteOrderMark);
+  if (has_mark) begin.remove_prefix(kByteOrderMark.size());
+  if (const std::string other = OtherThanLines(path, begin); !other.empty())
+    return Unreadable(path, other);
   const uint64_t start = has_mark ? kByteOrderMark.size() : 0;
   LineSplitter splitter(&file.index_, start);
   for (uint64_t offset = start;;) {
@@ -119,6 +155,9 @@ base::Result<JobFile> JobFile::Open(const std::string& path) {
   }
   splitter.Finish();
   file.physical_lines_ = splitter.lines();
+  if (file.size() == 0)
+    base::Log(base::LogLevel::kWarning,
+              fmt::format("{}: has no lines; there is nothing to do", path));
   return file;
 }
 

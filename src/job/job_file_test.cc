@@ -155,5 +155,29 @@ TEST(JobFileTest, AMillionShortLinesTakeThirtyTwoBytesEach) {
   EXPECT_LT(after.uordblks + after.hblkhd, before.uordblks + before.hblkhd + 32'000'000);
 }
 
+TEST(JobFileTest, WhatIsNoFileOfLinesIsNamed) {
+  base::TemporaryFolder folder;
+  const auto refusal = [&](const std::string& name, const std::string& content) {
+    const auto file = JobFile::Open(folder.Write(name, content));
+    if (file.ok()) return std::string("ok");
+    EXPECT_EQ(file.status().code(), kInputUnreadable);
+    return file.status().message();
+  };
+  using namespace std::string_literals;
+  EXPECT_THAT(refusal("a", "\xFF\xFE{\0\"\0"s), HasSubstr("is UTF-16; expected UTF-8"));
+  EXPECT_THAT(refusal("a", "\x1F\x8B\x08"), HasSubstr("is compressed (gzip)"));
+  EXPECT_THAT(refusal("a", "[\n {\"prompt\": \"x\"}\n]\n"), HasSubstr("is a JSON array"));
+  EXPECT_THAT(refusal("a", "{\n  \"prompt\": \"x\"\n}\n"), HasSubstr("is JSON over several lines"));
+  EXPECT_THAT(refusal("a", "{\"prompt\":\"x\"}\r{\"prompt\":\"y\"}\r"),
+              HasSubstr("end in CR alone"));
+  EXPECT_THAT(refusal("a.csv", "prompt\nhi\n"), HasSubstr("is a table: forebay.run_table"));
+  EXPECT_THAT(refusal("a", "prompt,answer\nhi,there\n"),
+              HasSubstr("is a table: forebay.run_table"));
+  EXPECT_THAT(refusal("a", "PAR1\x15"), HasSubstr("is a Parquet table: forebay.run_table"));
+  for (const char* fine :
+       {"", "\n\n{\"prompt\":\"x\"}", "\xEF\xBB\xBF{}\n", "[1]\n{}\n", "nonsense\n{}", "[\n"})
+    EXPECT_EQ(refusal("a", fine), "ok") << fine;
+}
+
 }  // namespace
 }  // namespace forebay::job

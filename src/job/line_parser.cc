@@ -2,8 +2,11 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <array>
+#include <charconv>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "job/line_errors.h"
@@ -25,6 +28,37 @@ struct Envelope {
   std::optional<element> custom_id, method, url, body;
 };
 
+// The endpoint that a URL names, as clients write it: with or without a host, "/v1" and a slash at
+// the end.
+std::optional<Endpoint> EndpointOf(std::string_view url) {
+  if (const size_t host = url.find("://"); host != std::string_view::npos) {
+    const size_t path = url.find('/', host + 3);
+    url = path == std::string_view::npos ? "" : url.substr(path);
+  }
+  if (url.ends_with('/')) url.remove_suffix(1);
+  if (url.starts_with("/v1/")) url.remove_prefix(3);
+  if (url == "/chat/completions") return Endpoint::kChat;
+  if (url == "/completions") return Endpoint::kCompletion;
+  return std::nullopt;
+}
+
+std::optional<LineError> UnknownUrl(element url) {
+  LineError error =
+      OutOfRange("url", url, fmt::format("\"{}\" or \"{}\"", kChatUrl, kCompletionUrl));
+  error.http_status = 404;
+  error.code = "invalid_url";
+  return error;
+}
+
+// Without a URL, as other vendors' batch files have it, the body says what it is.
+std::optional<Endpoint> EndpointOf(simdjson::dom::object body) {
+  element value;
+  const bool chat = body.at_key("messages").get(value) == simdjson::SUCCESS && !value.is_null();
+  const bool completion = body.at_key("prompt").get(value) == simdjson::SUCCESS && !value.is_null();
+  if (chat == completion) return std::nullopt;
+  return chat ? Endpoint::kChat : Endpoint::kCompletion;
+}
+
 std::optional<LineError> ReadEnvelope(const Envelope& envelope, Endpoint* endpoint,
                                       simdjson::dom::object* body) {
   std::string_view text;
@@ -33,20 +67,102 @@ std::optional<LineError> ReadEnvelope(const Envelope& envelope, Endpoint* endpoi
     if (envelope.method->get(text)) return WrongType("method", *envelope.method, "\"POST\"");
     if (text != "POST") return OutOfRange("method", *envelope.method, "\"POST\"");
   }
-  if (!envelope.url)
-    return Missing("url", fmt::format("\"{}\" or \"{}\"", kChatUrl, kCompletionUrl));
-  if (envelope.url->get(text)) return WrongType("url", *envelope.url, "a string");
-  if (text != kChatUrl && text != kCompletionUrl) {
-    LineError error =
-        OutOfRange("url", *envelope.url, fmt::format("\"{}\" or \"{}\"", kChatUrl, kCompletionUrl));
-    error.http_status = 404;
-    error.code = "invalid_url";
-    return error;
+  std::optional<Endpoint> named;
+  if (envelope.url) {
+    if (envelope.url->get(text)) return WrongType("url", *envelope.url, "a string");
+    named = EndpointOf(text);
+    if (!named) return UnknownUrl(*envelope.url);
   }
-  *endpoint = text == kChatUrl ? Endpoint::kChat : Endpoint::kCompletion;
   if (!envelope.body) return Missing("body", "an object");
   if (envelope.body->get(*body)) return WrongType("body", *envelope.body, "an object");
+  if (!named) named = EndpointOf(*body);
+  if (!named) return Missing("url", fmt::format("\"{}\" or \"{}\"", kChatUrl, kCompletionUrl));
+  *endpoint = *named;
   return std::nullopt;
+}
+
+// Steps over a JSON string that begins at text[begin]; its end, or npos.
+size_t EndOfString(std::string_view text, size_t begin) {
+  for (size_t i = begin + 1; i < text.size(); ++i) {
+    if (text[i] == '\\') {
+      ++i;
+    } else if (text[i] == '"') {
+      return i + 1;
+    }
+  }
+  return std::string_view::npos;
+}
+
+// The JSON text of the string `custom_id` of a line that is no valid JSON elsewhere; "" if there is
+// none.
+std::string_view FindCustomId(std::string_view text) {
+  constexpr std::string_view kKey = "\"custom_id\"", kBlank = " \t";
+  int depth = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '{' || text[i] == '[') ++depth;
+    if (text[i] == '}' || text[i] == ']') --depth;
+    if (text[i] != '"') continue;
+    const size_t end = EndOfString(text, i);
+    if (end == std::string_view::npos) return "";
+    if (depth == 1 && text.substr(i, end - i) == kKey) {
+      size_t value = text.find_first_not_of(kBlank, end);
+      if (value == std::string_view::npos || text[value] != ':') return "";
+      value = text.find_first_not_of(kBlank, value + 1);
+      if (value == std::string_view::npos || text[value] != '"') return "";
+      return text.substr(value, EndOfString(text, value) - value);
+    }
+    i = end - 1;
+  }
+  return "";
+}
+
+// Whether an escape names half of a character beyond 16 bits and the other half does not follow.
+bool HasLoneSurrogate(std::string_view text) {
+  const auto unit = [&](size_t i) {  // of \uXXXX at text[i], or 0
+    unsigned value = 0;
+    if (i + 6 > text.size() || text[i] != '\\' || text[i + 1] != 'u') return value;
+    const char* const digits = text.data() + i + 2;
+    return std::from_chars(digits, digits + 4, value, 16).ptr == digits + 4 ? value : 0;
+  };
+  for (size_t i = 0; i + 1 < text.size(); ++i) {
+    if (text[i] != '\\') continue;
+    const unsigned first = unit(i);
+    if (first >= 0xDC00 && first < 0xE000) return true;
+    if (first >= 0xD800 && first < 0xDC00) {
+      const unsigned second = unit(i + 6);
+      if (second < 0xDC00 || second >= 0xE000) return true;
+      i += 6;
+    }
+    ++i;
+  }
+  return false;
+}
+
+// What to write instead of a parameter that other programs have.
+std::string_view InsteadOf(std::string_view parameter) {
+  constexpr std::pair<std::string_view, std::string_view> kInstead[] = {
+      {"extra_body", "its members belong beside the others"},
+      {"max_new_tokens", "expected `max_tokens`"},
+      {"max_output_tokens", "expected `max_tokens`"},
+      {"max_length", "expected `max_tokens`"},
+      {"do_sample", "`temperature` 0 is greedy, more than 0 samples"},
+      {"num_return_sequences", "expected `n`"},
+      {"stop_sequences", "expected `stop`"},
+      {"system", "expected a message with the role system"},
+      {"input", "expected `messages` or `prompt`"},
+  };
+  const auto* const found =
+      std::ranges::find(kInstead, parameter, &std::pair<std::string_view, std::string_view>::first);
+  return found == std::end(kInstead) ? "" : found->second;
+}
+
+LineError UnknownParameter(std::string_view name) {
+  const std::string_view instead = InsteadOf(name);
+  const std::string shown = Shorten(name);
+  return {.message = fmt::format("unknown parameter `{}`{}{}", shown, instead.empty() ? "" : "; ",
+                                 instead),
+          .param = shown,
+          .code = "unknown_parameter"};
 }
 
 }  // namespace
@@ -55,14 +171,14 @@ std::optional<LineError> LineParser::Parse(std::string* text, ParsedLine* line) 
   *line = ParsedLine();
   text->reserve(text->size() + simdjson::SIMDJSON_PADDING);
   element root;
+  // A file that was joined of several has a BOM at the begin of later lines too.
+  const size_t begin = text->starts_with("\xEF\xBB\xBF") ? 3 : 0;
   // The text has its padding, so simdjson need not copy it.
-  const auto error = parser_.parse(text->data(), text->size(), false).get(root);
+  const auto error = parser_.parse(text->data() + begin, text->size() - begin, false).get(root);
   std::optional<LineError> result;
   simdjson::dom::object object;
   if (error) {
-    result = LineError{
-        .message = fmt::format("the line is no valid JSON: {}", simdjson::error_message(error)),
-        .code = "json_invalid"};
+    result = NoJson(*text, error, line);
   } else if (root.get(object)) {
     result = LineError{.message = fmt::format("the line is {}; expected an object", Describe(root)),
                        .code = "invalid_type"};
@@ -71,6 +187,18 @@ std::optional<LineError> LineParser::Parse(std::string* text, ParsedLine* line) 
   }
   if (text->size() > kLongLineBytes) parser_ = simdjson::dom::parser();
   return result;
+}
+
+LineError LineParser::NoJson(std::string_view text, simdjson::error_code error, ParsedLine* line) {
+  const std::string why = HasLoneSurrogate(text)
+                              ? "an escape such as \\ud83d is half a character; expected a pair of "
+                                "them, as a program that does not cut texts writes it"
+                              : simdjson::error_message(error);
+  // The answer is found by it, so it is read where the rest cannot be.
+  std::string_view id;
+  const simdjson::padded_string json(FindCustomId(text));
+  if (json.size() > 0 && !parser_.parse(json).get_string().get(id)) line->custom_id = id;
+  return {.message = "the line is no valid JSON: " + why, .code = "json_invalid"};
 }
 
 std::optional<LineError> LineParser::ParseObject(simdjson::dom::object object, ParsedLine* line) {
@@ -121,7 +249,7 @@ std::optional<LineError> LineParser::ParseBody(simdjson::dom::object body, bool 
     if (row < table.size()) {
       values[row] = is_null ? std::nullopt : std::optional<element>(member.value);
     } else if (!is_null && !unknown) {
-      unknown = Shorten(member.key);
+      unknown = member.key;
     }
   }
   const auto has = [&](std::string_view name) {
@@ -140,11 +268,7 @@ std::optional<LineError> LineParser::ParseBody(simdjson::dom::object body, bool 
     }
     line->endpoint = has("messages") ? Endpoint::kChat : Endpoint::kCompletion;
   }
-  if (unknown) {
-    return LineError{.message = fmt::format("unknown parameter `{}`", *unknown),
-                     .param = *unknown,
-                     .code = "unknown_parameter"};
-  }
+  if (unknown) return UnknownParameter(*unknown);
 
   const bool is_chat = line->endpoint == Endpoint::kChat;
   line->sampling = rules_.defaults;

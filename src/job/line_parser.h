@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "job/parameters.h"
 #include "job/parsed_line.h"
@@ -15,8 +16,8 @@ namespace forebay::job {
 // byte of the line, and keeps no more than a few MB between lines.
 //
 // A line is OpenAI's {"custom_id","method","url","body"}, or, for convenience, the body alone with
-// an optional "custom_id": the endpoint is then the one that has "messages" or "prompt". Where an
-// object repeats a member, the last one counts; null means absent.
+// an optional "custom_id". Without a "url" the endpoint is the one that has "messages" or "prompt".
+// Where an object repeats a member, the last one counts; null means absent.
 class LineParser {
  public:
   explicit LineParser(RequestRules rules) : rules_(std::move(rules)) {}
@@ -25,6 +26,8 @@ class LineParser {
   std::optional<LineError> Parse(std::string* text, ParsedLine* line);
 
  private:
+  // The error of a line that is no JSON; its custom_id is taken where it can be found.
+  LineError NoJson(std::string_view text, simdjson::error_code error, ParsedLine* line);
   std::optional<LineError> ParseObject(simdjson::dom::object object, ParsedLine* line);
   std::optional<LineError> ParseBody(simdjson::dom::object body, bool is_convenience,
                                      ParsedLine* line);

@@ -49,6 +49,55 @@ std::string Completion(const std::string& members) {
 std::string Prompt(const std::string& prompt) { return "{\"prompt\":" + prompt + "}"; }
 std::string Messages(const std::string& messages) { return "{\"messages\":" + messages + "}"; }
 
+// As batch files of other services have them.
+TEST(LineParserTest, FindsTheEndpointInUrlsOfAllKinds) {
+  const auto line = [](const std::string& url, const std::string& body) {
+    return R"({"custom_id":"c",)" + url + R"("body":)" + body + "}";
+  };
+  const std::string chat = R"({"messages":[{"role":"user","content":"hi"}]})",
+                    completion = R"({"prompt":"x"})";
+  for (const char* url : {"/v1/chat/completions", "/chat/completions", "/v1/chat/completions/",
+                          "https://api.example.com/v1/chat/completions"})
+    EXPECT_EQ(Good(line("\"url\":\"" + std::string(url) + "\",", chat)).endpoint, Endpoint::kChat);
+  EXPECT_EQ(Good(line(R"("url":"/completions",)", completion)).endpoint, Endpoint::kCompletion);
+  EXPECT_EQ(Good(line("", chat)).endpoint, Endpoint::kChat);
+  EXPECT_EQ(Good(line(R"("url":null,)", completion)).endpoint, Endpoint::kCompletion);
+  for (const char* url : {"/v1/embeddings", "https://api.example.com", "", "chat/completions"})
+    EXPECT_EQ(Parse(line("\"url\":\"" + std::string(url) + "\",", chat)).error->code,
+              "invalid_url");
+  EXPECT_EQ(Parse(line("", "{}")).error->code, "missing_required_parameter");
+  EXPECT_EQ(Parse(line("", R"({"messages":[],"prompt":"x"})")).error->param, "url");
+}
+
+TEST(LineParserTest, ALineThatIsNoJsonKeepsItsCustomId) {
+  const std::string half =
+      R"({"body":{"custom_id":"inner","prompt":"\ud83d"},"custom_id" : "a\u00e9"})";
+  Parsed parsed = Parse(half);
+  EXPECT_THAT(parsed.error->message, HasSubstr("half a character"));
+  EXPECT_EQ(parsed.line.custom_id, "a\u00e9");
+  parsed = Parse(R"({"custom_id":"x","prompt":"\ud83d\ude00 \\ud83d"])");
+  EXPECT_THAT(parsed.error->message, testing::Not(HasSubstr("half a character")));
+  EXPECT_EQ(parsed.line.custom_id, "x");
+  for (const char* none :
+       {R"({"custom_id":"x)", R"({"custom_id":7,})", R"([{"custom_id":"x"},])", R"({"custom_id")"})
+    EXPECT_EQ(Parse(none).line.custom_id, std::nullopt) << none;
+}
+
+TEST(LineParserTest, AMarkAtTheBeginOfALineIsNoText) {
+  EXPECT_EQ(Good("\xEF\xBB\xBF{\"prompt\":\"x\"}").prompts.size(), 1u);
+}
+
+TEST(LineParserTest, NamesOfOtherProgramsAreToldOurs) {
+  for (const auto& [name, words] : {std::pair("extra_body", "beside the others"),
+                                    {"max_new_tokens", "expected `max_tokens`"},
+                                    {"do_sample", "`temperature` 0 is greedy"}}) {
+    const Parsed parsed = Parse(fmt::format(R"({{"prompt":"x","{}":{{}}}})", name));
+    EXPECT_EQ(parsed.error->code, "unknown_parameter");
+    EXPECT_EQ(parsed.error->param, name);
+    EXPECT_THAT(parsed.error->message, HasSubstr(words));
+  }
+}
+
 TEST(LineParserTest, ReadsTheForms) {
   ParsedLine line = Good(Chat(""));
   EXPECT_EQ(line.custom_id, "c");
@@ -209,7 +258,7 @@ std::vector<BadLine> BadLines() {
        "`method` is \"GET\" (a string); expected \"POST\"", "method", kValue},
       {R"({"custom_id":"c","method":1,"url":"/v1/completions","body":{"prompt":"x"}})",
        "`method` is 1", "method", kType},
-      {R"({"custom_id":"c","body":{"prompt":"x"}})", "`url` is missing", "url",
+      {R"({"custom_id":"c","body":{"n":1}})", "`url` is missing", "url",
        "missing_required_parameter"},
       {R"({"custom_id":"c","url":3,"body":{"prompt":"x"}})", "`url` is 3", "url", kType},
       {R"({"custom_id":"c","url":"/v1/embeddings","body":{"input":"x"}})",
@@ -271,8 +320,8 @@ std::vector<BadLine> BadLines() {
       {Completion("\"temperature\":-0.1"), "`temperature` is -0.1", "temperature", kValue},
       {Completion("\"temperature\":2.01"), "`temperature` is 2.01", "temperature", kValue},
       {Completion("\"temperature\":1e300"), "`temperature` is 1e+300", "temperature", kValue},
-      {Completion("\"top_p\":0"), "`top_p` is 0; expected a number above 0 to 1", "top_p", kValue},
-      {Completion("\"top_p\":1e-60"), "`top_p` is 1e-60", "top_p", kValue},
+      {Completion("\"top_p\":-0.1"), "`top_p` is -0.1; expected a number from 0 to 1", "top_p",
+       kValue},
       {Completion("\"top_p\":1.1"), "`top_p` is 1.1", "top_p", kValue},
       {Completion("\"top_p\":[]"), "`top_p` is an array", "top_p", kType},
       {Completion("\"top_k\":-2"), "`top_k` is -2; expected an integer of at least -1", "top_k",
@@ -442,7 +491,7 @@ TEST(LineParserTest, RefusesBadLines) {
 TEST(LineParserTest, AnErrorKeepsTheCustomId) {
   EXPECT_EQ(Parse(Completion("\"n\":0")).line.custom_id, "c");
   EXPECT_EQ(Parse(R"({"custom_id":"mine","bogus":1,"prompt":"x"})").line.custom_id, "mine");
-  EXPECT_EQ(Parse("{\"custom_id\":\"a\"").line.custom_id, std::nullopt);
+  EXPECT_EQ(Parse("{\"custom_id\":\"a\"").line.custom_id, "a");
 }
 
 TEST(LineParserTest, AnUnknownParameterThatIsLongIsCut) {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "job/model_templates.h"
 #include "job/text_pipeline.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
@@ -32,12 +33,13 @@ class ModelText : public TextPipeline {
 
   // Null where the tokenizer is skipped.
   const text::Tokenizer* tokenizer() const { return tokenizer_.get(); }
+  const ModelTemplates& templates() const { return templates_; }
   // Does a template read the clock?
   bool uses_clock() const;
   std::string clock() const;  // "2026-03-07T14:05:09"
   void set_now(const std::tm& now) { options_.now = now; }
-  // What of the model's files can change an answer, but for the tokenizer's own: templates, special
-  // tokens and tokenizer_config.json.
+  // What of the model's files can change an answer, but for tokenizer.json: templates, and the
+  // files beside it that say what tokens mean.
   uint64_t Fingerprint() const;
 
   // The chat as text. Errors are the request's fault.
@@ -47,6 +49,7 @@ class ModelText : public TextPipeline {
   bool has_tokenizer() const override { return tokenizer_ != nullptr; }
   std::string TokenBytes(int32_t id) const override;
   bool IsSpecial(int32_t id) const override;
+  std::optional<int32_t> SpecialToken(std::string_view content) const override;
   std::string Decode(std::span<const int32_t> ids) const override;
   base::Result<std::vector<int32_t>> RenderChat(const ChatPrompt& prompt) override;
   base::Result<std::vector<int32_t>> Tokenize(std::string_view text,
@@ -54,17 +57,12 @@ class ModelText : public TextPipeline {
 
  private:
   explicit ModelText(const ModelTextOptions& options) : options_(options) {}
-  base::Result<text::RenderedText> Render(const text::ChatInput& input) const;
   base::Status LoadTemplates();
-  base::Status AddTemplate(std::string source, std::optional<text::ChatTemplate>* to) const;
 
   ModelTextOptions options_;
   std::unique_ptr<text::Tokenizer> tokenizer_;
-  uint64_t config_hash_ = 0;  // the hash of tokenizer_config.json
-  std::vector<std::pair<std::string, std::string>> special_tokens_;
-  std::optional<text::ChatTemplate> template_;
-  // where the model has one of its own for requests with tools
-  std::optional<text::ChatTemplate> tool_template_;
+  uint64_t files_hash_ = 0;  // of the folder's files that say what tokens mean
+  ModelTemplates templates_;
 };
 
 }  // namespace forebay::job

@@ -296,7 +296,7 @@ constexpr Parameter kTable[] = {
     {"temperature", kInBoth,
      FloatField([](LineDraft& d) -> float& { return d.line->sampling.temperature; }), 0, 2},
     {"top_p", kInBoth, FloatField([](LineDraft& d) -> float& { return d.line->sampling.top_p; }), 0,
-     1, true},
+     1},
     {"top_k", kInBoth, IntField([](LineDraft& d, int64_t v) {
        d.line->sampling.top_k = ToInt32(std::max<int64_t>(v, 0));
      }),

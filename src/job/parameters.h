@@ -27,6 +27,9 @@ struct RequestRules {
   std::vector<std::string> model_names;
   int32_t vocab_size = 0;
   int32_t max_logprobs = 20;  // --max-logprobs; -1: up to the whole vocabulary
+  // `max_tokens` beyond the context ends there, as vLLM's LLM has it; else it is refused, as
+  // OpenAI's API does.
+  bool ends_at_context = false;
 };
 
 // A line on its way through the table, with what must be seen whole before it makes sense.

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "job/result_format.h"
@@ -44,8 +45,10 @@ BuiltLine RequestParser::Parse(std::string* text, int64_t line) {
 BuiltLine RequestParser::Build(ParsedLine parsed, int64_t line) {
   BuiltLine built{.line = std::move(parsed)};
   built.request = {.id = line, .line = line, .n = built.line.n, .sampling = built.line.sampling};
+  StopAtSpecialTokens(&built.request.sampling);
   built.error = Tokenize(built.line, &built.request);
   if (!built.error && engine_ != nullptr) {
+    if (ends_at_context_) EndAtContext(&built.request);
     if (const auto refusal = engine_->Refusal(built.request)) built.error = ToLineError(*refusal);
   }
   if (built.error) {
@@ -53,6 +56,23 @@ BuiltLine RequestParser::Build(ParsedLine parsed, int64_t line) {
     built.request = Request();
   }
   return built;
+}
+
+void RequestParser::EndAtContext(Request* request) const {
+  int32_t& most = request->sampling.max_tokens;
+  for (const std::vector<int32_t>& prompt : request->prompts) {
+    const int64_t left = engine_->facts().max_model_len - static_cast<int64_t>(prompt.size());
+    if (left > 0 && most > left) most = static_cast<int32_t>(left);
+  }
+}
+
+void RequestParser::StopAtSpecialTokens(SamplingParams* sampling) const {
+  if (!sampling->skip_special_tokens) return;
+  std::vector<int32_t>& ids = sampling->stop_token_ids;
+  for (const std::string& stop : sampling->stop) {
+    const std::optional<int32_t> id = text_.SpecialToken(stop);
+    if (id && std::ranges::count(ids, *id) == 0) ids.push_back(*id);
+  }
 }
 
 std::optional<LineError> RequestParser::Tokenize(const ParsedLine& line, Request* request) {

@@ -25,7 +25,10 @@ class RequestParser {
  public:
   // Without an engine nobody is asked.
   RequestParser(RequestRules rules, TextPipeline& text, const Engine* engine)
-      : parser_(std::move(rules)), text_(text), engine_(engine) {}
+      : ends_at_context_(rules.ends_at_context),
+        parser_(std::move(rules)),
+        text_(text),
+        engine_(engine) {}
 
   // `line` becomes the request's id and the key of its draws. `text` may grow its capacity.
   BuiltLine Parse(std::string* text, int64_t line);
@@ -37,8 +40,14 @@ class RequestParser {
   BuiltLine Build(ParsedLine parsed, int64_t line);
 
  private:
+  // A stop string that spells a special token never shows in a text without such tokens: the token
+  // itself stops.
+  void StopAtSpecialTokens(SamplingParams* sampling) const;
   std::optional<LineError> Tokenize(const ParsedLine& line, Request* request);
 
+  void EndAtContext(Request* request) const;
+
+  const bool ends_at_context_;
   LineParser parser_;
   TextPipeline& text_;
   const Engine* const engine_;

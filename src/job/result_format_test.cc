@@ -213,5 +213,19 @@ TEST(ResultFormatTest, Errors) {
             std::string::npos);
 }
 
+// Programs that split texts at Unicode's line ends must not cut a result.
+TEST(ResultFormatTest, LineSeparatorsAreEscaped) {
+  const std::string odd = "a\u2028b\u2029c\u0085d\u00a0";
+  const ParsedLine line{.custom_id = odd};
+  const RequestResult result{.choices = {MakeChoice(0, odd, FinishReason::kStop)}};
+  std::string refusal;
+  AppendErrorResult(kId, odd, {.message = odd}, &refusal);
+  for (const std::string& text : {Format(line, {{1}}, result), refusal}) {
+    for (const char* raw : {"\u2028", "\u2029", "\u0085"})
+      EXPECT_EQ(text.find(raw), text.npos) << text;
+    EXPECT_NE(text.find("a\\u2028b\\u2029c\\u0085d\u00a0"), text.npos) << text;
+  }
+}
+
 }  // namespace
 }  // namespace forebay::job

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,6 +22,8 @@ class TokenText {
   // The bytes that a token stands for, maybe a part of a character; a special token's content.
   virtual std::string TokenBytes(int32_t id) const = 0;
   virtual bool IsSpecial(int32_t id) const = 0;
+  // The special token that is spelled so, if there is one.
+  virtual std::optional<int32_t> SpecialToken(std::string_view) const { return std::nullopt; }
   // The text of `ids`, special tokens included.
   virtual std::string Decode(std::span<const int32_t> ids) const = 0;
 };

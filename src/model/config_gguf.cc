@@ -1,6 +1,9 @@
 // ModelConfig from GGUF metadata.
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "base/log.h"
 #include "model/config_reader.h"
@@ -30,7 +33,27 @@ class GgufFields {
       : gguf_(gguf), prefix_(std::string(architecture) + "."), file_(file) {}
 
   const Status& status() const { return status_; }
-  bool Has(std::string_view key) const { return gguf_.Has(prefix_ + std::string(key)); }
+  bool Has(std::string_view key) {
+    asked_.insert(prefix_ + std::string(key));
+    return gguf_.Has(prefix_ + std::string(key));
+  }
+  // The architecture's keys that none of the calls here was about.
+  std::vector<std::string_view> Rest() const {
+    std::vector<std::string_view> rest;
+    for (const std::string_view key : gguf_.keys()) {
+      if (key.starts_with(prefix_) && !asked_.contains(std::string(key)))
+        rest.push_back(key.substr(prefix_.size()));
+    }
+    return rest;
+  }
+  // A key's value, where it is a number or a flag.
+  std::optional<double> Number(std::string_view key) const {
+    const std::string name = prefix_ + std::string(key);
+    if (const auto value = gguf_.GetFloat(name); value.ok()) return *value;
+    if (const auto value = gguf_.GetUint(name); value.ok()) return static_cast<double>(*value);
+    if (const auto value = gguf_.GetBool(name); value.ok()) return *value ? 1 : 0;
+    return std::nullopt;
+  }
 
   int64_t Int(std::string_view key, int64_t least, int64_t most,
               std::optional<int64_t> otherwise = {}) {
@@ -78,6 +101,7 @@ class GgufFields {
 
   const GgufFile& gguf_;
   const std::string prefix_, file_;
+  std::set<std::string> asked_;
   Status status_;
 };
 
@@ -166,15 +190,22 @@ void ReadRope(GgufFields* in, const GgufFile& gguf, ModelConfig* config) {
     in->Unsupported("rope.dimension_count", fmt::format("{}", rotated),
                     fmt::format("the head's {}", config->head_dim));
   }
-  const std::string type = in->String("rope.scaling.type", "none");
-  if (type == "linear" || type == "yarn") {
+  // Older files have another key for the factor, and files without a type scale linearly.
+  const char* factor = "rope.scaling.factor";
+  if (!in->Has(factor) && in->Has("rope.scale_linear")) factor = "rope.scale_linear";
+  const bool scaled = in->Has(factor) && in->Float(factor, 0, kMost) != 0;  // 0: not at all
+  const std::string type = in->String("rope.scaling.type", scaled ? "linear" : "none");
+  if (scaled && (type == "linear" || type == "yarn")) {
     rope.scaling = type == "linear" ? RopeScaling::kLinear : RopeScaling::kYarn;
-    rope.factor = in->Float("rope.scaling.factor", kLeast, kMost);
+    rope.factor = in->Float(factor, kLeast, kMost);
     rope.original_max_position_embeddings =
         static_cast<double>(in->Int("rope.scaling.original_context_length", 1, kMostPositions,
                                     config->max_position_embeddings));
     rope.beta_fast = in->Float("rope.scaling.yarn_beta_fast", kLeast, kMost, rope.beta_fast);
     rope.beta_slow = in->Float("rope.scaling.yarn_beta_slow", kLeast, kMost, rope.beta_slow);
+  } else if (type == "linear" || type == "yarn") {
+    in->Invalid(
+        fmt::format("key rope.scaling.type is {}, but there is no rope.scaling.factor", type));
   } else if (type != "none") {
     in->Unsupported("rope.scaling.type", type, "none, linear, yarn");
   }
@@ -189,6 +220,68 @@ void ReadRope(GgufFields* in, const GgufFile& gguf, ModelConfig* config) {
   if (type != "none")
     return in->Unsupported("rope.scaling.type", type, "none where there is a rope_freqs.weight");
   DivideFrequencies(in, *divisors, rope.theta, config);
+}
+
+// Keys by which other architectures' programs multiply, cap, shift or choose. Each does nothing
+// where it has one of the neutral values.
+struct GgufLogitKey {
+  std::string_view key;
+  std::vector<double> neutral;
+};
+
+const std::vector<GgufLogitKey>& KeysThatChangeLogits() {
+  static const std::vector<GgufLogitKey> keys = {
+      {"logit_scale", {0, 1}},
+      {"attn_logit_softcapping", {0}},
+      {"final_logit_softcapping", {0}},
+      {"router_logit_softcapping", {0}},
+      {"embedding_scale", {0, 1}},
+      {"residual_scale", {0, 1}},
+      {"use_parallel_residual", {0}},
+      {"nextn_predict_layers", {0}},
+      {"leading_dense_block_count", {0}},
+      {"expert_shared_count", {0}},
+      {"expert_group_count", {0, 1}},
+      {"expert_weights_scale", {0, 1}},
+      {"expert_weights_norm", {1}},
+      {"expert_gating_func", {0, 1}},
+      {"attention.scale", {0}},
+      {"attention.clamp_kqv", {0}},
+      {"attention.max_alibi_bias", {0}},
+      {"attention.causal", {1}},
+      {"attention.temperature_scale", {0}},
+      {"attention.q_lora_rank", {0}},
+      {"attention.kv_lora_rank", {0}},
+      {"rope.scaling.yarn_log_multiplier", {0}},
+  };
+  return keys;
+}
+
+// What programs that make and run other models keep in the file.
+constexpr std::string_view kGgufMeansNothing[] = {"vocab_size", "rope.scaling.finetuned",
+                                                  "attention.layer_norm_epsilon",
+                                                  "tensor_data_layout", "attention.sliding_window"};
+
+// Keys that nobody read: refused where they would make another model, and kept for a warning.
+void CheckRest(GgufFields* in, ModelConfig* config) {
+  const double own_scale = 1 / std::sqrt(static_cast<double>(config->head_dim));
+  for (const std::string_view key : in->Rest()) {
+    if (std::ranges::count(kGgufMeansNothing, key) > 0) continue;
+    const auto& known = KeysThatChangeLogits();
+    const auto found = std::ranges::find(known, key, &GgufLogitKey::key);
+    const std::optional<double> value = in->Number(key);
+    if (found == known.end()) {
+      config->unused_keys.push_back(fmt::format("{}.{}", config->architecture, key));
+      continue;
+    }
+    const bool neutral =
+        value && (std::ranges::count(found->neutral, *value) > 0 ||
+                  (key == "attention.scale" && std::abs(*value - own_scale) < 1e-6));
+    if (!neutral) {
+      return in->Unsupported(key, value ? fmt::format("{}", *value) : "given",
+                             fmt::format("{}", fmt::join(found->neutral, ", ")));
+    }
+  }
 }
 
 void ReadTokens(GgufFields* in, ModelConfig* config) {
@@ -206,6 +299,10 @@ void ReadTokens(GgufFields* in, ModelConfig* config) {
 }  // namespace
 
 Result<ModelConfig> ReadGgufConfig(const GgufFile& gguf, std::string_view file) {
+  if (const auto type = gguf.GetString("general.type"); type.ok() && *type != "model") {
+    return Status(kConfigUnsupported, fmt::format("{}: is of general.type {}; expected a model",
+                                                  file, base::Quoted(*type)));
+  }
   const auto architecture = gguf.GetString("general.architecture");
   if (!architecture.ok()) return architecture.status().WithContext(file);
   if (*architecture == "deepseek2" || *architecture == "llama4") {
@@ -217,8 +314,8 @@ Result<ModelConfig> ReadGgufConfig(const GgufFile& gguf, std::string_view file) 
   const Family* family = FamilyOfArchitecture(*architecture);
   if (family == nullptr) {
     return Status(kArchitectureUnknown,
-                  fmt::format("{}: architecture {} is not known; supported: {}", file,
-                              base::Quoted(*architecture), SupportedArchitectures()));
+                  fmt::format("{}: architecture {} is not known; supported: {} (docs/status.md)",
+                              file, base::Quoted(*architecture), SupportedArchitectures()));
   }
   ModelConfig config;
   config.architecture = *architecture;
@@ -234,6 +331,8 @@ Result<ModelConfig> ReadGgufConfig(const GgufFile& gguf, std::string_view file) 
   GgufFields tokens(gguf, "tokenizer.ggml", file);
   ReadTokens(&tokens, &config);
   FB_RETURN_IF_ERROR(tokens.status());
+  CheckRest(&in, &config);
+  FB_RETURN_IF_ERROR(in.status());
   const TensorInfo* matrix = FindTensor(gguf, "blk.0.ffn_up.weight");
   if (matrix != nullptr && matrix->type->dtype) config.stored_dtype = *matrix->type->dtype;
   return config;

@@ -49,6 +49,62 @@ TEST(GgufConfig, TensorsTellWhatKeysDoNot) {
   EXPECT_EQ(config->rope.inv_freq[1], static_cast<float>(std::pow(10000.0, -0.125)));
 }
 
+TEST(GgufConfig, AFactorWithoutATypeScalesLinearly) {
+  const auto inv_freq = [](weights::GgufBytes b) {
+    const auto config = ParseGguf(std::move(b));
+    EXPECT_TRUE(config.ok()) << config.status().ToString();
+    return config.ok() ? config->rope.inv_freq[0] : 0;
+  };
+  const auto one = [](const char* key, float value) {
+    return TinyGguf("llama", 2, 1).Value(key, 6, value);
+  };
+  EXPECT_EQ(inv_freq(one("llama.rope.scale_linear", 4)), 0.25f);  // the key of older files
+  EXPECT_EQ(inv_freq(one("llama.rope.scaling.factor", 4)), 0.25f);
+  EXPECT_EQ(inv_freq(one("llama.rope.scaling.factor", 0)), 1);
+  EXPECT_EQ(inv_freq(TinyGguf("llama", 2, 2)
+                         .Value("llama.rope.scale_linear", 6, 4.0f)
+                         .Value("llama.rope.scaling.factor", 6, 2.0f)),
+            0.5f);
+  EXPECT_EQ(inv_freq(TinyGguf("llama", 2, 2)
+                         .String("llama.rope.scaling.type", "none")
+                         .Value("llama.rope.scaling.factor", 6, 2.0f)),
+            1);
+  EXPECT_EQ(ParseGguf(TinyGguf("llama", 2, 1).String("llama.rope.scaling.type", "linear"))
+                .status()
+                .code(),
+            kConfigInvalid);
+}
+
+TEST(GgufConfig, KeysThatNobodyReadAreListedOrRefused) {
+  const auto one = [](const char* key, float value) {
+    return ParseGguf(TinyGguf("llama", 2, 1).Value(key, 6, value));
+  };
+  EXPECT_THAT(one("llama.mystery", 3)->unused_keys, ElementsAre("llama.mystery"));
+  EXPECT_THAT(one("general.mystery", 3)->unused_keys, testing::IsEmpty());
+  EXPECT_THAT(
+      ParseGguf(TinyGguf("llama", 2, 1).Value<uint32_t>("llama.vocab_size", 4, 5))->unused_keys,
+      testing::IsEmpty());
+  for (const char* key :
+       {"llama.logit_scale", "llama.attn_logit_softcapping", "llama.residual_scale",
+        "llama.attention.scale", "llama.attention.clamp_kqv"}) {
+    const auto refused = one(key, 0.5f);
+    EXPECT_EQ(refused.status().code(), kConfigUnsupported) << key;
+    EXPECT_THAT(refused.status().message(), HasSubstr(std::string("key ") + key + " is 0.5"));
+    EXPECT_TRUE(one(key, 0).ok()) << key;
+  }
+  EXPECT_TRUE(one("llama.logit_scale", 1).ok());
+  EXPECT_TRUE(one("llama.attention.scale", 0.25f).ok());  // that of heads of 16 dimensions
+  EXPECT_FALSE(
+      ParseGguf(TinyGguf("llama", 2, 1).Value<uint8_t>("llama.use_parallel_residual", 7, 1)).ok());
+}
+
+TEST(GgufConfig, AFileThatIsNoModelIsRefused) {
+  const auto adapter = ParseGguf(TinyGguf("llama", 2, 1).String("general.type", "adapter"));
+  EXPECT_EQ(adapter.status().code(), kConfigUnsupported);
+  EXPECT_THAT(adapter.status().message(), HasSubstr("general.type \"adapter\""));
+  EXPECT_TRUE(ParseGguf(TinyGguf("llama", 2, 1).String("general.type", "model")).ok());
+}
+
 TEST(GgufConfig, ReadsScalingsAndWindows) {
   const auto linear = ParseGguf(TinyGguf("llama", 2, 2)
                                     .String("llama.rope.scaling.type", "linear")

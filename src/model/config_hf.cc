@@ -39,8 +39,8 @@ Result<const Family*> FindConfigFamily(JsonFields* in, ModelConfig* config) {
   const Family* family = FamilyOfArchitecture(names[0]);
   if (family == nullptr) {
     return Status(kArchitectureUnknown,
-                  fmt::format("{}: architecture {} is not known; supported: {}", in->where(),
-                              base::Quoted(names[0]), SupportedArchitectures()));
+                  fmt::format("{}: architecture {} is not known; supported: {} (docs/status.md)",
+                              in->where(), base::Quoted(names[0]), SupportedArchitectures()));
   }
   config->architecture = names[0];
   config->family = family->id;
@@ -207,7 +207,14 @@ Result<ModelConfig> ParseHfConfig(std::string_view json, std::string_view file) 
   ReadQuantization(&in, &config);
   std::optional<JsonFields> text = in.Object("text_config");
   FB_RETURN_IF_ERROR(in.status());
-  if (text && rules.text_part) in = *text;
+  if (text && rules.text_part) {
+    constexpr char kTied[] = "tie_word_embeddings";
+    if (in.Has(kTied) && text->Has(kTied) && in.Bool(kTied, false) != text->Bool(kTied, false)) {
+      base::Log(base::LogLevel::kWarning,
+                fmt::format("{}: {} is another in text_config; that one is taken", file, kTied));
+    }
+    in = *text;
+  }
 
   const std::string activation = in.String("hidden_act", "silu");
   if (activation != "silu" && activation != "swish")
@@ -241,17 +248,37 @@ Result<ModelConfig> ParseHfConfig(std::string_view json, std::string_view file) 
 Result<GenerationConfig> ParseGenerationConfig(std::string_view json, std::string_view file) {
   simdjson::dom::parser parser;
   FB_ASSIGN_OR_RETURN(const simdjson::dom::object object, ParseObject(parser, json, file));
-  JsonFields in(object, std::string(file));
   GenerationConfig config;
+  // What a sampler would mind costs a warning: requests may say what they want, or be greedy.
+  const auto read = [&](auto* to, auto&& take) {
+    JsonFields in(object, std::string(file));
+    const auto value = take(in);
+    if (!in.status().ok()) {
+      base::Log(base::LogLevel::kWarning,
+                fmt::format("{}; nothing is taken from it", in.status().message()));
+    } else if (value) {
+      *to = *value;
+    }
+  };
+  const auto number = [&](std::optional<double>* to, const char* key, double least, double most) {
+    read(to, [&](JsonFields& in) {
+      return in.Has(key) ? std::optional(in.Float(key, least, most)) : std::nullopt;
+    });
+  };
+  const auto count = [&](std::optional<int64_t>* to, const char* key, int64_t least, int64_t most) {
+    read(to, [&](JsonFields& in) {
+      return in.Has(key) ? std::optional(in.Int(key, least, most)) : std::nullopt;
+    });
+  };
   constexpr double kMost = 1e6;
-  if (in.Has("temperature")) config.temperature = in.Float("temperature", 0, kMost);
-  if (in.Has("top_p")) config.top_p = in.Float("top_p", kLeastPositive, 1);
-  if (in.Has("min_p")) config.min_p = in.Float("min_p", 0, 1);
-  if (in.Has("repetition_penalty"))
-    config.repetition_penalty = in.Float("repetition_penalty", kLeastPositive, kMost);
-  // -1, like 0, is no limit.
-  if (in.Has("top_k")) config.top_k = std::max<int64_t>(in.Int("top_k", -1, kMostVocabulary), 0);
-  if (in.Has("max_new_tokens")) config.max_new_tokens = in.Int("max_new_tokens", 1, kMostPositions);
+  number(&config.temperature, "temperature", 0, kMost);
+  number(&config.top_p, "top_p", 0, 1);
+  number(&config.min_p, "min_p", 0, 1);
+  number(&config.repetition_penalty, "repetition_penalty", kLeastPositive, kMost);
+  count(&config.top_k, "top_k", -1, kMostVocabulary);
+  if (config.top_k) config.top_k = std::max<int64_t>(*config.top_k, 0);  // -1, like 0: no limit
+  count(&config.max_new_tokens, "max_new_tokens", 1, kMostPositions);
+  JsonFields in(object, std::string(file));
   config.eos_token_ids = in.TokenIds("eos_token_id");
   FB_RETURN_IF_ERROR(in.status());
   return config;

@@ -497,13 +497,26 @@ TEST(GenerationConfig, ReadsDefaultsAndIgnoresTheRest) {
   EXPECT_THAT(config->eos_token_ids, ElementsAre(1, 2));
 }
 
-TEST(GenerationConfig, RefusesValuesOutOfRange) {
-  for (const char* json :
-       {R"({"temperature":-1})", R"({"top_p":0})", R"({"top_p":1.1})", R"({"top_k":-2})",
-        R"({"top_k":1.5})", R"({"min_p":2})", R"({"repetition_penalty":0})",
-        R"({"max_new_tokens":0})", R"({"eos_token_id":"x"})", "[]"}) {
-    EXPECT_EQ(ParseGenerationConfig(json, "g").status().code(), kConfigInvalid) << json;
+// A greedy model's makers may leave what a sampler would mind.
+TEST(GenerationConfig, AnOddValueCostsAWarning) {
+  for (const char* json : {R"({"temperature":-1})", R"({"top_p":1.5})", R"({"top_k":"many"})",
+                           R"({"repetition_penalty":0})", R"({"max_new_tokens":0})"}) {
+    const auto config = ParseGenerationConfig(json, "g");
+    ASSERT_TRUE(config.ok()) << json;
+    EXPECT_FALSE(config->temperature || config->top_p || config->top_k ||
+                 config->repetition_penalty || config->max_new_tokens)
+        << json;
   }
+  const auto greedy = ParseGenerationConfig(
+      R"({"temperature":0.0,"top_p":0.0,"top_k":50.0,"eos_token_id":[1,null,2.0]})", "g");
+  ASSERT_TRUE(greedy.ok()) << greedy.status().ToString();
+  EXPECT_EQ(greedy->temperature, 0);
+  EXPECT_EQ(greedy->top_p, 0);
+  EXPECT_EQ(greedy->top_k, 50);
+  EXPECT_THAT(greedy->eos_token_ids, ElementsAre(1, 2));
+  // What ends an answer is no matter of sampling.
+  for (const char* json : {R"({"eos_token_id":"</s>"})", R"({"eos_token_id":1.5})", "[]"})
+    EXPECT_EQ(ParseGenerationConfig(json, "g").status().code(), kConfigInvalid) << json;
 }
 
 }  // namespace

@@ -4,14 +4,13 @@
 #include <utility>
 
 #include "model/blocks/kinds.h"
+#include "model/head_tie.h"
 #include "model/rope_table.h"
 
 namespace forebay::model {
 namespace {
 
-constexpr char kEmbedding[] = "model.embed_tokens.weight";
 constexpr char kFinalNorm[] = "model.norm.weight";
-constexpr char kHead[] = "lm_head.weight";
 
 uint64_t VectorBytes(int64_t size) {
   return base::RoundUp(static_cast<uint64_t>(size) * sizeof(float), 64);
@@ -82,9 +81,9 @@ DecoderPlan PlanDecoder(const ModelConfig& config, tensor::DType dtype, const Re
     }
   }
   const Part vocab = cut.last_stage() ? shard.vocab : Part{};
-  plan.head = weights::PlanMatrix("head", dtype, config.tie_word_embeddings ? kEmbedding : kHead,
-                                  "", {config.vocab_size, vocab}, config.hidden_size,
-                                  LeafBorders::Single(config.hidden_size));
+  plan.head = weights::PlanMatrix(
+      "head", dtype, config.tie_word_embeddings ? kEmbeddingTensor : kHeadTensor, "",
+      {config.vocab_size, vocab}, config.hidden_size, LeafBorders::Single(config.hidden_size));
   plan.embedding_table =
       cut.first_stage() && (!config.tie_word_embeddings || vocab.size() < config.vocab_size);
   return plan;
@@ -128,7 +127,7 @@ std::map<std::string, tensor::Shape, std::less<>> DecoderPlan::TensorShapes() co
     for (const PlannedVector& vector : layer.vectors) shapes[vector.tensor] = {vector.size};
   }
   shapes[kFinalNorm] = {config.hidden_size};
-  shapes[kEmbedding] = {config.vocab_size, config.hidden_size};
+  shapes[kEmbeddingTensor] = {config.vocab_size, config.hidden_size};
   return shapes;
 }
 
@@ -187,7 +186,7 @@ base::Result<DecoderWeights> LoadDecoder(const DecoderPlan& plan, int64_t max_po
   if (plan.embedding_table) {
     std::byte* table = cutter.Cut(plan.dtype, {config.vocab_size, config.hidden_size}).data;
     if (reader) {
-      FB_RETURN_IF_ERROR(weights::LoadRowMajor(*reader, kEmbedding, config.vocab_size,
+      FB_RETURN_IF_ERROR(weights::LoadRowMajor(*reader, kEmbeddingTensor, config.vocab_size,
                                                config.hidden_size, plan.dtype, table, num_threads));
     }
     loaded.embedding = table;

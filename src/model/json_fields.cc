@@ -1,5 +1,7 @@
 #include "model/json_fields.h"
 
+#include <cmath>
+
 #include "base/log.h"
 #include "model/config.h"
 
@@ -13,6 +15,22 @@ std::optional<simdjson::dom::element> JsonFields::Find(std::string_view key) con
   if (object_.at_key(key).get(element) || element.is_null()) return std::nullopt;
   return element;
 }
+
+namespace {
+
+// An integer, or a float that is a whole number ("50.0"), as some programs write them.
+bool ReadWhole(simdjson::dom::element element, int64_t* value) {
+  constexpr double kMostExact = 9007199254740992.0;  // 2^53
+  if (!element.get_int64().get(*value)) return true;
+  double number;
+  if (element.get_double().get(number) || std::trunc(number) != number ||
+      std::fabs(number) > kMostExact)
+    return false;
+  *value = static_cast<int64_t>(number);
+  return true;
+}
+
+}  // namespace
 
 void JsonFields::Fail(Status error) {
   if (status_.ok()) status_ = std::move(error);
@@ -42,7 +60,7 @@ int64_t JsonFields::Int(std::string_view key, int64_t least, int64_t most,
   const auto element = Find(key);
   if (!element && otherwise) return *otherwise;
   int64_t value;
-  if (element && !element->get_int64().get(value) && least <= value && value <= most) return value;
+  if (element && ReadWhole(*element, &value) && least <= value && value <= most) return value;
   Wrong(key, fmt::format("an integer from {} to {}", least, most));
   return otherwise.value_or(least);
 }
@@ -101,7 +119,8 @@ std::vector<int32_t> JsonFields::Ints(std::string_view key, std::string_view exp
   std::vector<int32_t> values;
   for (const simdjson::dom::element item : Items(key)) {
     int64_t value;
-    if (item.get_int64().get(value) || value < 0 || value > std::numeric_limits<int32_t>::max()) {
+    if (item.is_null()) continue;
+    if (!ReadWhole(item, &value) || value < 0 || value > std::numeric_limits<int32_t>::max()) {
       Wrong(key, fmt::format("{} or a list of them", expected));
     } else {
       values.push_back(static_cast<int32_t>(value));

@@ -30,14 +30,16 @@ class JsonFields {
   // Whether any of the calls here was about the key.
   bool AskedFor(std::string_view key) const { return std::ranges::count(asked_, key) > 0; }
 
-  // A number in [least, most]; without `otherwise` the key must be there.
+  // A number in [least, most], an integer perhaps as 50.0; without `otherwise` the key must be
+  // there.
   int64_t Int(std::string_view key, int64_t least, int64_t most,
               std::optional<int64_t> otherwise = {});
   double Float(std::string_view key, double least, double most,
                std::optional<double> otherwise = {});
   bool Bool(std::string_view key, bool otherwise);
   std::string String(std::string_view key, std::string_view otherwise);
-  // Absent: empty. A lone value counts as a list of one. Lists of more than kMostItems are errors.
+  // Absent: empty. A lone value counts as a list of one, and numbers' nulls do not. Lists of more
+  // than kMostItems are errors.
   std::vector<std::string> Strings(std::string_view key);
   std::vector<int32_t> TokenIds(std::string_view key) { return Ints(key, "a token id"); }
   std::vector<int32_t> Sizes(std::string_view key) { return Ints(key, "a size"); }

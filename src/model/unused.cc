@@ -91,14 +91,18 @@ bool DoesNothing(simdjson::dom::element value, double neutral) {
 // Whether a tensor is of a layer that the configuration does not count, such as those that predict
 // further tokens.
 bool IsOfALaterLayer(std::string_view name, int64_t num_layers) {
-  constexpr std::string_view kLayers = "model.layers.";
-  if (!name.starts_with(kLayers)) return false;
-  const std::string index(name.substr(kLayers.size(), name.find('.', kLayers.size())));
-  return std::strtoll(index.c_str(), nullptr, 10) >= num_layers;
+  // GGUF's names stay where they stand for none of Hugging Face's.
+  for (const std::string_view layers : {"model.layers.", "blk."}) {
+    if (!name.starts_with(layers)) continue;
+    const std::string index(name.substr(layers.size()));
+    return std::strtoll(index.c_str(), nullptr, 10) >= num_layers;
+  }
+  return false;
 }
 
-// What is known to be in files and to be needed by nobody: an output matrix beside the embedding
-// that it equals, tables that are computed, scales of activations and of the KV cache.
+// What is known to be in files and to be needed by nobody: an output matrix that equals the
+// embedding (head_tie.h looks at that), tables that are computed, scales of activations and of the
+// KV cache.
 bool IsNeverNeeded(const ModelConfig& config, std::string_view name) {
   constexpr std::string_view kEnds[] = {"rotary_emb.inv_freq", "rope_freqs.weight", ".input_scale",
                                         ".k_scale", ".v_scale"};
@@ -173,9 +177,12 @@ Result<std::vector<std::string>> UnusedTensors(const ModelConfig& config,
   for (const std::string_view name : rest) {
     // Beside the text part of a model of several kinds lie the others.
     const bool text = name.starts_with("model.layers.") || name.starts_with("model.norm.") ||
-                      name.starts_with("model.embed_tokens.") || name.starts_with("lm_head.");
+                      name.starts_with("model.embed_tokens.") || name.starts_with("lm_head.") ||
+                      name.starts_with("blk.");
     if (IsOfALaterLayer(name, config.num_layers) || IsNeverNeeded(config, name)) continue;
-    if (text && name.ends_with("norm.weight")) return Unexpected(config, reader, name);
+    const bool turns_otherwise = name.starts_with("rope_factors_");
+    if (turns_otherwise || (text && name.ends_with("norm.weight")))
+      return Unexpected(config, reader, name);
     if (text && name.ends_with(".bias")) {
       FB_ASSIGN_OR_RETURN(const bool zero, IsZero(reader, name));
       if (zero) continue;

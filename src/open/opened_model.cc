@@ -12,6 +12,7 @@
 #include "job/job_clock.h"
 #include "job/line_order.h"
 #include "job/settings.h"
+#include "open/answer_ends.h"
 #include "open/model_files.h"
 #include "profile/cpu_cache.h"
 
@@ -20,7 +21,7 @@ namespace {
 
 // Raised by every change that may change an answer of the same request: a job does not resume
 // results of another revision.
-constexpr int64_t kAnswerRevision = 2;
+constexpr int64_t kAnswerRevision = 3;
 
 // A job whose template reads the clock goes on with the one it began with.
 base::Status AdoptClock(const std::string& results_path, job::ModelText* text) {
@@ -43,6 +44,7 @@ base::Result<std::unique_ptr<OpenedModel>> OpenedModel::Open(runtime::Runtime& r
   const engine::ModelFiles& files = opened->files_;
   FB_ASSIGN_OR_RETURN(opened->text_, LoadText(options.text, files));
   job::ModelText* const text = opened->text_.get();
+  AddTokenizerEnds(*text, &opened->files_);
   if (!purpose.results_path.empty() && !purpose.keep_clock)
     FB_RETURN_IF_ERROR(AdoptClock(purpose.results_path, text));
   FB_RETURN_IF_ERROR(DescribeJob(purpose.job, RulesOf(options, files, FactsOf(files)), text,

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "text/jinja/json_reader.h"
+#include "text/jinja/print.h"
 
 namespace forebay::text {
 namespace {
@@ -116,35 +117,68 @@ Result<Value> PrepareParts(Arena& arena, size_t message, const Value& content, b
   return Value::String({joined.data(), at}, jinja::Origin::kRequest);
 }
 
-// One tool call whose function.arguments are an object where they were one in a string.
-Result<Value> PrepareToolCall(Arena& arena, size_t message, size_t index, const Value& call) {
+// As json.dumps writes it.
+Result<Value> ToJson(Arena& arena, const Value& value) {
+  try {
+    jinja::Runtime runtime(arena, {}, {});
+    jinja::TextBuilder out(runtime);
+    jinja::PrintJson(runtime, value, {}, &out);
+    return runtime.NewString(out.text(), jinja::Origin::kRequest);
+  } catch (const jinja::Failure& failure) {
+    return failure.status;
+  }
+}
+
+// A call's arguments as the template wants them; null where the call has none.
+Result<Value> PrepareArguments(Arena& arena, const Value* given, bool as_text) {
+  const bool is_text = given != nullptr && given->IsString();
+  const bool none = given == nullptr || given->Is(Kind::kNone) ||
+                    (is_text && (given->text().empty() || given->text() == "null"));
+  if (none) return as_text ? Value::String("{}") : NewDict(arena, {});
+  if (as_text == is_text) return *given;
+  if (as_text) return ToJson(arena, *given);
+  FB_ASSIGN_OR_RETURN(const Value parsed, jinja::ReadJson(arena, given->text()));
+  return parsed.Is(Kind::kNone) ? NewDict(arena, {}) : parsed;
+}
+
+Result<Value> PrepareToolCall(Arena& arena, size_t message, size_t index, const Value& call,
+                              bool as_text) {
   const Value* function = call.Is(Kind::kDict) ? Find(call.dict(), "function") : nullptr;
   if (function == nullptr || !function->Is(Kind::kDict)) return call;
-  const Value* arguments = Find(function->dict(), "arguments");
-  if (arguments == nullptr || !arguments->IsString()) return call;
-  Value parsed;
-  if (arguments->text().empty()) {
-    parsed = NewDict(arena, {});
-  } else {
-    Result<Value> read = jinja::ReadJson(arena, arguments->text());
-    if (!read.ok()) {
-      return read.status().WithContext(
-          fmt::format("messages[{}].tool_calls[{}].function.arguments", message, index));
-    }
-    parsed = *read;
+  Result<Value> arguments = PrepareArguments(arena, Find(function->dict(), "arguments"), as_text);
+  if (!arguments.ok()) {
+    return arguments.status().WithContext(
+        fmt::format("messages[{}].tool_calls[{}].function.arguments", message, index));
   }
   const auto with = [&](const Value& dict, std::string_view key, const Value& value) {
     std::vector<DictEntry> entries(dict.dict().entries.begin(), dict.dict().entries.end());
-    *FindEntry(entries, key) = value;
+    if (Value* entry = FindEntry(entries, key)) {
+      *entry = value;
+    } else {
+      entries.push_back({Value::String(key), value});
+    }
     return NewDict(arena, entries);
   };
-  return with(call, "function", with(*function, "arguments", parsed));
+  return with(call, "function", with(*function, "arguments", *arguments));
 }
 
-Status PrepareOpenAi(Arena& arena, size_t index, std::vector<DictEntry>& message, bool keep_parts) {
+bool IsEmpty(const Value& value) {
+  return (value.IsString() && value.text().empty()) ||
+         (value.Is(Kind::kList) && value.items().empty()) ||
+         (value.Is(Kind::kDict) && value.dict().entries.empty());
+}
+
+Status PrepareOpenAi(Arena& arena, size_t index, std::vector<DictEntry>& message,
+                     const MessageForm& form) {
+  std::erase_if(message, [](const DictEntry& entry) {
+    const std::string_view key = entry.key.text();
+    const bool optional =
+        key == "tool_calls" || key == "function_call" || key == "refusal" || key == "audio";
+    return optional && IsEmpty(entry.value);
+  });
   if (Value* content = FindEntry(message, "content")) {
     if (content->Is(Kind::kList)) {
-      FB_ASSIGN_OR_RETURN(*content, PrepareParts(arena, index, *content, keep_parts));
+      FB_ASSIGN_OR_RETURN(*content, PrepareParts(arena, index, *content, form.keep_parts));
     } else if (!content->IsString()) {
       return Invalid(index,
                      fmt::format("has a content that is {}; expected a string or a list of parts",
@@ -156,17 +190,20 @@ Status PrepareOpenAi(Arena& arena, size_t index, std::vector<DictEntry>& message
   if (!calls->Is(Kind::kList)) return Invalid(index, "has tool_calls that are no list");
   std::vector<Value> prepared;
   for (size_t i = 0; i < calls->items().size(); ++i) {
-    FB_ASSIGN_OR_RETURN(const Value call, PrepareToolCall(arena, index, i, calls->items()[i]));
+    FB_ASSIGN_OR_RETURN(const Value call,
+                        PrepareToolCall(arena, index, i, calls->items()[i], form.text_arguments));
     prepared.push_back(call);
   }
   *calls = NewList(arena, prepared);
+  if (form.fills_content && FindEntry(message, "content") == nullptr)
+    message.push_back({Value::String("content"), Value::String("")});
   return Status::Ok();
 }
 
 }  // namespace
 
 Result<Value> PrepareMessages(Arena& arena, const Value& messages, MessageStyle style,
-                              bool keep_parts) {
+                              const MessageForm& form) {
   if (!messages.Is(Kind::kList)) {
     return Status(kChatMessagesInvalid, fmt::format("messages is {}; expected a list of messages",
                                                     JsonTypeName(messages)));
@@ -188,8 +225,7 @@ Result<Value> PrepareMessages(Arena& arena, const Value& messages, MessageStyle 
       if (!entry.value.Is(Kind::kNone)) message.push_back(entry);
     }
     NameReasoning(message);
-    if (style == MessageStyle::kOpenAi)
-      FB_RETURN_IF_ERROR(PrepareOpenAi(arena, i, message, keep_parts));
+    if (style == MessageStyle::kOpenAi) FB_RETURN_IF_ERROR(PrepareOpenAi(arena, i, message, form));
     prepared[i] = NewDict(arena, message);
   }
   return Value::Array(Kind::kList, prepared);

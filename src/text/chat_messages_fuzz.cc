@@ -18,12 +18,17 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       "tojson(indent=1, sort_keys=true) }}{{ m }}"
       "{% for k, v in m | dictsort %}{{ k ~ v }}{% endfor %}{{ m == messages[0] }}{% endfor %}",
       {}));
+  static const auto* texts = new forebay::base::Result<ChatTemplate>(ChatTemplate::Create(
+      "{% for m in messages %}{% for t in m.tool_calls %}{{ 'call ' + t.function.arguments }}{% "
+      "endfor %}{% endfor %}",
+      {}));
   ChatInput input;
   input.messages_json = {reinterpret_cast<const char*>(data), size};
   for (const MessageStyle style : {MessageStyle::kOpenAi, MessageStyle::kAsGiven}) {
     for (const bool open : {false, true}) {
       input.style = style;
       input.continue_final_message = open;
+      (void)(*texts)->Render(input);
       const auto rendered = (*chat)->Render(input);
       if (!rendered.ok()) continue;
       size_t next = 0;

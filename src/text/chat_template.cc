@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/json.h"
 #include "text/chat_messages.h"
 #include "text/jinja/json_reader.h"
 #include "text/jinja/template.h"
@@ -93,7 +94,7 @@ struct ChatTemplate::Parts {
 
   std::string source;
   jinja::Template jinja;
-  bool iterates_content = false;
+  MessageForm form;
   Arena arena;                    // holds the bindings below
   std::vector<Binding> bindings;  // the operator's
 };
@@ -108,7 +109,7 @@ Result<ChatTemplate> ChatTemplate::Create(std::string source, const ChatTemplate
   size_t memory = 16 * options.kwargs_json.size() + (size_t{4} << 20);
   for (const auto& [name, text] : options.special_tokens) memory += name.size() + text.size();
   auto parts = std::make_unique<Parts>(std::move(source), std::move(parsed), memory);
-  parts->iterates_content = parts->jinja.IteratesContent();
+  parts->form.keep_parts = parts->jinja.IteratesContent();
   for (const auto& [name, text] : options.special_tokens) {
     parts->bindings.push_back({parts->arena.Copy(name), Value::String(parts->arena.Copy(text))});
   }
@@ -118,10 +119,45 @@ Result<ChatTemplate> ChatTemplate::Create(std::string source, const ChatTemplate
     if (!kwargs.ok()) return kwargs.status().WithContext("chat_template_kwargs");
     FB_RETURN_IF_ERROR(AddKwargs(*kwargs, &parts->bindings));
   }
-  return ChatTemplate(std::move(parts));
+  Parts* const unfinished = parts.get();
+  ChatTemplate made(std::move(parts));
+  made.AskForm(&unfinished->form);
+  return made;
+}
+
+// A template that can print a call whose arguments are an object gets objects, and one that can do
+// without a content beside the call gets none.
+void ChatTemplate::AskForm(MessageForm* form) const {
+  if (parts_->source.find("arguments") == std::string::npos) return;
+  const auto renders = [&](std::string_view answer, const MessageForm& asked) {
+    const std::string messages = fmt::format(
+        R"([{{"role":"user","content":"u"}},{{"role":"assistant","tool_calls":[{{"id":"call00001",)"
+        R"("type":"function","function":{{"name":"f","arguments":{{"a":"b"}}}}}}]}}{}])",
+        answer);
+    return Render({.messages_json = messages}, asked).ok();
+  };
+  // Some templates want an answer to each call; others fail on what they do not know.
+  constexpr std::string_view kAnswers[] = {
+      "", R"(,{"role":"tool","tool_call_id":"call00001","name":"f","content":"r"})"};
+  MessageForm asked = *form;
+  for (const bool fills_content : {false, true}) {
+    for (const bool text_arguments : {false, true}) {
+      asked.fills_content = fills_content;
+      asked.text_arguments = text_arguments;
+      for (const std::string_view answer : kAnswers) {
+        if (!renders(answer, asked)) continue;
+        *form = asked;
+        return;
+      }
+    }
+  }
 }
 
 Result<RenderedText> ChatTemplate::Render(const ChatInput& input) const {
+  return Render(input, parts_->form);
+}
+
+Result<RenderedText> ChatTemplate::Render(const ChatInput& input, const MessageForm& form) const {
   if (input.continue_final_message && input.add_generation_prompt) {
     return Status(kChatMessagesInvalid,
                   "continue_final_message and add_generation_prompt exclude each other");
@@ -131,8 +167,7 @@ Result<RenderedText> ChatTemplate::Render(const ChatInput& input) const {
                              input.documents_json.size() + input.kwargs_json.size();
   Arena arena(limits.memory_bytes + 16 * input_bytes);
   FB_ASSIGN_OR_RETURN(Value messages, ReadField(arena, input.messages_json, "messages"));
-  FB_ASSIGN_OR_RETURN(messages,
-                      PrepareMessages(arena, messages, input.style, parts_->iterates_content));
+  FB_ASSIGN_OR_RETURN(messages, PrepareMessages(arena, messages, input.style, form));
   if (input.continue_final_message) {
     FB_ASSIGN_OR_RETURN(messages, TagLastMessage(arena, messages, kContinueTag));
   }
@@ -162,8 +197,9 @@ Result<RenderedText> ChatTemplate::Render(const ChatInput& input) const {
   return result;
 }
 
+const std::vector<std::string>& ChatTemplate::missing() const { return parts_->jinja.missing(); }
 bool ChatTemplate::uses_clock() const { return parts_->jinja.Uses("strftime_now"); }
-bool ChatTemplate::iterates_content() const { return parts_->iterates_content; }
+bool ChatTemplate::iterates_content() const { return parts_->form.keep_parts; }
 std::string_view ChatTemplate::source() const { return parts_->source; }
 
 Result<std::tm> ParseClock(std::string_view text) {
@@ -197,35 +233,30 @@ Result<std::tm> ParseClock(std::string_view text) {
   return time;
 }
 
-Result<std::optional<std::string>> FindChatTemplate(std::string_view tokenizer_config_json,
-                                                    std::string_view name, bool has_tools) {
-  Arena arena(16 * tokenizer_config_json.size() + (size_t{4} << 20));
-  FB_ASSIGN_OR_RETURN(const Value config, jinja::ReadJson(arena, tokenizer_config_json));
-  const Value* found = config.Is(Kind::kDict) ? Find(config.dict(), "chat_template") : nullptr;
-  if (found == nullptr || found->Is(Kind::kNone)) return std::optional<std::string>();
-  if (found->IsString()) return std::optional<std::string>(found->text());
-  std::string names;
-  const Value* best = nullptr;
-  int best_rank = 0;
-  for (const Value& item : found->Is(Kind::kList) ? found->items() : std::span<const Value>()) {
-    const Value* item_name = item.Is(Kind::kDict) ? Find(item.dict(), "name") : nullptr;
-    const Value* text = item.Is(Kind::kDict) ? Find(item.dict(), "template") : nullptr;
-    if (item_name == nullptr || text == nullptr || !item_name->IsString() || !text->IsString())
-      continue;
-    const std::string_view own = item_name->text();
-    names.append(names.empty() ? "" : ", ").append(own);
-    const int rank = !name.empty()                    ? 3 * (own == name)
-                     : has_tools && own == "tool_use" ? 2
-                                                      : own == "default";
-    if (rank > best_rank) {
-      best_rank = rank;
-      best = text;
-    }
+Result<ChatTemplateSources> FindChatTemplates(std::string_view tokenizer_config_json) {
+  constexpr char kWhere[] = "tokenizer_config.json";
+  simdjson::dom::parser parser;
+  FB_ASSIGN_OR_RETURN(const simdjson::dom::element config,
+                      base::ParseJson(parser, tokenizer_config_json));
+  ChatTemplateSources found;
+  simdjson::dom::element value;
+  std::string_view text, name;
+  if (config.at_key("chat_template").get(value)) return found;
+  if (!value.get(text)) {
+    found.plain = {std::string(text), kWhere};
+    found.names = {"default"};
+    return found;
   }
-  if (best != nullptr) return std::optional<std::string>(best->text());
-  return Status(kChatTemplateMissing,
-                fmt::format("tokenizer_config.json has no chat template named '{}'; it has: {}",
-                            name.empty() ? "default" : name, names.empty() ? "none" : names));
+  simdjson::dom::array list;
+  if (value.get(list)) return found;
+  for (const simdjson::dom::element item : list) {
+    if (item["name"].get(name) || item["template"].get(text)) continue;
+    found.names.emplace_back(name);
+    ChatTemplateSources::Source source{std::string(text), fmt::format("{}, {}", kWhere, name)};
+    if (name == "default") found.plain = std::move(source);
+    if (name == "tool_use") found.with_tools = std::move(source);
+  }
+  return found;
 }
 
 }  // namespace forebay::text

@@ -36,15 +36,16 @@ struct RenderedText {
 };
 
 enum class MessageStyle : uint8_t {
-  // As OpenAI's API means messages, and vLLM hands them to templates: a content of text parts
-  // becomes one
-  // text, joined by newlines, unless the template loops over parts; parts that are no text are
-  // refused;
-  // tool calls' arguments, which are JSON in a string, become objects.
+  // As OpenAI's API means messages, and vLLM hands them to templates. A content of text parts
+  // becomes one text, joined by newlines, unless the template loops over parts; parts that are no
+  // text are refused. Arguments of tool calls, JSON in a string, become objects, unless the
+  // template takes text alone.
   kOpenAi,
   // As transformers' apply_chat_template: the template sees what is there.
   kAsGiven,
 };
+
+struct MessageForm;  // text/chat_messages.h
 
 // JSON of the request; empty text means that there is none.
 struct ChatInput {
@@ -78,6 +79,8 @@ class ChatTemplate {
   // Threads may call it at once. It takes up to 512 KiB of stack.
   base::Result<RenderedText> Render(const ChatInput& input) const;
 
+  // Filters and tests that it names and nobody knows; a chat that comes to one fails.
+  const std::vector<std::string>& missing() const;
   // True if the rendered text may depend on the clock.
   bool uses_clock() const;
   // True if the template loops over the parts of a message's content itself.
@@ -86,6 +89,8 @@ class ChatTemplate {
 
  private:
   struct Parts;
+  base::Result<RenderedText> Render(const ChatInput& input, const MessageForm& form) const;
+  void AskForm(MessageForm* form) const;
   explicit ChatTemplate(std::unique_ptr<const Parts> parts);
   std::unique_ptr<const Parts> parts_;
 };
@@ -93,10 +98,19 @@ class ChatTemplate {
 // "2026-03-07T14:05:09" as a calendar time; kInvalidArgument otherwise.
 base::Result<std::tm> ParseClock(std::string_view text);
 
-// The template in the text of a tokenizer_config.json: `chat_template` is a string, or a list of
-// {"name", "template"} of which `name` is taken, or else with tools "tool_use", or else "default".
-// No value if the file has no template; an error if it lacks the named one.
-base::Result<std::optional<std::string>> FindChatTemplate(std::string_view tokenizer_config_json,
-                                                          std::string_view name, bool has_tools);
+// The templates that a model's files hold.
+struct ChatTemplateSources {
+  struct Source {
+    std::string text;
+    std::string where;  // the file, and the name in it
+  };
+  std::optional<Source> plain;       // "default"
+  std::optional<Source> with_tools;  // "tool_use": for requests with tools
+  std::vector<std::string> names;    // of all that are there
+};
+
+// Reads the member `chat_template` of a tokenizer_config.json: a string, or a list of {"name",
+// "template"}. Other members of a list are skipped.
+base::Result<ChatTemplateSources> FindChatTemplates(std::string_view tokenizer_config_json);
 
 }  // namespace forebay::text

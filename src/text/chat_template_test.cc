@@ -288,17 +288,97 @@ TEST(ChatMessagesTest, TheLastMessageStaysOpen) {
   EXPECT_EQ(ErrorOf(plain, input), "chat_messages_invalid");
 }
 
-TEST(ChatTemplateTest, ReadsTheTemplateFromATokenizerConfig) {
-  EXPECT_EQ(**FindChatTemplate(R"({"chat_template":"x"})", "", false), "x");
-  EXPECT_FALSE(FindChatTemplate("{}", "", false)->has_value());
-  const char* list =
-      R"({"chat_template":[{"name":"tool_use","template":"t"},{"name":"default","template":"d"},{"name":"rag","template":"r"}]})";
-  EXPECT_EQ(**FindChatTemplate(list, "", false), "d");
-  EXPECT_EQ(**FindChatTemplate(list, "", true), "t");
-  EXPECT_EQ(**FindChatTemplate(list, "rag", true), "r");
-  EXPECT_EQ(FindChatTemplate(list, "none", true).status().code().name,
-            std::string("chat_template_missing"));
-  EXPECT_EQ(FindChatTemplate("{", "", true).status().code().name, std::string("json_invalid"));
+// Messages in which an assistant called a function; `call` holds the members of "function" beside
+// its name.
+std::string Called(const std::string& call) {
+  return R"([{"role":"user","content":"q"},{"role":"assistant","content":null,"tool_calls":[)"
+         R"({"id":"c","type":"function","function":{"name":"f")" +
+         call + R"(}}]},{"role":"tool","tool_call_id":"c","content":"r"}])";
+}
+
+TEST(ChatTemplateTest, ArgumentsHaveOneFormForATemplate) {
+  const std::string begin = "{% for m in messages %}{% for t in m.tool_calls %}";
+  const std::string end = "{% endfor %}{% endfor %}";
+  const ChatTemplate objects = MakeTemplate(
+      begin + "{% for k, v in t.function.arguments.items() %}{{ k ~ '=' ~ v }};{% endfor %}" + end);
+  const ChatTemplate texts = MakeTemplate(begin + "{{ 'call ' + t.function.arguments }}" + end);
+  const ChatTemplate both = MakeTemplate(begin + "{{ t.function.arguments | tojson }}" + end);
+  const auto render = [](const ChatTemplate& chat, const std::string& call) {
+    const std::string messages = Called(call);
+    const auto rendered = chat.Render({.messages_json = messages});
+    return rendered.ok() ? rendered->text : rendered.status().ToString();
+  };
+  const std::string given[] = {R"(,"arguments":"{\"city\":\"Bonn\"}")",
+                               R"(,"arguments":{"city": "Bonn"})"};
+  EXPECT_EQ(render(objects, given[0]), "city=Bonn;");
+  EXPECT_EQ(render(objects, given[1]), "city=Bonn;");
+  EXPECT_EQ(render(texts, given[0]), R"(call {"city":"Bonn"})");  // as it was given
+  EXPECT_EQ(render(texts, given[1]), R"(call {"city": "Bonn"})");
+  EXPECT_EQ(render(both, given[0]), R"({"city": "Bonn"})");
+  for (const char* none :
+       {"", R"(,"arguments":null)", R"(,"arguments":"")", R"(,"arguments":"null")",
+        R"(,"arguments":{})", R"(,"arguments":"{}")"}) {
+    EXPECT_EQ(render(objects, none), "") << none;
+    EXPECT_EQ(render(texts, none), "call {}") << none;
+    EXPECT_EQ(render(both, none), "{}") << none;
+  }
+  // What is no JSON is the request's fault where an object is wanted.
+  EXPECT_NE(render(objects, R"(,"arguments":"{")").find("json_invalid"), std::string::npos);
+  EXPECT_EQ(render(texts, R"(,"arguments":"{")"), "call {");
+}
+
+TEST(ChatTemplateTest, ATemplateThatChecksTurnsIsAskedInSeveralWays) {
+  // It wants an answer to each call, and a content; both forms fail without.
+  const ChatTemplate strict = MakeTemplate(
+      "{% for m in messages %}{% if m.tool_calls %}{% if messages | length < 3 %}{{ "
+      "raise_exception('no answer') }}{% endif %}{{ m.content + m.tool_calls[0].function.arguments "
+      "}}{% endif %}{% endfor %}");
+  const auto rendered = strict.Render(
+      {.messages_json =
+           R"([{"role":"user","content":"q"},{"role":"assistant","content":"a","tool_calls":[{"function":{"arguments":"{}"}}]},{"role":"tool","content":"r"}])"});
+  ASSERT_TRUE(rendered.ok()) << rendered.status().ToString();
+  EXPECT_EQ(rendered->text, "a{}");
+}
+
+// As DeepSeek's: text alone, behind a content that is text too.
+TEST(ChatTemplateTest, ATemplateThatAddsToTheContentOfACallGetsOne) {
+  const ChatTemplate adds = MakeTemplate(
+      "{% for m in messages %}{% if 'tool_calls' in m %}{% for t in m.tool_calls %}{% if "
+      "m['content'] is none %}none{% else %}{{ 'A' + m['content'] + '<' + t['function']['name'] + "
+      "' ' + t['function']['arguments'] + '>' }}{% endif %}{% endfor %}{% else %}{{ m['content'] "
+      "}};{% endif %}{% endfor %}");
+  const std::string messages = Called(R"(,"arguments":"{\"a\": 1}")");
+  EXPECT_EQ(adds.Render({.messages_json = messages})->text, "q;A<f {\"a\": 1}>r;");
+  const ChatTemplate asks = MakeTemplate(
+      "{% for m in messages %}{{ m.content is defined }}{% for t in m.tool_calls %}{{ "
+      "t.function.arguments }}{% endfor %}{% endfor %}");
+  EXPECT_EQ(asks.Render({.messages_json = messages})->text.substr(0, 9), "TrueFalse");
+}
+
+TEST(ChatTemplateTest, MembersThatClientsWriteEmptyAreDropped) {
+  const ChatTemplate chat = MakeTemplate("{% for k in messages[0] %}{{ k }};{% endfor %}");
+  const auto keys = [&](const std::string& more) {
+    return chat.Render({.messages_json = R"([{"role":"assistant","content":"")" + more + "}]"})
+        ->text;
+  };
+  EXPECT_EQ(keys(R"(,"tool_calls":[],"function_call":{},"refusal":"","audio":null)"),
+            "role;content;");
+  EXPECT_EQ(keys(R"(,"tool_calls":[{}],"refusal":"no","name":"")"),
+            "role;content;tool_calls;refusal;name;");
+}
+
+TEST(ChatTemplateTest, ReadsTheTemplatesOfATokenizerConfig) {
+  EXPECT_EQ(FindChatTemplates(R"({"chat_template":"x"})")->plain->text, "x");
+  EXPECT_FALSE(FindChatTemplates("{}")->plain);
+  EXPECT_FALSE(FindChatTemplates(R"({"chat_template":null})")->plain);
+  const auto list = FindChatTemplates(
+      R"({"chat_template":[{"name":"tool_use","template":"t"},{"name":7},{"name":"default","template":"d"},{"name":"rag","template":"r"}]})");
+  EXPECT_EQ(list->plain->text, "d");
+  EXPECT_EQ(list->plain->where, "tokenizer_config.json, default");
+  EXPECT_EQ(list->with_tools->text, "t");
+  EXPECT_EQ(list->names, (std::vector<std::string>{"tool_use", "default", "rag"}));
+  EXPECT_FALSE(FindChatTemplates(R"({"chat_template":[{"name":"rag","template":"r"}]})")->plain);
+  EXPECT_EQ(FindChatTemplates("{").status().code().name, std::string("json_invalid"));
 }
 
 TEST(ChatTemplateTest, TellsWhetherItReadsTheClock) {

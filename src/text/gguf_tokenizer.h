@@ -22,12 +22,16 @@ struct GgufTokenizer {
   std::span<const int64_t> token_types;
   std::span<const std::string_view> merges;
   std::span<const double> scores;
-  std::optional<uint64_t> bos_token_id, eos_token_id, unknown_token_id;
+  std::optional<uint64_t> bos_token_id, eos_token_id, unknown_token_id, padding_token_id;
+  // What ends a turn and a message, where that is not the same as what ends a text.
+  std::optional<uint64_t> eot_token_id, eom_token_id;
   std::optional<bool> add_bos_token, add_eos_token, add_space_prefix;
 };
 
-// An unknown `model` or `pre` is kTokenizerUnsupported and named; what contradicts itself is
-// kTokenizerInvalid.
+// Tokens that end a turn by their names ("<|im_end|>") are control tokens, whatever their type, as
+// in llama.cpp; without an eot_token_id they end an answer too. A gpt2 file without `pre` is split
+// as GPT-2 splits, with a warning. An unknown `model` or `pre` is kTokenizerUnsupported and named;
+// what contradicts itself is kTokenizerInvalid.
 base::Result<TokenizerSpec> SpecFromGguf(const GgufTokenizer& gguf);
 
 // The names of the splits that are known, for messages and documents.

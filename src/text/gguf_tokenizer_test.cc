@@ -83,6 +83,96 @@ TEST(GgufTokenizer, EveryKnownPreMakesATokenizer) {
   }
 }
 
+// A byte-level file; `types` may be empty.
+struct ByteLevel {
+  Texts tokens = {"a", "b", "<|im_end|>", "<end_of_turn>", "<e>"};
+  std::vector<int64_t> types = {1, 1, 1, 4, 3};
+  GgufTokenizer Gguf() const {
+    GgufTokenizer gguf;
+    gguf.model = "gpt2";
+    gguf.pre = "qwen2";
+    gguf.tokens = tokens;
+    gguf.token_types = types;
+    gguf.eos_token_id = 4;
+    gguf.padding_token_id = 0;
+    return gguf;
+  }
+};
+
+TEST(GgufTokenizer, NamesThatEndATurnEndAnAnswerAndAreControl) {
+  ByteLevel file;
+  GgufTokenizer gguf = file.Gguf();
+  auto spec = SpecFromGguf(gguf);
+  ASSERT_EQ(spec->warnings.size(), 1u);
+  EXPECT_NE(spec->warnings[0].find("\"<|im_end|>\": taken for control"), std::string::npos)
+      << spec->warnings[0];
+  auto t = Make(gguf);
+  EXPECT_EQ(t->ends(), (Ids{2, 3, 4}));
+  EXPECT_EQ(t->Encode("a<|im_end|>"), (Ids{0, 2}));
+  EXPECT_TRUE(t->IsSpecial(2));
+  EXPECT_FALSE(t->IsSpecial(3));  // user-defined: found, but shown
+  const std::vector<std::pair<std::string, std::string>> named = {{"eos_token", "<e>"},
+                                                                  {"pad_token", "a"}};
+  EXPECT_EQ(t->named(), named);
+
+  gguf.eot_token_id = 1;  // the file says what ends a turn
+  gguf.eom_token_id = 0;
+  EXPECT_EQ(Make(gguf)->ends(), (Ids{4, 1, 0}));
+
+  file.types.clear();
+  gguf = file.Gguf();
+  spec = SpecFromGguf(gguf);
+  ASSERT_EQ(spec->warnings.size(), 1u);
+  EXPECT_NE(spec->warnings[0].find("says nothing of \"<|im_end|>\", \"<end_of_turn>\""),
+            std::string::npos)
+      << spec->warnings[0];
+  EXPECT_EQ(Make(gguf)->Encode("<end_of_turn>"), Ids{3});
+}
+
+TEST(GgufTokenizer, AFileThatDoesNotSayHowTextIsSplitCostsAWarning) {
+  const ByteLevel file;
+  GgufTokenizer gguf = file.Gguf();
+  gguf.eot_token_id = 2;
+  for (const char* pre : {"", "default"}) {
+    gguf.pre = pre;
+    const auto spec = SpecFromGguf(gguf);
+    EXPECT_NE(spec->warnings.front().find("tokenizer.ggml.pre is"), std::string::npos) << pre;
+  }
+  gguf.pre = "gpt-2";
+  EXPECT_EQ(SpecFromGguf(gguf)->warnings.size(), 1u);  // the type of <|im_end|>
+}
+
+// The pieces of a text, by a vocabulary in which every merge is allowed that does not cross pieces.
+TEST(GgufTokenizer, PresSplitAsTheirModelsDo) {
+  const Texts tokens = {"a", "1", "!", "Ġ", "Ċ", "11", "!!", "Ġ!", "!Ċ", "aĊ", "Ġa", "a1", "Ġ1"};
+  const Texts merges = {"1 1", "! !", "Ġ !", "! Ċ", "a Ċ", "Ġ a", "a 1", "Ġ 1"};
+  const struct {
+    const char* pre;
+    const char* text;
+    Ids ids;
+  } cases[] = {
+      {"llama-v3", "11!\n a", {5, 8, 10}},
+      {"smaug-bpe", "11!\n a", {5, 8, 10}},
+      {"falcon3", "11 !", {5, 7}},
+      {"pixtral", "11 !", {5, 7}},
+      {"deepseek-r1-qwen", "11!\n", {1, 1, 8}},
+      {"megrez", "11!\n", {1, 1, 8}},
+      {"qwen35", "11!\n a", {1, 1, 8, 10}},
+      {"seed-coder", "11!\n", {1, 1, 2, 4}},
+      {"llama4", "11!\n", {5, 8}},
+      {"deepseek-llm", "11 !!\n a", {1, 1, 3, 6, 4, 10}},
+      {"deepseek-coder", "11!\n a", {1, 1, 2, 4, 10}},
+  };
+  for (const auto& [pre, text, ids] : cases) {
+    GgufTokenizer gguf;
+    gguf.model = "gpt2";
+    gguf.pre = pre;
+    gguf.tokens = tokens;
+    gguf.merges = merges;
+    EXPECT_EQ(Make(gguf)->Encode(text), ids) << pre;
+  }
+}
+
 TEST(GgufTokenizer, Errors) {
   const Scored good;
   const Texts merges = {"a z"};

@@ -4,6 +4,7 @@
 
 #include "base/testing/allocation_counter.h"
 #include "text/tokenizer.h"
+#include "text/tokenizer_config.h"
 #include "text/tokenizer_json.h"
 
 namespace forebay::text {
@@ -107,7 +108,7 @@ TEST(TextMemory, TokenizerConfig) {
   const std::string config = "{" + Repeat(kFileBytes, [](size_t) { return R"("":0)"; }) + "}";
   TokenizerSpec spec;
   const size_t taken =
-      base::PeakBytes([&] { EXPECT_TRUE(ApplyTokenizerConfig(config, &spec).ok()); });
+      base::PeakBytes([&] { EXPECT_TRUE(ApplyTokenizerTexts({.config = config}, &spec).ok()); });
   EXPECT_LE(taken, base::AllocationLimit(config.size()));
 }
 

@@ -4,10 +4,11 @@
 
 #include <utility>
 
+#include "base/log.h"
 #include "text/byte_alphabet.h"
 #include "text/decode_token.h"
 #include "text/detokenizer.h"
-#include "text/tokenizer_json.h"
+#include "text/tokenizer_config.h"
 #include "text/unicode.h"
 
 namespace forebay::text {
@@ -67,6 +68,8 @@ Status CheckUses(const TokenizerSpec& spec, int32_t count) {
 
 Result<std::unique_ptr<Tokenizer>> Tokenizer::FromHuggingFace(const std::string& folder) {
   FB_ASSIGN_OR_RETURN(TokenizerSpec spec, ReadTokenizerFolder(folder));
+  for (const std::string& warning : spec.warnings)
+    base::Log(base::LogLevel::kWarning, folder + "/" + warning);
   auto made = FromSpec(std::move(spec));
   if (!made.ok()) return made.status().WithContext(folder + "/tokenizer.json");
   return made;
@@ -116,6 +119,8 @@ Status Tokenizer::Build(TokenizerSpec spec) {
   suffix_ = std::move(spec.suffix);
   bos_ = spec.bos;
   eos_ = spec.eos;
+  ends_ = std::move(spec.ends);
+  named_ = std::move(spec.named);
   return Status::Ok();
 }
 

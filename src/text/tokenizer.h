@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -36,7 +37,8 @@ struct Segment {
 // by decoding.
 class Tokenizer {
  public:
-  // `folder` holds tokenizer.json and perhaps tokenizer_config.json.
+  // `folder` holds tokenizer.json and perhaps the files beside it (tokenizer_config.h). Warnings go
+  // to the log.
   static base::Result<std::unique_ptr<Tokenizer>> FromHuggingFace(const std::string& folder);
   static base::Result<std::unique_ptr<Tokenizer>> FromSpec(TokenizerSpec spec);
 
@@ -69,6 +71,9 @@ class Tokenizer {
   int32_t vocab_size() const { return tokens_.size(); }
   std::optional<int32_t> bos() const { return bos_; }
   std::optional<int32_t> eos() const { return eos_; }
+  // See TokenizerSpec.
+  const std::vector<int32_t>& ends() const { return ends_; }
+  const std::vector<std::pair<std::string, std::string>>& named() const { return named_; }
 
  private:
   friend class Detokenizer;
@@ -94,7 +99,8 @@ class Tokenizer {
   AddedTokenMatcher normalized_matcher_;  // then on normalized text
   DecoderSpec decoder_;
   std::optional<int32_t> bos_, eos_;
-  std::vector<int32_t> prefix_, suffix_;
+  std::vector<int32_t> ends_, prefix_, suffix_;
+  std::vector<std::pair<std::string, std::string>> named_;
 };
 
 }  // namespace forebay::text

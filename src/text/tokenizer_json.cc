@@ -1,13 +1,14 @@
 #include "text/tokenizer_json.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <optional>
 #include <span>
 #include <tuple>
 #include <vector>
 
 #include "base/json.h"
+#include "base/log.h"
+#include "text/added_token_list.h"
 #include "text/merge_reader.h"
 #include "text/tokenizer_fields.h"
 #include "text/tokenizer_pipeline_json.h"
@@ -87,22 +88,23 @@ Status ReadAddedTokens(ondemand::value value, TokenizerSpec* spec) {
   constexpr char kWhere[] = "added_tokens";
   if (value.is_null()) return Status::Ok();
   FB_ASSIGN_OR_RETURN(ondemand::array tokens, As<ondemand::array>(value, kWhere));
+  AddedTokenList list(spec);
   simdjson::dom::parser parser;
   for (auto item : tokens) {
     FB_ASSIGN_OR_RETURN(const std::string_view text, SmallJson(item, kWhere));
     FB_ASSIGN_OR_RETURN(const element parsed, base::ParseJson(parser, text));
     FB_ASSIGN_OR_RETURN(object json, As<object>(parsed, kWhere));
-    AddedToken token;
     FB_ASSIGN_OR_RETURN(const int64_t id, Get<int64_t>(json, "id", kWhere));
     if (id < 0 || id > INT32_MAX) return InvalidTokenizer(fmt::format("{}: the id {}", kWhere, id));
+    FB_ASSIGN_OR_RETURN(AddedToken token, ReadAddedToken(json, kWhere));
     token.id = static_cast<int32_t>(id);
-    FB_ASSIGN_OR_RETURN(token.content, Get<std::string_view>(json, "content", kWhere));
-    FB_ASSIGN_OR_RETURN(token.special, GetOr<bool>(json, "special", false, kWhere));
-    FB_ASSIGN_OR_RETURN(token.single_word, GetOr<bool>(json, "single_word", false, kWhere));
-    FB_ASSIGN_OR_RETURN(token.lstrip, GetOr<bool>(json, "lstrip", false, kWhere));
-    FB_ASSIGN_OR_RETURN(token.rstrip, GetOr<bool>(json, "rstrip", false, kWhere));
-    FB_ASSIGN_OR_RETURN(token.normalized, GetOr<bool>(json, "normalized", !token.special, kWhere));
-    spec->added.push_back(std::move(token));
+    const std::string content = token.content;
+    FB_RETURN_IF_ERROR(list.Add(std::move(token)));
+    if (const auto taken = list.IdOf(content); taken && *taken != id) {
+      spec->warnings.push_back(fmt::format(
+          "tokenizer.json: the added token {} has the ids {} and {}; the first is taken",
+          base::Quoted(content), *taken, id));
+    }
   }
   return Status::Ok();
 }
@@ -167,9 +169,14 @@ Status ReadUnknown(object model, TokenizerSpec* spec) {
                       GetOr<std::string_view>(model, "unk_token", "", "model"));
   if (unk.empty()) return Status::Ok();
   const auto it = std::find(spec->tokens.begin(), spec->tokens.end(), unk);
-  if (it == spec->tokens.end())
+  if (it != spec->tokens.end()) {
+    spec->unk = static_cast<int32_t>(it - spec->tokens.begin());
+    return Status::Ok();
+  }
+  // Tokens of bytes leave nothing unknown.
+  const bool needed = spec->decoder.kind != DecoderSpec::Kind::kByteLevel && !spec->byte_fallback;
+  if (needed && std::ranges::count(spec->added, unk, &AddedToken::content) == 0)
     return InvalidTokenizer(fmt::format("the unk_token \"{:.100}\" is not in the vocabulary", unk));
-  spec->unk = static_cast<int32_t>(it - spec->tokens.begin());
   return Status::Ok();
 }
 
@@ -229,34 +236,6 @@ Status ReadFromModel(ondemand::document* document, std::string_view wanted,
                     : InvalidTokenizer(fmt::format("model: \"{}\" is missing", wanted));
 }
 
-// "bos_token": "<s>" or {"content": "<s>"}; nothing if it is absent or no such token exists.
-Result<std::optional<int32_t>> FindNamed(object config, std::string_view key,
-                                         const TokenizerSpec& spec) {
-  element value;
-  if (config[key].get(value) || value.is_null()) return std::optional<int32_t>();
-  std::string_view content;
-  if (object inner; !value.get(inner)) {
-    FB_ASSIGN_OR_RETURN(content, Get<std::string_view>(inner, "content", key));
-  } else {
-    FB_ASSIGN_OR_RETURN(content, As<std::string_view>(value, key));
-  }
-  for (const AddedToken& token : spec.added) {
-    if (token.content == content) return std::optional(token.id);
-  }
-  const auto it = std::find(spec.tokens.begin(), spec.tokens.end(), content);
-  if (content.empty() || it == spec.tokens.end()) return std::optional<int32_t>();
-  return std::optional(static_cast<int32_t>(it - spec.tokens.begin()));
-}
-
-// Makes `ids` hold `token` at `place`, or nowhere, as `wanted` says.
-void SetPresence(std::vector<int32_t>* ids, std::optional<int32_t> token, bool wanted,
-                 bool at_front) {
-  if (!token) return;
-  const bool present = std::find(ids->begin(), ids->end(), *token) != ids->end();
-  if (!wanted) std::erase(*ids, *token);
-  if (wanted && !present) ids->insert(at_front ? ids->begin() : ids->end(), *token);
-}
-
 }  // namespace
 
 Result<TokenizerSpec> ParseTokenizerJson(std::string_view json) {
@@ -270,43 +249,13 @@ Result<TokenizerSpec> ParseTokenizerJson(std::string_view json) {
   TokenizerSpec spec;
   FB_RETURN_IF_ERROR(ReadModel(model, &spec));
   FB_RETURN_IF_ERROR(ReadPipeline(file, &spec));
+  FB_RETURN_IF_ERROR(ReadFromModel(&document, "vocab", ReadVocabulary, &spec));
   FB_RETURN_IF_ERROR(
       Scan(&document, [&](bool in_model, std::string_view key, ondemand::value value) -> Status {
         return in_model || key != "added_tokens" ? Status::Ok() : ReadAddedTokens(value, &spec);
       }));
-  FB_RETURN_IF_ERROR(ReadFromModel(&document, "vocab", ReadVocabulary, &spec));
   FB_RETURN_IF_ERROR(ReadFromModel(&document, "merges", ReadMerges, &spec));
   FB_RETURN_IF_ERROR(ReadUnknown(model, &spec));
-  return spec;
-}
-
-Status ApplyTokenizerConfig(std::string_view json, TokenizerSpec* spec) {
-  constexpr char kWhere[] = "tokenizer_config.json";
-  simdjson::dom::parser parser;
-  FB_ASSIGN_OR_RETURN(const element root, base::ParseJson(parser, json));
-  FB_ASSIGN_OR_RETURN(object config, As<object>(root, kWhere));
-  FB_ASSIGN_OR_RETURN(spec->bos, FindNamed(config, "bos_token", *spec));
-  FB_ASSIGN_OR_RETURN(spec->eos, FindNamed(config, "eos_token", *spec));
-  const bool has_bos_rule = !config["add_bos_token"].error(),
-             has_eos_rule = !config["add_eos_token"].error();
-  FB_ASSIGN_OR_RETURN(const bool add_bos, GetOr<bool>(config, "add_bos_token", false, kWhere));
-  FB_ASSIGN_OR_RETURN(const bool add_eos, GetOr<bool>(config, "add_eos_token", false, kWhere));
-  if (has_bos_rule) SetPresence(&spec->prefix, spec->bos, add_bos, true);
-  if (has_eos_rule) SetPresence(&spec->suffix, spec->eos, add_eos, false);
-  return Status::Ok();
-}
-
-Result<TokenizerSpec> ReadTokenizerFolder(const std::string& folder) {
-  const std::string path = folder + "/tokenizer.json";
-  FB_ASSIGN_OR_RETURN(const std::string json, base::ReadFile(path));
-  auto spec = ParseTokenizerJson(json);
-  if (!spec.ok()) return spec.status().WithContext(path);
-  const std::string config_path = folder + "/tokenizer_config.json";
-  std::error_code error;
-  if (!std::filesystem::exists(config_path, error)) return spec;
-  FB_ASSIGN_OR_RETURN(const std::string config, base::ReadFile(config_path));
-  const Status applied = ApplyTokenizerConfig(config, &*spec);
-  if (!applied.ok()) return applied.WithContext(config_path);
   return spec;
 }
 

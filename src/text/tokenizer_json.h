@@ -1,7 +1,6 @@
-// Hugging Face's tokenizer.json and tokenizer_config.json.
+// Hugging Face's tokenizer.json.
 #pragma once
 
-#include <string>
 #include <string_view>
 
 #include "base/status.h"
@@ -18,12 +17,5 @@ namespace forebay::text {
 // Another component is kTokenizerUnsupported and named; what is missing or ill-typed is
 // kTokenizerInvalid.
 base::Result<TokenizerSpec> ParseTokenizerJson(std::string_view json);
-
-// Takes bos_token, eos_token, add_bos_token and add_eos_token from a tokenizer_config.json. An
-// add_.._token that is there overrules the post-processor.
-base::Status ApplyTokenizerConfig(std::string_view json, TokenizerSpec* spec);
-
-// Both, from the files of `folder`; the second may be absent.
-base::Result<TokenizerSpec> ReadTokenizerFolder(const std::string& folder);
 
 }  // namespace forebay::text

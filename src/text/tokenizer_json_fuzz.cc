@@ -1,10 +1,11 @@
-// Bytes as tokenizer.json, and what comes of it as a tokenizer; and as tokenizer_config.json.
+// Bytes as tokenizer.json, and what comes of it as a tokenizer; and as the files beside it.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
 
 #include "base/check.h"
 #include "text/tokenizer.h"
+#include "text/tokenizer_config.h"
 #include "text/tokenizer_json.h"
 
 using forebay::text::Tokenizer;
@@ -14,7 +15,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   TokenizerSpec fixed;
   fixed.tokens = {"<s>", "a"};
-  (void)forebay::text::ApplyTokenizerConfig(bytes, &fixed);
+  (void)forebay::text::ApplyTokenizerTexts({.config = bytes}, &fixed);
+  (void)forebay::text::ApplyTokenizerTexts({.special_tokens_map = bytes, .added_tokens = bytes},
+                                           &fixed);
 
   auto spec = forebay::text::ParseTokenizerJson(bytes);
   if (!spec.ok()) return 0;

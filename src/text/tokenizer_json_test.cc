@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "text/tokenizer.h"
+#include "text/tokenizer_config.h"
 
 namespace forebay::text {
 namespace {
@@ -191,15 +192,12 @@ TEST(TokenizerConfig, AddBosTokenOverrulesThePostProcessor) {
   for (const auto& [has_template, config, ids] : cases) {
     auto spec = ParseTokenizerJson(File(tokens + (has_template ? post : "")));
     ASSERT_TRUE(spec.ok()) << spec.status().ToString();
-    ASSERT_TRUE(ApplyTokenizerConfig(config, &*spec).ok());
+    ASSERT_TRUE(ApplyTokenizerTexts({.config = config}, &*spec).ok());
     auto made = Tokenizer::FromSpec(std::move(*spec));
     ASSERT_TRUE(made.ok()) << made.status().ToString();
     EXPECT_EQ((*made)->Encode("a"), ids) << config;
     EXPECT_EQ((*made)->Encode("a", {.add_special_tokens = false}), std::vector<int32_t>{0});
   }
-  auto spec = ParseTokenizerJson(File(tokens));
-  EXPECT_EQ(ApplyTokenizerConfig(R"({"bos_token":7})", &*spec).code(), kTokenizerInvalid);
-  EXPECT_EQ(ApplyTokenizerConfig(R"({"add_bos_token":"yes"})", &*spec).code(), kTokenizerInvalid);
 }
 
 TEST(TokenizerFolder, NamesTheFileThatIsMissing) {

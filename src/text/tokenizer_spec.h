@@ -92,7 +92,12 @@ struct TokenizerSpec {
   bool byte_fallback = false;  // an unknown character becomes its "<0x..>" tokens
   bool fuse_unk = false;       // neighbouring unknown characters become one `unk`
   std::optional<int32_t> unk, bos, eos;
+  std::vector<int32_t> ends;            // what ends an answer, as the tokenizer's own files say
   std::vector<int32_t> prefix, suffix;  // what add_special_tokens puts around the text
+  // Tokens that the files name ("bos_token"), by what they spell: variables of templates.
+  std::vector<std::pair<std::string, std::string>> named;
+  // Where the files disagree or lack something, in sentences that name the file.
+  std::vector<std::string> warnings;
 };
 
 // Ids may have holes; this bounds what a file can make us allocate.

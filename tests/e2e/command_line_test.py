@@ -391,7 +391,7 @@ class Models(support.TestCase):
         name = ("\x1b[2J" + "z" * 100_000).encode()
         string = struct.pack("<Q", len(name)) + name
         path = self.model + ".gguf"
-        for tensors, keys, more, what, message in ((1, 0, 9, "tensor", "9 extents; expected 1 to"), (0, 1, 77, "key", "unknown value type 77")):
+        for tensors, keys, more, what, message in ((1, 0, 99, "tensor", "99 extents; expected 1 to"), (0, 1, 77, "key", "unknown value type 77")):
             with open(path, "wb") as file:
                 file.write(b"GGUF" + struct.pack("<IQQ", 3, tensors, keys) + string + struct.pack("<I", more) + bytes(64))
             err = self.expect(self.run_model(path), support.ERROR, what + ' "\\x1b[2Jzzzz', 'zzz...": ' + message, "[gguf_invalid]").err

@@ -128,10 +128,16 @@ def test_members_of_a_prompt_that_nobody_reads(llm):
     assert good.error is None and bad.error.code == "invalid_type"
 
 
-def test_structured_outputs_of_any_kind_are_refused(llm):
-    with pytest.raises(ValueError, match="structured_outputs") as caught:
-        llm.generate("a", SamplingParams(structured_outputs=object()), use_tqdm=False)
-    assert caught.value.code == "unsupported_parameter"
+@pytest.mark.parametrize("arguments", [
+    {"structured_outputs": object()}, {"structured_outputs": {"regex": "a"}}, {"bad_words": ["a"]}, {"allowed_token_ids": [1]},
+])
+def test_what_the_engine_does_not_have_is_refused_when_it_is_given(arguments):
+    (name, value), = arguments.items()
+    params = SamplingParams(structured_outputs=None, bad_words=[], allowed_token_ids=None)
+    for give in (lambda: SamplingParams(**arguments), lambda: setattr(params, name, value)):
+        with pytest.raises(ValueError, match=name) as caught:
+            give()
+        assert caught.value.code == "unsupported_parameter" and caught.value.param == name
 
 
 def test_what_a_tokenizer_refuses(llm):
@@ -198,7 +204,6 @@ def test_the_special_tokens_of_a_tokenizer(llm):
 
 @pytest.mark.parametrize("arguments, texts", [
     ({"temperature": 9.0}, ["temperature", "9", "0 to 2"]), ({"top_p": -0.5}, ["top_p", "-0.5"]), ({"n": 0}, ["`n`", "0", "1 to 128"]),
-    ({"structured_outputs": {"regex": "a"}}, ["structured_outputs"]), ({"allowed_token_ids": [1]}, ["allowed_token_ids"]),
 ])
 def test_bad_ranges_of_parameters(llm, arguments, texts):
     with pytest.raises(forebay.Error) as caught:

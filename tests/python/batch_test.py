@@ -168,6 +168,62 @@ def test_prompts_of_a_csv_have_lines(tmp_path):
     assert out["question"].to_pylist() == rows
 
 
+# Prints what a template sees of a call's arguments.
+ARGUMENTS = (
+    "{% for m in messages %}{% if m.tool_calls %}{{ m.tool_calls[0].function.arguments | tojson }}{% else %}{{ m.content }}{% endif %};{% endfor %}"
+)
+
+
+def called(**arguments):
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    return [{"role": "user", "content": "a"}, {"role": "assistant", "tool_calls": [call]}]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "text"])
+def test_a_row_has_no_members_of_others(tmp_path, kind):
+    talks = [called(city="Bonn"), called(x={"deep": {"y": 2}}), called(x={"z": 3})]
+    source = tmp_path / ("in.parquet" if kind == "parquet" else "in.jsonl")
+    if kind == "parquet":
+        import pyarrow.parquet as parquet
+
+        parquet.write_table(pa.table({"m": talks}), source)
+    else:
+        source.write_text("".join(json.dumps({"m": json.dumps(talk) if kind == "text" else talk}) + "\n" for talk in talks))
+    table(source, tmp_path / "out.jsonl", prompt=None, messages="m", chat_template=ARGUMENTS)
+    with open(tmp_path / "out.jsonl", encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file]
+    with forebay.LLM(LLAMA, **FLAGS) as llm:
+        seen = [llm.get_tokenizer().decode(row["prompt_token_ids"]) for row in rows]
+    assert seen == ['a;{"city": "Bonn"};', 'a;{"x": {"deep": {"y": 2}}};', 'a;{"x": {"z": 3}};']
+    if kind == "jsonl":
+        assert [row["m"] for row in rows] == talks  # and the sink has them as they were
+
+
+def test_columns_of_several_types_pass_as_they_are(tmp_path):
+    given = [
+        {"question": "x", "meta": {"a": 1}, "n": 1}, {"question": "y", "meta": {"a": "s"}, "n": "one"},
+        {"question": 7, "meta": None}, {"question": "z", "meta": [], "n": None},
+    ]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in given))
+    table(tmp_path / "in.jsonl", tmp_path / "out.jsonl")
+    with open(tmp_path / "out.jsonl", encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file]
+    assert [(row["question"], row["meta"], row["n"]) for row in rows] == [(row["question"], row["meta"], row.get("n")) for row in given]
+    # A prompt that is no text costs its row alone.
+    assert [row["__inference_error__"] is None for row in rows] == [True, True, False, True]
+    assert "prompt" in rows[2]["__inference_error__"]
+    table(tmp_path / "in.jsonl", tmp_path / "out.csv")
+    with open(tmp_path / "out.csv", encoding="utf-8", newline="") as file:
+        assert [row["meta"] for row in csv.DictReader(file)] == ['{"a": 1}', '{"a": "s"}', "null", "[]"]
+
+
+def test_contents_may_be_texts_and_parts(tmp_path):
+    talks = [[{"role": "user", "content": "hi"}], [{"role": "user", "content": [{"type": "text", "text": "hi"}]}]]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"m": talk}) + "\n" for talk in talks))
+    one, other = table(tmp_path / "in.jsonl", prompt=None, messages="m").to_pylist()
+    assert one["prompt_token_ids"] == other["prompt_token_ids"]
+
+
 def test_a_jsonl_is_read_as_it_is_written(tmp_path):
     # More than is read at once. Who comes last has a member, a type and a length that nobody had before.
     rows = [{"question": "2024-01-02 03:04:05", "day": "2024-01-02", "part": {"at": ["2024-01-02 03:04:05"]}, "n": 1, "pad": "x" * 90}] * 40000

@@ -27,6 +27,17 @@ def same(outputs, job_choices):
             assert f"{ours.digest:016x}" == theirs["digest"]
 
 
+def test_more_tokens_than_the_context_end_there(llm):
+    most = llm.facts()["max_model_len"]
+    params = SamplingParams(temperature=0, max_tokens=10**6, ignore_eos=True)
+    short, long = llm.generate([{"prompt_token_ids": [5] * 3}, {"prompt_token_ids": [5] * (most - 2)}], params, use_tqdm=False)
+    for output, count in ((short, most - 3), (long, 2)):
+        assert (len(output.outputs[0].token_ids), output.outputs[0].finish_reason) == (count, "length")
+    with pytest.raises(forebay.Error) as caught:
+        llm.generate([{"prompt_token_ids": [5] * most}], params, use_tqdm=False)
+    assert caught.value.code == "context_length_exceeded"
+
+
 def test_generate_gives_the_answers_of_run(llm, run):
     texts = prompts(60)
     params = SamplingParams(temperature=1.0, max_tokens=12, n=2, logprobs=2, stop=["e t", "ri"])

@@ -71,6 +71,13 @@ def _kind(name: str, value: Any) -> Any:
     return value
 
 
+def _absent(name: str, value: Any) -> Any:
+    """The engine has no such thing."""
+    if value is None or (isinstance(value, (list, tuple)) and not value):
+        return value
+    raise InvalidValueError("unsupported_parameter", f"parameter `{name}` is not supported; it can be None alone", param=name)
+
+
 def _plain(value: Any) -> Any:
     """Of what is numpy's, a number or an array, Python's own."""
     return value.tolist() if hasattr(value, "tolist") else value
@@ -86,8 +93,9 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     **dict.fromkeys(
         ("ignore_eos", "detokenize", "skip_special_tokens", "spaces_between_special_tokens", "include_stop_str_in_output"), _boolean
     ),
-    **dict.fromkeys(("stop", "bad_words"), _texts),
-    **dict.fromkeys(("stop_token_ids", "allowed_token_ids"), _ids),
+    **dict.fromkeys(("structured_outputs", "bad_words", "allowed_token_ids"), _absent),
+    "stop": _texts,
+    "stop_token_ids": _ids,
     "logit_bias": _bias,
     "output_kind": _kind,
 }
@@ -170,8 +178,6 @@ def body_of(params: SamplingParams | None, defaults: dict[str, Any], chat: bool)
         default = defaults.get(field.name, field.default)
         if field.name not in _OWN and value is not None and value != default:
             body[field.name] = value
-    if params.structured_outputs is not None:
-        body["structured_outputs"] = str(params.structured_outputs)  # whatever it is, it is refused
     if params.logit_bias is not None:
         body["logit_bias"] = {str(token): bias for token, bias in params.logit_bias.items()}
     if params.max_tokens is not None:

@@ -15,8 +15,8 @@ from .batch import run_batch
 from .errors import InvalidValueError
 from .inputs import Lines, check_params
 from .params import SamplingParams
-from .table_columns import NAMES, added_arrays, added_fields, as_read, chats, prompts
-from .table_files import Kept, Writer, beside_pandas, check_columns, check_sink, is_pandas, kind_of, open_table, writer_of
+from .table_columns import NAMES, added_arrays, added_fields, as_read, chats, json_texts, prompts
+from .table_files import Kept, Writer, beside_pandas, check_columns, check_sink, is_json, is_pandas, kind_of, open_table, writer_of
 
 
 def run_table(
@@ -63,7 +63,7 @@ def _run(source: Any, sink: str | None, beside: str, asks: _Asks, model: Any, ar
         except _NoRows:
             open(job.results, "wb").close()
         made = job.end()
-    except pa.ArrowInvalid as error:  # which says what is wrong, but not in which file
+    except pa.ArrowException as error:  # which says what is wrong, but not in which file
         raise InvalidValueError("invalid_value", f"{source if isinstance(source, (str, os.PathLike)) else 'source'}: {error}") from error
     os.remove(job.requests)
     os.remove(job.results)
@@ -83,7 +83,7 @@ class _Job:
 
         self._pa, self._sink, self._asks = pa, sink, asks
         self.requests, self.results = beside + ".requests.jsonl", beside + ".results.jsonl"
-        schema, self._first = open_table(source, asks.column)
+        schema, self._first = open_table(source, asks.column, asks.chat)
         asks.check(schema)
         if sink is not None:
             check_columns(schema, sink)
@@ -104,7 +104,7 @@ class _Job:
             raise _NoRows
 
     def _read(self) -> Iterator[Any]:
-        return iter(self._source if isinstance(self._source, Kept) else open_table(self._source, self._asks.column)[1])
+        return iter(self._source if isinstance(self._source, Kept) else open_table(self._source, self._asks.column, self._asks.chat)[1])
 
     def meanwhile(self) -> None:
         self._join(False)
@@ -139,7 +139,7 @@ class _Asks:
         check_params(params)
         if params is not None and (params.logprobs is not None or params.prompt_logprobs is not None):
             raise InvalidValueError("unsupported_parameter", "a table has no columns for log probabilities; LLM.generate and run_batch give them")
-        self.column, self._chat, self._params, self._key = column, chat, params, key
+        self.column, self.chat, self._params, self._key = column, chat, params, key
         # A row has the list of its choices where it has more than one.
         self.in_lists = params is not None and params.n > 1
 
@@ -156,7 +156,7 @@ class _Asks:
         is_text = types.is_string(value) or types.is_large_string(value)
         is_list = types.is_list(value) or types.is_large_list(value)
         if not (is_text or is_list or types.is_null(value)):
-            wanted = "messages, as lists of structs or as JSON" if self._chat else "strings or token ids"
+            wanted = "messages, as lists of structs or as JSON" if self.chat else "strings or token ids"
             raise InvalidValueError("invalid_value", f"column {column!r} is of type {found}; expected {wanted}")
         taken = [name for name in NAMES if name in schema.names]
         if taken:
@@ -165,14 +165,15 @@ class _Asks:
     def write(self, batches: Iterable[Any], path: str, read: Callable[[], Iterable[Any]]) -> int:
         """The job's input; written anew each time, since the results file knows by hashes whether it is the same. ``read`` reads the
         table again."""
-        begin, end = (text.encode() for text in Lines({}, self._chat, {"return_token_ids": True}).around(self._params))
+        begin, end = (text.encode() for text in Lines({}, self.chat, {"return_token_ids": True}).around(self._params))
         between = end + b"\n" + begin
         ids = _forebay.RowIds()
         count = 0
         with open(path + ".writing", "wb") as file:
             for batch in batches:
+                field = batch.schema.field(self.column)
                 column = batch.column(batch.schema.names.index(self.column))
-                values = chats(column) if self._chat else prompts(column)
+                values = chats(column) if self.chat else json_texts(column) if is_json(field) else prompts(column)
                 if self._key is not None:
                     names = self._names(batch)
                     if None in names:

@@ -75,17 +75,27 @@ def prompts(column: Any) -> list[bytes]:
     return [json.dumps(value).encode() for value in column.to_pylist()]
 
 
+def json_texts(column: Any) -> list[bytes]:
+    """Of a column of JSON (table_files.is_json): a row whose value is no prompt is an error of that row alone."""
+    return [b"null" if value is None else value.encode() for value in column.to_pylist()]
+
+
 def chats(column: Any) -> list[bytes]:
     return [json.dumps(_messages(value)).encode() for value in column.to_pylist()]
 
 
 def _messages(value: Any) -> Any:
-    """A conversation; members that are null in a struct, since another message has them, are left out."""
+    """A conversation, or its JSON; members that are null in a struct, since another row or message has them, are left out."""
     if isinstance(value, str):
         try:
-            return json.loads(value)
+            parsed = json.loads(value)
         except ValueError:
             return value
-    if isinstance(value, list):
-        return [{k: v for k, v in each.items() if v is not None} if isinstance(each, dict) else each for each in value]
-    return value
+        return _messages(parsed) if isinstance(parsed, str) else parsed  # a column of JSON may hold texts that are JSON
+    return _without_padding(value)
+
+
+def _without_padding(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_padding(each) for name, each in value.items() if each is not None}
+    return [_without_padding(each) for each in value] if isinstance(value, list) else value

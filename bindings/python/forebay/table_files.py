@@ -16,6 +16,10 @@ _ROWS = 4096
 _BLOCK = 4 << 20
 
 
+# Marks a column of JSON.
+_JSON = b"forebay.json"
+
+
 class Kept(list[Any]):
     """Record batches in memory."""
 
@@ -59,13 +63,18 @@ def beside_pandas(source: Any, added: Any) -> Any:
     return source.assign(**{name: columns[name] for name in columns})
 
 
-def open_table(source: Any, text: str) -> tuple[Any, Iterable[Any]]:
+def is_json(field: Any) -> bool:
+    """A column of a JSONL file whose values Arrow's types cannot hold as they are: their JSON."""
+    return bool(field.metadata) and _JSON in field.metadata
+
+
+def open_table(source: Any, text: str, nested: bool = False) -> tuple[Any, Iterable[Any]]:
     """The schema, and record batches: ``Kept`` where the source is no file. ``text`` names a column that is text, also where a file of
-    text has numbers there."""
+    text has numbers there; with ``nested`` its values are nested, and stay in a JSONL file what they are in each row."""
     import pyarrow as pa
 
     if isinstance(source, (str, os.PathLike)):
-        return _open_file(os.fspath(source), kind_of(os.fspath(source)), text)
+        return _open_file(os.fspath(source), kind_of(os.fspath(source)), text, nested)
     if is_pandas(source):
         source = pa.Table.from_pandas(source, preserve_index=False)
     if isinstance(source, pa.Table):
@@ -78,7 +87,7 @@ def open_table(source: Any, text: str) -> tuple[Any, Iterable[Any]]:
     return kept[0].schema, kept
 
 
-def _open_file(path: str, kind: str, text: str) -> tuple[Any, Iterable[Any]]:
+def _open_file(path: str, kind: str, text: str, nested: bool) -> tuple[Any, Iterable[Any]]:
     """Datasets are for what nothing else reads: their import brings pandas' with it, a third of a second."""
     import pyarrow as pa
 
@@ -96,7 +105,7 @@ def _open_file(path: str, kind: str, text: str) -> tuple[Any, Iterable[Any]]:
         reader = csv.open_csv(path, parse_options=lines, convert_options=columns)
         return reader.schema, _cut(reader)
     if kind == ".jsonl" and not os.path.isdir(path):
-        schema = _schema_of_lines(path)
+        schema = _schema_of_lines(path, {text} if nested else set())
         return schema, _rows_of_lines(path, schema)
     import pyarrow.dataset as dataset
 
@@ -120,15 +129,59 @@ def _table_of_lines(block: bytes, **how: Any) -> Any:
     return reader.read_json(pa.BufferReader(block), read_options=options, parse_options=reader.ParseOptions(**how))
 
 
-def _schema_of_lines(path: str) -> Any:
-    """That of all lines: a member that only late ones have is a column too."""
+def _schema_of_lines(path: str, as_json: set[str]) -> Any:
+    """That of all lines: a member that only late ones have is a column too. Columns of ``as_json``, and those whose values are of several
+    types, are text: the values' JSON."""
     import pyarrow as pa
 
-    schema = pa.schema([])
+    found: dict[str, Any] = {}
     for block in _blocks(path):
-        fields = [pa.field(field.name, _without_times(field.type)) for field in _table_of_lines(block).schema]
-        schema = pa.unify_schemas([schema, pa.schema(fields)], promote_options="permissive")
-    return schema
+        for name, kind in _types_of(block).items():
+            if name in as_json or kind is None:
+                found[name] = None
+                continue
+            try:
+                both = pa.schema([pa.field(name, found.get(name, kind))]), pa.schema([pa.field(name, kind)])
+                found[name] = None if found.get(name, kind) is None else pa.unify_schemas(both, promote_options="permissive").field(name).type
+            except (pa.ArrowInvalid, pa.ArrowTypeError):
+                found[name] = None
+    fields = [pa.field(name, pa.string(), metadata={_JSON: b""}) if kind is None else pa.field(name, kind) for name, kind in found.items()]
+    return pa.schema(fields)
+
+
+def _types_of(block: bytes) -> dict[str, Any]:
+    """A type by column; None: there is no one type."""
+    import pyarrow as pa
+
+    try:
+        return {field.name: _without_times(field.type) for field in _table_of_lines(block).schema}
+    except pa.ArrowInvalid:
+        columns: dict[str, list[Any]] = {}
+        for row in _rows_of(block):
+            for name, value in row.items():
+                columns.setdefault(name, []).append(value)
+        return {name: _type_of(values) for name, values in columns.items()}
+
+
+def _type_of(values: list[Any]) -> Any:
+    import pyarrow as pa
+
+    try:
+        return pa.array(values).type
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return None
+
+
+def _rows_of(block: bytes) -> Iterator[dict[str, Any]]:
+    for line in block.splitlines():
+        if not line.isspace() and line:
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                raise InvalidValueError("invalid_value", f"a line is no JSON: {error}") from error
+            if not isinstance(row, dict):
+                raise InvalidValueError("invalid_value", f"a line is {type(row).__name__}; expected an object")
+            yield row
 
 
 def _without_times(kind: Any) -> Any:
@@ -145,8 +198,21 @@ def _without_times(kind: Any) -> Any:
 
 
 def _rows_of_lines(path: str, schema: Any) -> Iterator[Any]:
+    import pyarrow as pa
+
+    texts = [field.name for field in schema if is_json(field)]
+    if not texts:
+        for block in _blocks(path):
+            yield from _table_of_lines(block, explicit_schema=schema, unexpected_field_behavior="error").to_batches(max_chunksize=_ROWS)
+        return
+    typed = pa.schema([field for field in schema if not is_json(field)])
     for block in _blocks(path):
-        yield from _table_of_lines(block, explicit_schema=schema, unexpected_field_behavior="error").to_batches(max_chunksize=_ROWS)
+        rows = list(_rows_of(block))
+        columns = {name: pa.array([json.dumps(row[name]) if name in row else None for row in rows], pa.string()) for name in texts}
+        if len(typed) > 0:
+            read = _table_of_lines(block, explicit_schema=typed, unexpected_field_behavior="ignore")
+            columns.update({name: read.column(name) for name in typed.names})
+        yield from pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema).to_batches(max_chunksize=_ROWS)
 
 
 def _cut(batches: Iterable[Any]) -> Iterator[Any]:
@@ -162,7 +228,7 @@ class Writer(Protocol):
 
 def writer_of(path: str, kind: str, schema: Any) -> Writer:
     if kind == ".jsonl":
-        return _JsonLines(path)
+        return _JsonLines(path, schema)
     if kind == ".csv":
         return _Csv(path, schema)
     import pyarrow.parquet as parquet
@@ -188,11 +254,15 @@ def _finite(value: Any) -> Any:
 
 
 class _JsonLines:
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, schema: Any) -> None:
         self._file = open(path, "w", encoding="utf-8")
+        self._json = [field.name for field in schema if is_json(field)]
 
     def write_batch(self, batch: Any) -> None:
-        self._file.writelines(_json(row) + "\n" for row in batch.to_pylist())
+        for row in batch.to_pylist():
+            for name in self._json:
+                row[name] = None if row[name] is None else json.loads(row[name])
+            self._file.write(_json(row) + "\n")
 
     def close(self) -> None:
         self._file.close()

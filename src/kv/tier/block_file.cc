@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <linux/magic.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/vfs.h>
@@ -11,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/file_lock.h"
 #include "base/units.h"
 
 namespace forebay::kv {
@@ -129,7 +129,8 @@ base::Result<std::unique_ptr<BlockFile>> OpenBlockFile(const std::string& path, 
   if (descriptor < 0) return Invalid(path, std::strerror(errno));
   auto file = std::make_unique<DirectFile>(path, descriptor);
   if (!kept) unlink(path.c_str());
-  if (flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
+  const base::LockOutcome lock = base::TakeFileLock(descriptor, path);
+  if (lock != base::LockOutcome::kTaken && lock != base::LockOutcome::kNoLocks) {
     return base::Status(kKvFileLocked, fmt::format("--kv-file {}: another process uses it", path));
   }
   file->NoteWhetherNew();

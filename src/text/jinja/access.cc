@@ -58,6 +58,11 @@ Value PythonAttribute(Runtime& rt, const Value& v, std::string_view name, bool* 
   if (v.Is(Kind::kNamespace)) {
     if (const Value* value = Find(v.ns(), name)) return *value;
   }
+  if (v.Is(Kind::kTuple) && v.view() == View::kGroup) {
+    if (name == "grouper") return v.items()[0];
+    if (name == "list") return v.items()[1];
+  }
+  if (v.Is(Kind::kCycler) && name == "current") return v.cycler().items[v.cycler().at];
   if (const Builtin* method = FindMethod(v.kind(), name))
     return Value::Method(rt.arena.New(MethodObject{method, v}));
   if (IsUnsafe(v.kind(), name)) return Value::Undefined(Missing::kUnsafe, name, v.kind());

@@ -80,7 +80,7 @@ enum class StatementKind : uint8_t {
   kCallBlock,    // expr (a kCall) with body as its caller, which takes parameters
   kFilterBlock,  // body through filter
   kWith,         // parameters are the assignments; body
-  kScope,        // body in a scope of its own
+  kScope,        // body in a scope of its own; of a block, `text` is its name
   kBreak,
   kContinue,
 };
@@ -115,6 +115,8 @@ struct Program {
   std::span<const Statement* const> body;
   std::vector<const Statement*> statements;  // all of them
   std::vector<const Expr*> calls;            // all of them
+  std::vector<const Statement*> blocks;      // all of them
+  std::vector<std::string> missing;          // filters and tests that nobody knows: "filter 'x'"
 };
 
 }  // namespace forebay::text::jinja

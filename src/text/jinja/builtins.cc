@@ -69,6 +69,20 @@ Value LoopChanged(Runtime& rt, const Value& self, const Arguments& args) {
   return Value::Bool(changed);
 }
 
+Value CyclerNext(Runtime& rt, const Value& self, const Arguments& args) {
+  const Parameters p("next", args, {});
+  CyclerObject& cycler = self.cycler();
+  const Value value = cycler.items[cycler.at];
+  cycler.at = (cycler.at + 1) % cycler.items.size();
+  return value;
+}
+
+Value CyclerReset(Runtime& rt, const Value& self, const Arguments& args) {
+  const Parameters p("reset", args, {});
+  self.cycler().at = 0;
+  return Value::None();
+}
+
 constexpr Builtin kDictMethods[] = {{"copy", CopyMethod},
                                     {"get", DictGet},
                                     {"items", DictView<View::kItems>},
@@ -77,6 +91,7 @@ constexpr Builtin kDictMethods[] = {{"copy", CopyMethod},
 constexpr Builtin kListMethods[] = {
     {"copy", CopyMethod}, {"count", ListCount}, {"index", ListIndex}};
 constexpr Builtin kTupleMethods[] = {{"count", ListCount}, {"index", ListIndex}};
+constexpr Builtin kCyclerMethods[] = {{"next", CyclerNext}, {"reset", CyclerReset}};
 constexpr Builtin kLoopMethods[] = {{"changed", LoopChanged}, {"cycle", LoopCycle}};
 
 }  // namespace
@@ -89,6 +104,7 @@ const Builtin* FindMethod(Kind kind, std::string_view name) {
     case Kind::kTuple:
     case Kind::kRange: return FindIn(kTupleMethods, name);
     case Kind::kLoop: return FindIn(kLoopMethods, name);
+    case Kind::kCycler: return FindIn(kCyclerMethods, name);
     default: return nullptr;
   }
 }

@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <array>
+#include <utility>
 
 #include "text/jinja/interpreter.h"
 #include "text/jinja/print.h"
@@ -181,6 +182,11 @@ Value Interpreter::Call(const Value& callee, const Arguments& args) {
     case Kind::kMethod: return callee.method().builtin->call(rt_, callee.method().self, args);
     case Kind::kMacro: return CallMacro(callee.macro(), args);
     case Kind::kLoop: return CallLoop(callee.loop(), args);
+    case Kind::kJoiner: {
+      const Parameters p("joiner", args, {});
+      JoinerObject& joiner = callee.joiner();
+      return std::exchange(joiner.called, true) ? joiner.separator : Value::String("");
+    }
     case Kind::kUndefined: FailUndefined(callee);
     default: FailType(fmt::format("'{}' object is not callable", TypeName(callee)));
   }

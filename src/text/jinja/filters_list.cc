@@ -202,8 +202,8 @@ Value GroupByFilter(Runtime& rt, const Value& self, const Arguments& args) {
     for (j = i; j < items.size() && Equals(items[i].key, items[j].key, &rt); ++j)
       group.push_back(items[j].item);
     if (group.empty()) group.push_back(items[j++].item);  // NaN equals nothing, itself included
-    groups.push_back(
-        rt.NewArray(Kind::kTuple, std::array{key_of(group[0]), rt.NewArray(Kind::kList, group)}));
+    const std::array pair{key_of(group[0]), rt.NewArray(Kind::kList, group)};
+    groups.push_back(Value::Array(Kind::kTuple, rt.arena.CopyArray<Value>(pair), View::kGroup));
   }
   return rt.NewArray(Kind::kList, groups);
 }

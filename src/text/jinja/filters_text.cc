@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "text/jinja/builtins.h"
 #include "text/jinja/format.h"
@@ -192,6 +193,125 @@ Value TruncateFilter(Runtime& rt, const Value& self, const Arguments& args) {
   return Concatenate(rt, head, end);
 }
 
+// The character that an entity of HTML stands for, from its name or number; "" if none is known.
+std::string EntityText(std::string_view entity) {
+  constexpr std::pair<std::string_view, const char*> kNames[] = {
+      {"amp", "&"}, {"lt", "<"}, {"gt", ">"}, {"quot", "\""}, {"apos", "'"}, {"nbsp", "\u00A0"}};
+  for (const auto& [name, text] : kNames) {
+    if (entity == name) return text;
+  }
+  if (!entity.starts_with('#')) return "";
+  entity.remove_prefix(1);
+  const bool hex = entity.starts_with('x') || entity.starts_with('X');
+  if (hex) entity.remove_prefix(1);
+  uint32_t c = 0;
+  const char* end = entity.data() + entity.size();
+  const auto [stopped, error] = std::from_chars(entity.data(), end, c, hex ? 16 : 10);
+  const bool valid = error == std::errc() && stopped == end && c > 0 && c < 0x110000 &&
+                     !(c >= 0xD800 && c < 0xE000);
+  if (!valid) return "";
+  std::string text;
+  AppendUtf8(&text, static_cast<char32_t>(c));
+  return text;
+}
+
+// Cuts the stretches from `open` to `close` out.
+std::string WithoutStretches(std::string text, std::string_view open, std::string_view close) {
+  size_t kept = 0, begin;
+  std::string out;
+  while ((begin = text.find(open, kept)) != text.npos) {
+    const size_t end = text.find(close, begin);
+    if (end == text.npos) break;
+    out.append(text, kept, begin - kept);
+    kept = end + close.size();
+  }
+  return out.append(text, kept);
+}
+
+// markupsafe's striptags: comments and tags go, white space becomes single spaces, entities become
+// characters.
+Value StripTagsFilter(Runtime& rt, const Value& self, const Arguments& args) {
+  const Parameters p("striptags", args, {});
+  const Value string = ToString(rt, self);
+  rt.ChargeBytes(16 * string.text().size());
+  const Value bare = rt.NewString(
+      WithoutStretches(WithoutStretches(std::string(string.text()), "<!--", "-->"), "<", ">"));
+  std::string words, out;
+  for (const Value& word : Split(rt, bare, nullptr, -1))
+    words.append(words.empty() ? "" : " ").append(word.text());
+  for (size_t i = 0; i < words.size(); ++i) {
+    const size_t end = words[i] == '&' ? words.find(';', i) : words.npos;
+    const std::string text =
+        end == words.npos ? "" : EntityText(std::string_view(words).substr(i + 1, end - i - 1));
+    if (text.empty()) {
+      out += words[i];
+    } else {
+      out += text;
+      i = end;
+    }
+  }
+  return rt.NewString(out, OriginOf(string));
+}
+
+Value FileSizeFilter(Runtime& rt, const Value& self, const Arguments& args) {
+  const Parameters p("filesizeformat", args, {"binary"});
+  if (!IsNumber(self))
+    FailType(fmt::format("filesizeformat: expected a number, not {}", TypeName(self)));
+  const bool binary = p.Truthy(0, false);
+  const double bytes = ToDouble(self), base = binary ? 1024 : 1000;
+  if (bytes == 1) return Value::String("1 Byte");
+  if (bytes < base) return rt.NewString(fmt::format("{} Bytes", static_cast<int64_t>(bytes)));
+  constexpr std::string_view kPrefixes = "kMGTPEZY";
+  double unit = base * base;
+  size_t prefix = 0;
+  for (; bytes >= unit && prefix + 1 < kPrefixes.size(); ++prefix) unit *= base;
+  const char letter = binary && prefix == 0 ? 'K' : kPrefixes[prefix];
+  return rt.NewString(fmt::format("{:.1f} {}{}", base * bytes / unit, letter, binary ? "iB" : "B"));
+}
+
+Value XmlAttrFilter(Runtime& rt, const Value& self, const Arguments& args) {
+  const Parameters p("xmlattr", args, {"autospace"});
+  if (!self.Is(Kind::kDict))
+    FailType(fmt::format("xmlattr: expected a dict, not {}", TypeName(self)));
+  TextBuilder out(rt);
+  for (const DictEntry& entry : self.dict().entries) {
+    if (entry.value.Is(Kind::kNone) || entry.value.IsUndefined()) continue;
+    const Value key = ToString(rt, entry.key);
+    if (key.text().find_first_of(" \t\n\r\f\v/>=") != std::string_view::npos)
+      Fail(kTemplateRuntime, fmt::format("Invalid character in attribute name: '{}'", key.text()));
+    if (!out.text().empty() || p.Truthy(0, true)) out.Append(" ");
+    out.Append(EscapeFilter(rt, key, {}));
+    out.Append("=\"");
+    out.Append(EscapeFilter(rt, entry.value, {}));
+    out.Append("\"");
+  }
+  return out.Finish(rt);
+}
+
+Value WordWrapFilter(Runtime& rt, const Value& self, const Arguments& args) {
+  const Parameters p("wordwrap", args,
+                     {"width", "break_long_words", "wrapstring", "break_on_hyphens"});
+  const WrapStyle style{.width = p.Integer(0, 79),
+                        .break_long_words = p.Truthy(1, true),
+                        .break_on_hyphens = p.Truthy(3, true)};
+  if (style.width <= 0)
+    Fail(kTemplateRuntime, fmt::format("invalid width {} (must be > 0)", style.width));
+  const Value end =
+      p[2] != nullptr && !p[2]->Is(Kind::kNone) ? ToString(rt, *p[2]) : Value::String("\n");
+  const Value string = ToString(rt, self);
+  TextBuilder out(rt);
+  bool first = true;
+  for (const Value& line : SplitLines(rt, string, false)) {
+    // A line that is empty or blank stays one.
+    const std::vector<Value> wrapped = Wrap(rt, line, style);
+    for (size_t i = 0; i < std::max<size_t>(wrapped.size(), 1); ++i) {
+      if (!std::exchange(first, false)) out.Append(end);
+      if (i < wrapped.size()) out.Append(wrapped[i]);
+    }
+  }
+  return out.Finish(rt);
+}
+
 Value UrlEncodeFilter(Runtime& rt, const Value& self, const Arguments& args) {
   const Parameters p("urlencode", args, {});
   const Value string = ToString(rt, self);
@@ -350,6 +470,7 @@ constexpr Builtin kTextFilters[] = {
     {"center", CenterFilter},
     {"e", EscapeFilter},
     {"escape", EscapeFilter},
+    {"filesizeformat", FileSizeFilter},
     {"float", FloatFilter},
     {"forceescape", EscapeFilter},
     {"format", FormatFilter},
@@ -360,6 +481,7 @@ constexpr Builtin kTextFilters[] = {
     {"round", RoundFilter},
     {"safe", StringFilter},
     {"string", StringFilter},
+    {"striptags", StripTagsFilter},
     {"title", CaseFilter<TitleWords>},
     {"tojson", ToJsonFilter},
     {"trim", TrimFilter},
@@ -367,6 +489,8 @@ constexpr Builtin kTextFilters[] = {
     {"upper", CaseFilter<ToUpper>},
     {"urlencode", UrlEncodeFilter},
     {"wordcount", WordCountFilter},
+    {"wordwrap", WordWrapFilter},
+    {"xmlattr", XmlAttrFilter},
 };
 
 }  // namespace

@@ -74,6 +74,18 @@ Value NamespaceFunction(Runtime& rt, const Value&, const Arguments& args) {
   return Value::Namespace(ns);
 }
 
+Value JoinerFunction(Runtime& rt, const Value&, const Arguments& args) {
+  const Parameters p("joiner", args, {"sep"});
+  const Value separator = p[0] != nullptr ? *p[0] : Value::String(", ");
+  return Value::Joiner(rt.arena.New(JoinerObject{separator}));
+}
+
+Value CyclerFunction(Runtime& rt, const Value&, const Arguments& args) {
+  if (!args.named.empty()) FailType("cycler takes no keyword arguments");
+  if (args.positional.empty()) Fail(kTemplateRuntime, "at least one item has to be provided");
+  return Value::Cycler(rt.arena.New(CyclerObject{rt.arena.CopyArray(args.positional)}));
+}
+
 Value RaiseFunction(Runtime& rt, const Value&, const Arguments& args) {
   const Parameters p("raise_exception", args, {"message"});
   Fail(kTemplateRaised, std::string(ToString(rt, p.Required(0)).text()));
@@ -108,10 +120,9 @@ Value StrftimeFunction(Runtime& rt, const Value&, const Arguments& args) {
 }
 
 constexpr Builtin kGlobals[] = {
-    {"dict", DictFunction},
-    {"namespace", NamespaceFunction},
-    {"raise_exception", RaiseFunction},
-    {"range", RangeFunction},
+    {"cycler", CyclerFunction},         {"dict", DictFunction},
+    {"joiner", JoinerFunction},         {"namespace", NamespaceFunction},
+    {"raise_exception", RaiseFunction}, {"range", RangeFunction},
     {"strftime_now", StrftimeFunction},
 };
 

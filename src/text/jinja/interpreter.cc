@@ -42,6 +42,13 @@ void Interpreter::Bind(std::string_view name, const Value& value) {
 
 void Interpreter::Run() {
   Bind("", Value());
+  // self.name() is the block again.
+  NamespaceObject* self = rt_.arena.New(NamespaceObject{});
+  for (const Statement* block : program_.blocks) {
+    const MacroObject* macro = rt_.arena.New(MacroObject{block, nullptr});
+    jinja::Assign(rt_.arena, *self, block->text, Value::Macro(macro));
+  }
+  Bind("self", Value::Namespace(self));
   ExecBody(program_.body);
 }
 

@@ -190,18 +190,51 @@ const Statement* Parser::ParseTag() {
     return statement;
   }
   if (tag == "generation") {
-    Statement* scope = NewStatement(StatementKind::kScope);
     Advance();
-    ExpectBlockEnd();
-    scope->body = ParseBody({"endgeneration"}, "generation");
-    Advance();
-    ExpectBlockEnd();
-    return scope;
+    return ParseScope("endgeneration");
   }
-  if (tag == "include" || tag == "import" || tag == "from" || tag == "extends" || tag == "block") {
+  if (tag == "block") return ParseBlock();
+  if (tag == "autoescape") return ParseAutoescape();
+  if (tag == "include" || tag == "import" || tag == "from" || tag == "extends") {
     FailAt(fmt::format("'{}' is not supported in chat templates", tag));
   }
   FailAt(fmt::format("unknown tag '{}'", tag));
+}
+
+// From the end of the opening tag to that of the tag `end`, which may repeat a block's name.
+const Statement* Parser::ParseScope(std::string_view end) {
+  Statement* scope = NewStatement(StatementKind::kScope);
+  ExpectBlockEnd();
+  scope->body = ParseBody({end}, end.substr(3));
+  Advance();
+  if (end == "endblock" && token_.kind == TokenKind::kName) Advance();
+  ExpectBlockEnd();
+  return scope;
+}
+
+// No template extends this one, so a block stands where it is.
+const Statement* Parser::ParseBlock() {
+  Advance();
+  const std::string_view name = ExpectName();
+  while (IsWord("scoped") || IsWord("required")) Advance();
+  for (const Statement* block : program_->blocks) {
+    if (block->text.text() == name) FailAt(fmt::format("block '{}' defined twice", name));
+  }
+  const bool in_loop = std::exchange(in_loop_, false);
+  auto* block = const_cast<Statement*>(ParseScope("endblock"));
+  in_loop_ = in_loop;
+  block->text = Value::String(name);
+  program_->blocks.push_back(block);
+  return block;
+}
+
+// Nothing is escaped here, so the tag may say so.
+const Statement* Parser::ParseAutoescape() {
+  Advance();
+  const Expr* on = ParseExpression();
+  if (on->kind != ExprKind::kConst || !on->constant.Is(Kind::kBool) || on->constant.boolean())
+    FailAt("autoescape is not supported; expected {% autoescape false %}");
+  return ParseScope("endautoescape");
 }
 
 const Statement* Parser::ParseIf() {

@@ -421,6 +421,7 @@ const Expr* Parser::ParseFilter(const Expr* subject) {
   expr->a = subject;
   expr->constant = Value::String(name);
   expr->builtin = FindFilter(name);
+  if (expr->builtin == nullptr) program_->missing.push_back(fmt::format("filter '{}'", name));
   if (IsOperator("(")) expr->arguments = ParseArguments();
   return expr;
 }
@@ -433,6 +434,7 @@ const Expr* Parser::ParseTest(const Expr* subject) {
   expr->a = subject;
   expr->constant = Value::String(name);
   expr->builtin = FindTest(name);
+  if (expr->builtin == nullptr) program_->missing.push_back(fmt::format("test '{}'", name));
   const bool starts_operand =
       token_.kind == TokenKind::kName || token_.kind == TokenKind::kString ||
       token_.kind == TokenKind::kInteger || token_.kind == TokenKind::kFloat || IsOperator("[") ||

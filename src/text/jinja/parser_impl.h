@@ -68,6 +68,9 @@ class Parser {
   const Statement* ParseCallBlock();
   const Statement* ParseFilterBlock();
   const Statement* ParseWith();
+  const Statement* ParseScope(std::string_view end);
+  const Statement* ParseBlock();
+  const Statement* ParseAutoescape();
   std::span<const Parameter> ParseSignature();
   void ParseMacroBody(Statement* macro, std::string_view end);
   const Target* ParseTarget(bool allow_attribute);

@@ -93,6 +93,8 @@ base::Result<Rendered> Template::Render(Arena& arena, std::span<const Binding> b
   return rendered;
 }
 
+const std::vector<std::string>& Template::missing() const { return program_->missing; }
+
 bool Template::Uses(std::string_view name) const {
   return std::find(program_->names.begin(), program_->names.end(), name) != program_->names.end();
 }

@@ -45,6 +45,8 @@ class Template {
   base::Result<Rendered> Render(Arena& arena, std::span<const Binding> bindings, const std::tm& now,
                                 const Limits& limits = {}) const;
 
+  // Filters and tests that it names and nobody knows: "filter 'x'".
+  const std::vector<std::string>& missing() const;
   // True if the template mentions the name anywhere.
   bool Uses(std::string_view name) const;
   // True if it loops over a message's content, so that content may stay a list of parts.

@@ -36,7 +36,7 @@ bool IsSequence(const Value& v) {
 }
 bool IsCallable(const Value& v) {
   return v.Is(Kind::kFunction) || v.Is(Kind::kMethod) || v.Is(Kind::kMacro) || v.Is(Kind::kLoop) ||
-         v.IsUndefined();
+         v.Is(Kind::kJoiner) || v.IsUndefined();
 }
 bool Never(const Value&) { return false; }
 

@@ -23,6 +23,13 @@ std::vector<Value> SplitFromRight(Runtime& rt, const Value& s, const Value* sepa
 std::vector<Value> SplitLines(Runtime& rt, const Value& s, bool keep_ends);
 // Joins with `separator`; items that are no text fail, or are printed if `print` is set.
 Value Join(Runtime& rt, const Value& separator, std::span<const Value> items, bool print);
+struct WrapStyle {
+  int64_t width = 0;             // in characters, at least 1
+  bool break_long_words = true;  // one longer than a line goes on in the next
+  bool break_on_hyphens = true;  // words may end behind a hyphen inside them
+};
+// The lines that Python's textwrap.wrap makes of one line; none of a blank one.
+std::vector<Value> Wrap(Runtime& rt, const Value& line, const WrapStyle& style);
 Value Center(Runtime& rt, const Value& s, int64_t width, const Value& fill);
 // A text mapped as a whole, such as upper case: the request's if any of `s` is.
 Value Mapped(Runtime& rt, const Value& s, const std::string& text);

@@ -138,6 +138,8 @@ std::string_view TypeName(Kind kind) {
     case Kind::kMethod: return "method";
     case Kind::kMacro: return "jinja2.runtime.Macro";
     case Kind::kLoop: return "jinja2.runtime.LoopContext";
+    case Kind::kJoiner: return "jinja2.utils.Joiner";
+    case Kind::kCycler: return "jinja2.utils.Cycler";
   }
   return "object";
 }

@@ -17,6 +17,8 @@ struct IteratorObject;
 struct MethodObject;
 struct MacroObject;
 struct LoopObject;
+struct JoinerObject;
+struct CyclerObject;
 struct Builtin;
 struct MixedString;
 
@@ -39,6 +41,8 @@ enum class Kind : uint8_t {
   kMethod,
   kMacro,
   kLoop,
+  kJoiner,
+  kCycler,
 };
 
 // Who wrote a character: the template and the operator, or the request.
@@ -47,8 +51,8 @@ enum class Origin : uint8_t { kTemplate, kRequest, kMixed };
 // Why an undefined value is undefined.
 enum class Missing : uint8_t { kName, kAttribute, kElement, kParameter, kUnsafe, kOther };
 
-// Which of a dict's three views.
-enum class View : uint8_t { kItems, kKeys, kValues };
+// Which of a dict's three views; of a tuple, that it is a pair of groupby, whose items have names.
+enum class View : uint8_t { kItems, kKeys, kValues, kGroup };
 
 class Value {
  public:
@@ -82,7 +86,7 @@ class Value {
     return v;
   }
   // REQUIRES: kind is kList, kTuple, kRange or kDictView. Borrows `items`. `view` is for dict
-  // views.
+  // views and pairs of groupby.
   static Value Array(Kind kind, std::span<const Value> items, View view = View::kItems) {
     Value v(kind);
     v.tag_ = static_cast<uint8_t>(view);
@@ -97,6 +101,8 @@ class Value {
   static Value Method(const MethodObject* method) { return Pointer(Kind::kMethod, method); }
   static Value Macro(const MacroObject* macro) { return Pointer(Kind::kMacro, macro); }
   static Value Loop(LoopObject* loop) { return Pointer(Kind::kLoop, loop); }
+  static Value Joiner(JoinerObject* joiner) { return Pointer(Kind::kJoiner, joiner); }
+  static Value Cycler(CyclerObject* cycler) { return Pointer(Kind::kCycler, cycler); }
 
   Kind kind() const { return kind_; }
   bool Is(Kind kind) const { return kind_ == kind; }
@@ -127,6 +133,8 @@ class Value {
   const MethodObject& method() const { return *static_cast<const MethodObject*>(pointer_); }
   const MacroObject& macro() const { return *static_cast<const MacroObject*>(pointer_); }
   LoopObject& loop() const { return *static_cast<LoopObject*>(const_cast<void*>(pointer_)); }
+  JoinerObject& joiner() const { return *static_cast<JoinerObject*>(const_cast<void*>(pointer_)); }
+  CyclerObject& cycler() const { return *static_cast<CyclerObject*>(const_cast<void*>(pointer_)); }
   const void* identity() const { return pointer_; }
 
  private:
@@ -201,6 +209,18 @@ void Assign(Arena& arena, NamespaceObject& ns, const Value& name, const Value& v
 struct IteratorObject {
   std::span<const Value> items;
   bool spent = false;
+};
+
+// joiner(separator): nothing when it is called first, then the separator.
+struct JoinerObject {
+  Value separator;
+  bool called = false;
+};
+
+// cycler(items...): one after the other, from the first again.
+struct CyclerObject {
+  std::span<const Value> items;
+  size_t at = 0;
 };
 
 struct Arguments {

@@ -174,23 +174,29 @@ class GgufFile::Reader {
     FB_ASSIGN_OR_RETURN(tensor.name, String("a tensor's name"));
     const std::string name = ShownName(tensor.name);
     FB_ASSIGN_OR_RETURN(const uint32_t rank, Number<uint32_t>(name));
-    if (rank == 0 || rank > tensor::Shape::kMaxRank) {
+    constexpr uint32_t kMostExtents = 64;  // of a tensor that is not read, but is well-formed
+    if (rank == 0 || rank > kMostExtents) {
       return InvalidGguf(fmt::format("tensor {}: {} extents; expected 1 to {}", name, rank,
                                      tensor::Shape::kMaxRank));
     }
-    uint64_t extents[tensor::Shape::kMaxRank];
+    uint64_t extents[kMostExtents];
     for (uint32_t i = rank; i-- > 0;) {
       FB_ASSIGN_OR_RETURN(extents[i], Number<uint64_t>(name));
       if (extents[i] == 0) return InvalidGguf(fmt::format("tensor {}: an extent of 0", name));
     }
-    tensor.shape = MakeShape({extents, rank});
     FB_ASSIGN_OR_RETURN(const uint32_t type, Number<uint32_t>(name));
     FB_ASSIGN_OR_RETURN(*offset, Number<uint64_t>(name));
     tensor.type = FindGgmlType(type);
-    if (tensor.type == nullptr) {
-      return Status(kTensorTypeUnsupported,
-                    fmt::format("tensor {}: unknown ggml type {}", name, type));
+    if (tensor.type == nullptr || rank > tensor::Shape::kMaxRank) {
+      tensor.why =
+          tensor.type == nullptr
+              ? fmt::format("ggml type {}, which is not known here", type)
+              : fmt::format("{} extents; at most {} are supported", rank, tensor::Shape::kMaxRank);
+      tensor.type = &kUnreadableType;
+      *size = 0;
+      return tensor;
     }
+    tensor.shape = MakeShape({extents, rank});
     const std::optional<uint64_t> bytes = StoredBytes(*tensor.type, {extents, rank});
     if (!bytes) {
       return InvalidGguf(fmt::format(
@@ -315,6 +321,12 @@ Result<const GgufFile::Entry*> GgufFile::Require(std::string_view key, bool arra
                                             Name(entry->element), expected));
   }
   return entry;
+}
+
+std::vector<std::string_view> GgufFile::keys() const {
+  std::vector<std::string_view> keys;
+  for (const Entry& entry : entries_) keys.push_back(entry.key);
+  return keys;
 }
 
 Result<bool> GgufFile::GetBool(std::string_view key) const {

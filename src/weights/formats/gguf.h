@@ -41,6 +41,7 @@ class GgufFile {
   // Reads and checks everything but the tensors' data. Errors do not name the file.
   static base::Result<GgufFile> Parse(std::span<const std::byte> bytes);
 
+  std::vector<std::string_view> keys() const;  // sorted
   bool Has(std::string_view key) const { return FindEntry(key) != nullptr; }
   base::Result<bool> GetBool(std::string_view key) const;
   // Any integer type that holds a value >= 0.

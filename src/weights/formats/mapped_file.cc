@@ -10,6 +10,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/log.h"
 #include "base/units.h"
 
 namespace forebay::weights {
@@ -31,19 +32,36 @@ Result<MappedFile> MappedFile::Open(const std::string& path, Access access) {
   }
   file.modified_ = info.st_mtim;
   if (info.st_size == 0) return file;  // nothing to map
-  void* data =
-      mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_SHARED, file.descriptor_, 0);
-  if (data == MAP_FAILED) {
-    return Status(base::kIoError, fmt::format("{}: cannot map {} bytes: {}", path, info.st_size,
-                                              std::strerror(errno)));
-  }
-  file.data_ = static_cast<const std::byte*>(data);
   file.size_ = static_cast<size_t>(info.st_size);
+  // Some file systems map privately alone, others (FUSE with direct I/O, 9p) not at all.
+  void* data = mmap(nullptr, file.size_, PROT_READ, MAP_SHARED, file.descriptor_, 0);
+  if (data == MAP_FAILED)
+    data = mmap(nullptr, file.size_, PROT_READ, MAP_PRIVATE, file.descriptor_, 0);
+  if (data == MAP_FAILED) return Copy(std::move(file));
+  file.data_ = static_cast<const std::byte*>(data);
   file.guard_ = std::make_unique<MappedFaultGuard>(file.bytes());
   if (access == Access::kSequential) {
     madvise(data, file.size_, MADV_SEQUENTIAL);
     posix_fadvise(file.descriptor_, 0, 0, POSIX_FADV_SEQUENTIAL);
   }
+  return file;
+}
+
+Result<MappedFile> MappedFile::Copy(MappedFile file) {
+  const int refused = errno;
+  void* data =
+      mmap(nullptr, file.size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) {
+    return Status(base::kIoError, fmt::format("{}: cannot map {} bytes: {}", file.path_, file.size_,
+                                              std::strerror(refused)));
+  }
+  file.data_ = static_cast<const std::byte*>(data);
+  file.is_copy_ = true;
+  FB_RETURN_IF_ERROR(file.Read(0, {static_cast<std::byte*>(data), file.size_}));
+  base::Log(
+      base::LogLevel::kWarning,
+      fmt::format("{}: the file system maps no files ({}); read into memory instead, {} bytes",
+                  file.path_, std::strerror(refused), file.size_));
   return file;
 }
 
@@ -81,6 +99,7 @@ Status MappedFile::Read(uint64_t offset, std::span<std::byte> out) const {
 }
 
 void MappedFile::Drop(std::span<const std::byte> part) const {
+  if (is_copy_) return;
   const uint64_t page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   const uint64_t begin = base::RoundUp(reinterpret_cast<uintptr_t>(part.data()), page);
   const uint64_t end = reinterpret_cast<uintptr_t>(part.data() + part.size()) / page * page;
@@ -95,6 +114,7 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   path_ = std::move(other.path_);
   data_ = std::exchange(other.data_, nullptr);
   size_ = std::exchange(other.size_, 0);
+  is_copy_ = other.is_copy_;
   modified_ = other.modified_;
   descriptor_ = std::exchange(other.descriptor_, -1);
   guard_ = std::move(other.guard_);

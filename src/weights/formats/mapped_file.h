@@ -26,6 +26,7 @@ class MappedFile {
   // kSequential lets the kernel read far ahead and forget behind.
   enum class Access { kNormal, kSequential };
 
+  // Where the file system maps no files, the bytes are read into memory, with a warning.
   static base::Result<MappedFile> Open(const std::string& path, Access access = Access::kNormal);
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&& other) noexcept;
@@ -47,11 +48,14 @@ class MappedFile {
 
  private:
   MappedFile() = default;
+  // Where nothing can be mapped.
+  static base::Result<MappedFile> Copy(MappedFile file);
   void Close();
 
   std::string path_;
   const std::byte* data_ = nullptr;
   size_t size_ = 0;
+  bool is_copy_ = false;  // memory of our own holds the bytes
   timespec modified_{};
   int descriptor_ = -1;
   std::unique_ptr<MappedFaultGuard> guard_;

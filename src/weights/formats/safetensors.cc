@@ -50,6 +50,7 @@ Status CheckSize(const TensorInfo& tensor, std::span<const uint64_t> extents,
         fmt::format("tensor {}: data_offsets [{}, {}] end beyond the {} bytes of data in the file",
                     ShownName(tensor.name), range[0], range[1], data_bytes));
   }
+  if (tensor.type == &kUnreadableType) return Status::Ok();
   const std::optional<uint64_t> expected = StoredBytes(*tensor.type, extents);
   if (!expected)
     return InvalidSafetensors(
@@ -69,7 +70,8 @@ Result<TensorInfo> ReadTensor(std::string name, ondemand::value value,
   ondemand::object object;
   if (value.get_object().get(object))
     return InvalidSafetensors(fmt::format("tensor {}: expected an object", ShownName(tensor.name)));
-  uint64_t extents[tensor::Shape::kMaxRank];
+  constexpr size_t kMostExtents = 64;  // of a tensor that is not read, but is well-formed
+  uint64_t extents[kMostExtents];
   uint64_t range[2];
   std::optional<size_t> rank, ends;
   for (auto field : object) {
@@ -86,8 +88,8 @@ Result<TensorInfo> ReadTensor(std::string name, ondemand::value value,
             fmt::format("tensor {}: dtype is no string", ShownName(tensor.name)));
       tensor.type = FindSafetensorsType(type);
       if (tensor.type == nullptr) {
-        return Status(kTensorTypeUnsupported, fmt::format("tensor {}: unknown dtype {}",
-                                                          ShownName(tensor.name), ShownName(type)));
+        tensor.type = &kUnreadableType;
+        tensor.why = fmt::format("dtype {}, which is not known here", ShownName(type));
       }
     } else if (key == "shape" && !rank) {
       rank = ReadNumbers(entry, extents, std::size(extents));
@@ -111,7 +113,12 @@ Result<TensorInfo> ReadTensor(std::string name, ondemand::value value,
     return InvalidSafetensors(
         fmt::format("tensor {}: dtype, shape or data_offsets is missing", ShownName(tensor.name)));
   }
-  tensor.shape = MakeShape({extents, *rank});
+  if (*rank > tensor::Shape::kMaxRank) {
+    tensor.type = &kUnreadableType;
+    tensor.why =
+        fmt::format("{} extents; at most {} are supported", *rank, tensor::Shape::kMaxRank);
+  }
+  if (tensor.type != &kUnreadableType) tensor.shape = MakeShape({extents, *rank});
   FB_RETURN_IF_ERROR(CheckSize(tensor, {extents, *rank}, range, data.size()));
   tensor.data = data.subspan(range[0], range[1] - range[0]);
   return tensor;

@@ -60,6 +60,8 @@ constexpr StoredType kSafetensorsTypes[] = {
 
 }  // namespace
 
+constexpr StoredType kUnreadableType = {"unknown", {1, 1}, {}};
+
 const StoredType* FindGgmlType(uint32_t id) {
   for (const GgmlRow& row : kGgmlTypes) {
     if (row.id == id) return &row.type;

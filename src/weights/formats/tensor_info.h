@@ -26,10 +26,16 @@ struct StoredType {
 const StoredType* FindGgmlType(uint32_t id);
 const StoredType* FindSafetensorsType(std::string_view name);
 
+// Of a tensor that nothing here can read, neither its elements nor its shape: it may be one that
+// nothing needs.
+extern const StoredType kUnreadableType;
+
 // Borrows its data from the mapped file.
 struct TensorInfo {
   // as Hugging Face names it, e.g. "model.layers.0.mlp.up_proj.weight"
   std::string name;
+  std::string own_name;  // the file's name, where that is another
+  std::string why;       // of kUnreadableType: "dtype F4, which is not known here"
   const StoredType* type = nullptr;
   tensor::Shape shape;  // outermost first
   // rows in the order of the file, which may not be HF's (below)

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <utility>
 
+#include "base/file_kind.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/rng.h"
@@ -29,13 +31,54 @@ bool Exists(const fs::path& path) {
   return fs::exists(path, error);
 }
 
-bool HasPytorchFile(const fs::path& folder) {
+// The folder's files with one of the extensions.
+std::vector<fs::path> FilesWith(const fs::path& folder,
+                                std::initializer_list<std::string_view> extensions) {
+  std::vector<fs::path> found;
   std::error_code error;
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    const fs::path extension = it->path().extension();
-    if (extension == ".bin" || extension == ".pt" || extension == ".pth") return true;
+    if (std::ranges::count(extensions, it->path().extension().string()) > 0)
+      found.push_back(it->path());
   }
-  return false;
+  std::ranges::sort(found);
+  return found;
+}
+
+// A folder without the files of a model: what it is instead, and the way on.
+Status NoWeights(const fs::path& root) {
+  if (Exists(root / "adapter_config.json")) {
+    return Status(
+        kWeightsFormatUnsupported,
+        fmt::format("{}: is a LoRA adapter (adapter_config.json); expected a whole model: "
+                    "merge it into its base model first (peft's merge_and_unload)",
+                    root.string()));
+  }
+  if (const auto ggufs = FilesWith(root, {".gguf"}); !ggufs.empty()) {
+    return Status(
+        kWeightsFormatUnsupported,
+        fmt::format("{}: holds {}; give its path: -m {}", root.string(),
+                    ggufs.size() == 1 ? "a GGUF file" : fmt::format("{} GGUF files", ggufs.size()),
+                    ggufs[0].string()));
+  }
+  if (!FilesWith(root, {".bin", ".pt", ".pth"}).empty()) {
+    return Status(
+        kWeightsFormatUnsupported,
+        fmt::format(
+            "{}: holds PyTorch pickle files (.bin, .pt, .pth), which can run code when they are "
+            "read; convert them to model.safetensors",
+            root.string()));
+  }
+  return Status(kWeightsNotFound,
+                fmt::format("{}: neither model.safetensors nor model.safetensors.index.json is "
+                            "here; expected a Hugging Face folder or a GGUF file",
+                            root.string()));
+}
+
+// The file's first bytes are those of another kind of file.
+Status CheckKindOf(const MappedFile& file) {
+  constexpr size_t kBegin = 256;
+  const auto begin = file.bytes().first(std::min(kBegin, file.bytes().size()));
+  return base::CheckKind(file.path(), {reinterpret_cast<const char*>(begin.data()), begin.size()});
 }
 
 struct Assignment {
@@ -106,18 +149,8 @@ Result<WeightSource> WeightSource::Open(const std::string& path) {
     FB_RETURN_IF_ERROR(source.AddSafetensors(single));
   } else if (const fs::path index = root / "model.safetensors.index.json"; Exists(index)) {
     FB_RETURN_IF_ERROR(source.AddShards(index));
-  } else if (HasPytorchFile(root)) {
-    return Status(
-        kWeightsFormatUnsupported,
-        fmt::format(
-            "{}: holds PyTorch pickle files (.bin, .pt, .pth), which can run code when they are "
-            "read; convert them to model.safetensors",
-            path));
   } else {
-    return Status(kWeightsNotFound,
-                  fmt::format("{}: neither model.safetensors nor model.safetensors.index.json is "
-                              "here; expected a Hugging Face folder or a GGUF file",
-                              path));
+    return NoWeights(root);
   }
   FB_RETURN_IF_ERROR(source.NameParts());
   FB_RETURN_IF_ERROR(source.SortTensors());
@@ -126,6 +159,7 @@ Result<WeightSource> WeightSource::Open(const std::string& path) {
 
 Status WeightSource::AddSafetensors(const std::string& path) {
   FB_ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path, MappedFile::Access::kSequential));
+  FB_RETURN_IF_ERROR(CheckKindOf(file));
   auto parsed = ParseSafetensors(file.bytes());
   if (!parsed.ok()) return parsed.status().WithContext(path);
   for (TensorInfo& tensor : parsed->tensors) {
@@ -159,19 +193,32 @@ Status WeightSource::AddShards(const std::string& index_path) {
     FB_RETURN_IF_ERROR(AddSafetensors(path));
   }
   FB_RETURN_IF_ERROR(SortTensors());
+  // Files say themselves what they hold; a tensor that is nowhere is missed where it is needed.
+  size_t num_wrong = 0;
+  std::string_view first_wrong;
   for (const Assignment& assignment : *assignments) {
     const TensorInfo* tensor = Find(assignment.tensor);
-    if (tensor == nullptr || shards[tensor->file] != assignment.shard) {
-      return Status(kWeightsIndexInvalid,
-                    fmt::format("{}: tensor {} is not in {}, where the index has it", index_path,
-                                ShownName(assignment.tensor), ShownName(assignment.shard)));
-    }
+    if (tensor != nullptr && shards[tensor->file] == assignment.shard) continue;
+    if (num_wrong++ == 0) first_wrong = assignment.tensor;
+  }
+  if (num_wrong > 0) {
+    base::Log(base::LogLevel::kWarning,
+              fmt::format("{}: {} tensors are not in the files where the index has them, among "
+                          "them {}",
+                          index_path, num_wrong, ShownName(first_wrong)));
   }
   return Status::Ok();
 }
 
 Status WeightSource::AddGguf() {
   FB_ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path_, MappedFile::Access::kSequential));
+  FB_RETURN_IF_ERROR(CheckKindOf(file));
+  if (fs::path(path_).extension() == ".safetensors") {
+    return Status(kWeightsFormatUnsupported,
+                  fmt::format("{}: is a safetensors file; give the folder that holds it and its "
+                              "config.json: -m {}",
+                              path_, fs::path(path_).parent_path().string()));
+  }
   auto parsed = GgufFile::Parse(file.bytes());
   if (!parsed.ok()) return parsed.status().WithContext(path_);
   gguf_ = std::move(*parsed);
@@ -193,8 +240,8 @@ Status WeightSource::AddGguf() {
   for (TensorInfo& tensor : tensors_) {
     const bool q = tensor.name.find(".attn_q.") != std::string::npos;
     const bool k = tensor.name.find(".attn_k.") != std::string::npos;
-    tensor.name = HfTensorName(tensor.name);
-    if (!interleaved || !(q || k)) continue;
+    tensor.own_name = std::exchange(tensor.name, HfTensorName(tensor.name));
+    if (!interleaved || !(q || k) || tensor.type == &kUnreadableType) continue;
     const bool grouped = k && gguf_->Has("llama.attention.head_count_kv");
     const auto heads =
         gguf_->GetUint(grouped ? "llama.attention.head_count_kv" : "llama.attention.head_count");
@@ -292,14 +339,25 @@ Status WeightSource::ReadRows(std::string_view name, int64_t begin, int64_t end,
   return NotFinite(*tensor, begin + bad / columns, bad % columns, tensor::ToFloat(out[bad]));
 }
 
+void WeightSource::Rename(std::string_view from, std::string to) {
+  const auto it = std::ranges::find(tensors_, from, &TensorInfo::name);
+  FB_CHECK(it != tensors_.end() && !Has(to), "{} cannot become {}", from, to);
+  if (it->own_name.empty()) it->own_name = it->name;
+  it->name = std::move(to);
+  std::ranges::sort(tensors_, {}, &TensorInfo::name);
+}
+
 Status WeightSource::CheckType(const TensorInfo& tensor) const {
+  if (tensor.type == &kUnreadableType)
+    return Status(kTensorTypeUnsupported, fmt::format("{}: has {}", Label(tensor), tensor.why));
   if (tensor.type->dtype && CanExpand(*tensor.type->dtype)) return Status::Ok();
   if (!tensor.scales.empty()) return Status::Ok();
   return Status(
       kTensorTypeUnsupported,
       fmt::format("{}: type {} is not supported yet; supported: F32, F16, BF16, Q8_0, Q4_0, Q4_1, "
-                  "F8_E4M3 with a scale a block of 128 x 128",
-                  Label(tensor), tensor.type->name));
+                  "F8_E4M3 with a scale a block of 128 x 128{}",
+                  Label(tensor), tensor.type->name,
+                  gguf_ ? "; take this model's Q8_0 or Q4_1 file" : ""));
 }
 
 Status WeightSource::ExpandRows(const TensorInfo& tensor, int64_t begin, int64_t end,
@@ -357,7 +415,8 @@ uint64_t WeightSource::Fingerprint(std::string_view config) const {
 }
 
 std::string WeightSource::Label(const TensorInfo& tensor) const {
-  return fmt::format("{}: tensor {}", files_[tensor.file].path(), ShownName(tensor.name));
+  const std::string& name = tensor.own_name.empty() ? tensor.name : tensor.own_name;
+  return fmt::format("{}: tensor {}", files_[tensor.file].path(), ShownName(name));
 }
 
 }  // namespace forebay::weights

@@ -46,6 +46,9 @@ class WeightSource : public TensorReader {
   base::Status ReadRows(std::string_view name, int64_t begin, int64_t end,
                         tensor::BF16* out) const override;
 
+  // Gives a tensor another name for readers. REQUIRES: it is there, and none has the new name.
+  void Rename(std::string_view from, std::string to);
+
   // Rows [begin, end) as exact fp32 into `out` [end - begin, columns]; kTensorTypeUnsupported,
   // kTensorNotFinite or kFileChanged. REQUIRES: a tensor of this source, 0 <= begin <= end <=
   // rows().
@@ -68,7 +71,7 @@ class WeightSource : public TensorReader {
   base::Status SortTensors();
   base::Status CheckType(const TensorInfo& tensor) const;
   base::Status NotFinite(const TensorInfo& tensor, int64_t row, int64_t column, float value) const;
-  // "FILE: tensor NAME".
+  // "FILE: tensor NAME", by the file's own name.
   std::string Label(const TensorInfo& tensor) const;
 
   std::string path_;
