@@ -26,7 +26,8 @@ constexpr int64_t kStepsToLook = 16;
 // How long a replica waits for others to give back what it has lent, when it can do nothing else.
 constexpr double kLoanGlance = 1e-3;
 
-// The job's requests, one a choice, without text.
+// The job's requests: a choice, and those behind it that share all of its prompt. Tokens say no
+// more than what prompts share.
 class ShapeSource final : public RequestSource {
  public:
   explicit ShapeSource(std::span<const ChoiceShape> job) : job_(job) {}
@@ -35,24 +36,37 @@ class ShapeSource final : public RequestSource {
     if (ended()) return std::nullopt;
     const ChoiceShape& shape = job_[next_];
     Request request;
-    request.id = request.line = static_cast<int64_t>(next_++);
-    request.prompts.emplace_back(static_cast<size_t>(shape.prompt));
+    request.id = request.line = static_cast<int64_t>(next_);
+    const int64_t shared = std::min(shape.shared, shape.prompt);
+    std::vector<int32_t>& prompt = request.prompts.emplace_back(static_cast<size_t>(shape.prompt));
+    std::fill(prompt.begin() + shared, prompt.end(), static_cast<int32_t>(next_ + 1));
     request.sampling.max_tokens = shape.bound > 0 ? static_cast<int32_t>(shape.bound) : -1;
     request.ends_after = static_cast<int32_t>(shape.output);
+    request.n = 0;
+    do {
+      ++request.n;
+      ++next_;
+    } while (!ended() && IsSibling(job_[next_], shape));
     return request;
   }
   bool ended() const override { return next_ == job_.size(); }
   int64_t remaining() const override { return static_cast<int64_t>(job_.size() - next_); }
 
  private:
+  static bool IsSibling(const ChoiceShape& shape, const ChoiceShape& first) {
+    return shape.shared == shape.prompt && first.shared < first.prompt &&
+           shape.prompt == first.prompt && shape.output == first.output &&
+           shape.bound == first.bound;
+  }
+
   const std::span<const ChoiceShape> job_;
   size_t next_ = 0;
 };
 
 class ResultCounter final : public ResultSink {
  public:
-  bool Finish(RequestResult /*result*/) override {
-    ++count_;
+  bool Finish(RequestResult result) override {
+    count_ += result.choices.size();
     return true;
   }
   size_t count() const { return count_; }
@@ -124,9 +138,11 @@ class Job {
 
   int Next() const;
   void Act(int replica);
-  void Border(int replica);
+  bool PlanNext(int replica);
+  void Take(int replica);
   void TakeRequests(int replica);
-  void Receive(int replica, double* seconds);
+  // The seconds that it takes to pull what others gave.
+  double Receive(int replica);
   void GiveAway(int replica);
   void AskForWork(int replica);
   bool Begin(int replica, bool share);
@@ -206,7 +222,7 @@ int Job::Next() const {
 
 void Job::Act(int replica) {
   Replica& self = At(replica);
-  bool border = true;
+  bool planned = false;
   if (self.state == State::kEnds) {
     Flight& oldest = self.flights.front();
     if (oldest.left > 0) {
@@ -214,59 +230,61 @@ void Job::Act(int replica) {
       oldest.GoOn();
       self.untold += oldest.load.rows();
       std::rotate(self.flights.begin(), self.flights.begin() + 1, self.flights.end());
-      border = false;
+      planned = true;
     } else {
       End(replica);
     }
   }
   self.state = State::kBorder;
   while (self.state == State::kBorder) {
-    if (border) {
-      double seconds = 0;
-      Receive(replica, &seconds);
-      if (seconds > 0) {
-        self.wake = now_ + seconds;
-        return;
-      }
-      Border(replica);
-      if (self.choices.idle()) {
-        AskForWork(replica);
-        if (GroupOf(replica).rule) return Offer(replica, {.ended = true});
-        self.state = State::kIdle;
-        self.wake = kNever;
-        return;
-      }
-      const auto in_flight = static_cast<int>(self.flights.size());
-      const bool begun = in_flight < most_in_flight() &&
-                         (Begin(replica, true) || (in_flight == 0 && Begin(replica, false)));
-      if (!begun && in_flight == 0) {
-        FB_CHECK(self.choices.loans().count() > 0,
-                 "{} plans nothing while {} choices run and {} wait", question_.policy->name(),
-                 self.choices.num_running(), self.choices.num_waiting());
-        self.wake = now_ + kLoanGlance;
-        return;
-      }
-      if (!begun) return AwaitEnd(self);
-    }
-    border = true;
-    Flight& flight = self.flights.back();
-    flight.offer.step = static_cast<uint64_t>(self.begun);
-    flight.offer.wanted = question_.mode.Of(flight.offer.rows, self.begun);
-    if (GroupOf(replica).rule) {
-      Offer(replica, flight.offer);
-    } else {
-      const StepMode mode = flight.offer.wanted;
-      Enqueue(replica, Price(flight, mode, {}), mode);
-    }
+    if (!std::exchange(planned, false) && !PlanNext(replica)) return;
+    Take(replica);
   }
 }
 
-void Job::Border(int replica) {
+// At a step's border. False: no step begins, and the replica's state says for what it waits.
+bool Job::PlanNext(int replica) {
   Replica& self = At(replica);
+  if (const double seconds = Receive(replica); seconds > 0) {
+    self.wake = now_ + seconds;
+    return false;
+  }
   Settle(self);
   self.choices.loans().Reclaim();
   TakeRequests(replica);
   if (question_.steals && queue_.ended(replica)) GiveAway(replica);
+  if (self.choices.idle()) {
+    AskForWork(replica);
+    if (GroupOf(replica).rule) {
+      Offer(replica, {.ended = true});
+    } else {
+      self.state = State::kIdle;
+      self.wake = kNever;
+    }
+    return false;
+  }
+  const bool alone = self.flights.empty();
+  if (static_cast<int>(self.flights.size()) < most_in_flight() &&
+      (Begin(replica, /*share=*/true) || (alone && Begin(replica, /*share=*/false))))
+    return true;
+  if (!alone) {
+    AwaitEnd(self);
+    return false;
+  }
+  FB_CHECK(self.choices.loans().count() > 0, "{} plans nothing while {} choices run and {} wait",
+           question_.policy->name(), self.choices.num_running(), self.choices.num_waiting());
+  self.wake = now_ + kLoanGlance;
+  return false;
+}
+
+// The step that was planned last.
+void Job::Take(int replica) {
+  Replica& self = At(replica);
+  Flight& flight = self.flights.back();
+  flight.offer.step = static_cast<uint64_t>(self.begun);
+  flight.offer.wanted = question_.mode.Of(flight.offer.rows, self.begun);
+  if (GroupOf(replica).rule) return Offer(replica, flight.offer);
+  Enqueue(replica, Price(flight, flight.offer.wanted, {}), flight.offer.wanted);
 }
 
 void Job::TakeRequests(int replica) {
@@ -295,17 +313,19 @@ void Job::TakeRequests(int replica) {
   tell();
 }
 
-void Job::Receive(int replica, double* seconds) {
+double Job::Receive(int replica) {
   Replica& self = At(replica);
+  double seconds = 0;
   for (engine::Gift& gift : std::exchange(self.inbox, {})) {
     for (const engine::Choices::Adopted& adopted : self.choices.Adopt(gift)) {
       const schedule::StealPrices& prices = question_.choices.steal;
-      *seconds += prices.move_seconds +
-                  static_cast<double>(adopted.loan->computed) * prices.kv_token_seconds;
+      seconds += prices.move_seconds +
+                 static_cast<double>(adopted.loan->computed) * prices.kv_token_seconds;
       self.choices.Resume(adopted);
     }
     for (const auto& loan : gift.loans) loan->over = true;
   }
+  return seconds;
 }
 
 void Job::AskForWork(int replica) {

@@ -165,6 +165,11 @@ int64_t LongestOf(std::span<const layout::ChoiceShape> job) {
   return longest;
 }
 
+bool Shares(std::span<const layout::ChoiceShape> job) {
+  return std::ranges::any_of(job,
+                             [](const layout::ChoiceShape& choice) { return choice.shared > 0; });
+}
+
 }  // namespace
 
 JobForecast ForecastOf(const layout::EngineOptions& options, const model::ModelConfig& config,
@@ -184,7 +189,7 @@ JobForecast ForecastOf(const layout::EngineOptions& options, const model::ModelC
                               .max_num_batched_tokens = plan.machine.max_num_batched_tokens,
                               .least_chunk = config.expands_prompts() ? model::kLeastChunk : 0,
                               .total_blocks = memory.num_blocks + memory.streamed_blocks},
-                   .prefix_caching = false,
+                   .prefix_caching = options.prefix_caching && Shares(sample.job),
                    // Books are as large as the job needs.
                    .max_blocks_per_sequence = static_cast<int32_t>(
                        std::min<int64_t>(memory.max_blocks_per_sequence,

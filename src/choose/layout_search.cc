@@ -35,6 +35,11 @@ std::vector<layout::Layout> LayoutsOf(int devices, bool experts) {
       if (layout.dp == 1 || (experts && pp > 1)) continue;
       for (const layout::Layout& shared : SharedOf(layout, experts)) layouts.push_back(shared);
     }
+    // Ranks that cut a step's rows, and change to tensor parallelism in steps of few.
+    for (int sp = 2; tp * sp <= devices; ++sp) {
+      const int replicas = layout::ReplicasOn(devices, tp, sp);
+      if (replicas > 0) layouts.push_back({.dp = replicas, .tp = tp, .sp = sp});
+    }
   }
   return layouts;
 }

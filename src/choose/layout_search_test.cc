@@ -28,8 +28,8 @@ TEST(LayoutSearch, TheFirstIsTaken) {
     const char* layout;  // begins so
   };
   const Case cases[] = {
-      {"a choice a rank: all ranks on each", "Qwen3-32B", "sim:4xh200", 4,
-       "groups=1,dp=1,tp=4,pp=1"},
+      {"a choice a rank: all ranks on each, in the mode of each step", "Qwen3-32B", "sim:4xh200", 4,
+       "groups=1,dp=1,sp=4,tp=1,pp=1"},
       {"choices for all, and a link that is slow: stages", "Llama-3-8B", "sim:2xrtx4090", 400,
        "groups=1,dp=1,tp=1,pp=2"},
       {"memory for all choices: copies, of which stages come within 2 %", "Llama-3-8B",
@@ -43,6 +43,9 @@ TEST(LayoutSearch, TheFirstIsTaken) {
     EXPECT_TRUE(std::ranges::is_sorted(*trials, {}, [](const LayoutTrial& trial) {
       return trial.plan ? trial.plan->forecast->seconds : 1e300;
     })) << c.what;
+    EXPECT_TRUE(std::ranges::any_of(
+        *trials, [](const LayoutTrial& trial) { return trial.plan && trial.plan->layout.sp > 1; }))
+        << c.what << ": no ranks cut rows";
     const auto plan = DecideLayout(options, config);
     ASSERT_TRUE(plan.ok()) << plan.status().ToString();
     EXPECT_THAT(layout::FormatLayout(plan->layout), testing::StartsWith(c.layout)) << c.what;

@@ -224,13 +224,13 @@ void ReadRope(GgufFields* in, const GgufFile& gguf, ModelConfig* config) {
 
 // Keys by which other architectures' programs multiply, cap, shift or choose. Each does nothing
 // where it has one of the neutral values.
-struct ChangesLogits {
+struct GgufLogitKey {
   std::string_view key;
   std::vector<double> neutral;
 };
 
-const std::vector<ChangesLogits>& KeysThatChangeLogits() {
-  static const std::vector<ChangesLogits> keys = {
+const std::vector<GgufLogitKey>& KeysThatChangeLogits() {
+  static const std::vector<GgufLogitKey> keys = {
       {"logit_scale", {0, 1}},
       {"attn_logit_softcapping", {0}},
       {"final_logit_softcapping", {0}},
@@ -258,17 +258,17 @@ const std::vector<ChangesLogits>& KeysThatChangeLogits() {
 }
 
 // What programs that make and run other models keep in the file.
-constexpr std::string_view kMeansNothing[] = {"vocab_size", "rope.scaling.finetuned",
-                                              "attention.layer_norm_epsilon", "tensor_data_layout",
-                                              "attention.sliding_window"};
+constexpr std::string_view kGgufMeansNothing[] = {"vocab_size", "rope.scaling.finetuned",
+                                                  "attention.layer_norm_epsilon",
+                                                  "tensor_data_layout", "attention.sliding_window"};
 
 // Keys that nobody read: refused where they would make another model, and kept for a warning.
 void CheckRest(GgufFields* in, ModelConfig* config) {
   const double own_scale = 1 / std::sqrt(static_cast<double>(config->head_dim));
   for (const std::string_view key : in->Rest()) {
-    if (std::ranges::count(kMeansNothing, key) > 0) continue;
+    if (std::ranges::count(kGgufMeansNothing, key) > 0) continue;
     const auto& known = KeysThatChangeLogits();
-    const auto found = std::ranges::find(known, key, &ChangesLogits::key);
+    const auto found = std::ranges::find(known, key, &GgufLogitKey::key);
     const std::optional<double> value = in->Number(key);
     if (found == known.end()) {
       config->unused_keys.push_back(fmt::format("{}.{}", config->architecture, key));

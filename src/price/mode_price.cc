@@ -258,6 +258,16 @@ struct Compared {
   bool ships() const { return shipped < pulled; }
 };
 
+// The step in a row from which on replicas meet, at most `most`: by then steps alone have lost what
+// a needless meeting costs. That is a part of a step that pulls: one replica is at its step's
+// border, the others anywhere in theirs, and all wait for the last of them.
+int Patience(const Compared& step, int num_replicas, int most) {
+  if (!step.ships()) return most;
+  const double meeting = (1 - 1.0 / num_replicas) / 2 * step.pulled;
+  return static_cast<int>(
+      std::min<double>(most, std::ceil(meeting / (step.pulled - step.shipped))));
+}
+
 // Steps of ranks that share experts.
 class ExpertSteps {
  public:
@@ -266,10 +276,6 @@ class ExpertSteps {
 
   Compared Decoding(int64_t rows) const { return Compare(DecodingPrice(rows), rows); }
   Compared Prompts(int64_t rows) const { return Compare(PromptsPrice(rows), rows); }
-
-  // What a needless meeting costs: how many steps that pull a rank waits for the others'. One is at
-  // its step's border, the others anywhere in theirs, and all wait for the last of them.
-  double MeetingSteps() const { return (1 - 1.0 / ship_.num_replicas) / 2; }
 
   // At which spread of so many rows on average what shipping saves is waited for the busiest rank:
   // for all but the experts' work, of which each computes its part of everybody's. Who pulls waits
@@ -302,7 +308,7 @@ class ExpertSteps {
   const int64_t context_;
 };
 
-LoadRule PlanExperts(const ExpertSteps& steps, MostRows most, int patience) {
+LoadRule PlanExperts(const ExpertSteps& steps, MostRows most, int num_replicas, int patience) {
   const int64_t full = std::max<int64_t>(1, std::llround(kFull * static_cast<double>(most.all)));
   if (steps.Prompts(full).ships()) return {std::numeric_limits<double>::infinity(), {}, patience};
   int64_t rows =
@@ -318,11 +324,7 @@ LoadRule PlanExperts(const ExpertSteps& steps, MostRows most, int patience) {
     spread = std::max(spread, steps.Tolerated(fewer));
     rule.tolerated[i] = {static_cast<double>(fewer), spread};
   }
-  if (const Compared step = steps.Decoding(std::max<int64_t>(1, usual)); step.ships()) {
-    const double meeting = steps.MeetingSteps() * step.pulled;
-    rule.patience = static_cast<int>(
-        std::min<double>(patience, std::ceil(meeting / (step.pulled - step.shipped))));
-  }
+  rule.patience = Patience(steps.Decoding(std::max<int64_t>(1, usual)), num_replicas, patience);
   return rule;
 }
 
@@ -332,13 +334,18 @@ LoadRule PlanShipping(const PullPrices& prices, const share::ShipPlan& ship, Mos
                       int64_t context, int patience) {
   const StepPricer& pricer = prices.pricer;
   if (ship.num_experts > 0 && !ship.mode.pulls())
-    return PlanExperts({prices, ship, most, context}, most, patience);
+    return PlanExperts({prices, ship, most, context}, most, ship.num_replicas, patience);
   const int ranks = ship.mode.pulls() ? 1 : ship.num_replicas;
-  const int64_t rows = FirstWithout(pricer.decoder().capacity.rows / ranks, [&](int64_t count) {
-    const StepPrice own = pricer.Decode(count, context);
-    return ShippedSeconds(pricer, ship, own, count, {ranks * count, ranks}) < prices.Pulled(own);
-  });
-  return {static_cast<double>(rows), {}, patience};
+  const auto decoding = [&](int64_t rows) {
+    const StepPrice own = pricer.Decode(rows, context);
+    return Compared{prices.Pulled(own),
+                    ShippedSeconds(pricer, ship, own, rows, {ranks * rows, ranks})};
+  };
+  const int64_t rows = FirstWithout(pricer.decoder().capacity.rows / ranks,
+                                    [&](int64_t count) { return decoding(count).ships(); });
+  return {static_cast<double>(rows),
+          {},
+          Patience(decoding(std::max<int64_t>(1, rows / 2)), ship.num_replicas, patience)};
 }
 
 }  // namespace forebay::price

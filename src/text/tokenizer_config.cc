@@ -129,7 +129,7 @@ class NamedTokens {
 };
 
 // added_tokens_decoder: {"7": {"content": "<new>", "special": true}}, by rising ids.
-Result<std::vector<AddedToken>> ReadDecoder(element value) {
+Result<std::vector<AddedToken>> ReadAddedDecoder(element value) {
   constexpr char kWhere[] = "added_tokens_decoder";
   FB_ASSIGN_OR_RETURN(const object members, As<object>(value, kWhere));
   std::vector<AddedToken> tokens;
@@ -238,7 +238,7 @@ Status ApplyTokenizerTexts(const TokenizerTexts& texts, TokenizerSpec* spec) {
   FB_RETURN_IF_ERROR(named.Read(config, map));
   AddedTokenList list(spec);
   if (const auto decoder = Member(config, "added_tokens_decoder")) {
-    FB_ASSIGN_OR_RETURN(std::vector<AddedToken> tokens, ReadDecoder(*decoder));
+    FB_ASSIGN_OR_RETURN(std::vector<AddedToken> tokens, ReadAddedDecoder(*decoder));
     AddAll(std::move(tokens), kConfig, &list, spec);
   } else if (added) {
     FB_ASSIGN_OR_RETURN(std::vector<AddedToken> tokens, ReadAdded(*added, named.tokens(), &list));
