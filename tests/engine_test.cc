@@ -265,8 +265,9 @@ TEST_F(EngineTest, APolicyThatPlansNothingIsReportedAsAStall) {
                                                        .max_model_len = 128,
                                                        .max_num_seqs = 2,
                                                        .max_num_batched_tokens = 64});
-  auto rank = std::move(*engine::Rank::Create(std::move(device), files_.config, plan, false,
-                                              kernels::RefKernels(), files_.reader.get(), 1));
+  const engine::RankParts parts{
+      .memory = plan, .kernels = kernels::RefKernels(), .reader = files_.reader.get()};
+  auto rank = std::move(*engine::Rank::Create(std::move(device), parts, {}));
   std::vector<std::unique_ptr<engine::Rank>> ranks;
   ranks.push_back(std::move(rank));
   engine::Replica replica(*runtime, std::move(ranks), std::make_unique<IdlePolicy>(),

@@ -52,8 +52,12 @@ Loaded Load(const std::string& path, tensor::DType dtype,
   loaded.plan = *plan;
   loaded.plan.capacity.expanded_bytes = expanded_bytes;
   if (kernels == nullptr) kernels = *kernels::ChooseKernels("auto");
-  auto rank = engine::Rank::Create(std::move(device).value(), loaded.files.config, loaded.plan,
-                                   false, *kernels, loaded.files.reader.get(), 2);
+  auto rank = engine::Rank::Create(std::move(device).value(),
+                                   {.memory = loaded.plan,
+                                    .kernels = *kernels,
+                                    .reader = loaded.files.reader.get(),
+                                    .load_threads = 2},
+                                   {});
   FB_CHECK(rank.ok(), "{}", rank.status().ToString());
   loaded.rank = std::move(rank).value();
   return loaded;

@@ -214,9 +214,9 @@ TEST(MoeFiles, QueriesInOneStep) {
   };
   auto [folder, config] = make(false);
   const std::string path = folder->Write(config);
-  const auto answers = AnswersOf(path, "float32");
+  const auto answers = AnswersOf(path, tensor::DType::kF32);
   EXPECT_NE(answers[0].second, 0u);
-  EXPECT_NE(answers, AnswersOf(golden::Path("models/deepseek-v3"), "float32"));
+  EXPECT_NE(answers, AnswersOf(golden::Path("models/deepseek-v3"), tensor::DType::kF32));
   // With a rank the tensors of the low rank are asked for.
   auto [other, low_rank] = make(true);
   const auto missing = engine::OpenModel(other->Write(low_rank), false, 0);
@@ -252,7 +252,7 @@ TEST(MoeFiles, AnySpreadOfRowsGivesTheSameDigests) {
     const std::string path = folder.Write(*config);
     layout::EngineOptions options;
     options.limits.max_num_seqs = 1;
-    const auto alone = AnswersOf(path, "bfloat16", options);
+    const auto alone = AnswersOf(path, tensor::DType::kBF16, options);
     for (const auto& [layout, mode] :
          {std::pair{"", "auto"}, std::pair{"dp=2,experts=by_expert", "pull"},
           std::pair{"dp=2,experts=by_expert", "ship"}}) {
@@ -263,7 +263,7 @@ TEST(MoeFiles, AnySpreadOfRowsGivesTheSameDigests) {
         options.layout = *layout::ParseLayout(layout);
       }
       options.ship.mode = *schedule::ParseWantedMode(mode);
-      EXPECT_EQ(AnswersOf(path, "bfloat16", options), alone)
+      EXPECT_EQ(AnswersOf(path, tensor::DType::kBF16, options), alone)
           << layout << " " << mode << " " << bias;
     }
   }
@@ -342,7 +342,7 @@ TEST(MoeFiles, ANaNInARouterRowEndsItsRequestAlone) {
     std::vector<Request> requests = FourRequests();
     // So few that none of them draws the token itself.
     for (Request& request : requests) request.sampling.max_tokens = 6;
-    const std::vector<RequestResult> expected = Results(path, "bfloat16", requests);
+    const std::vector<RequestResult> expected = Results(path, tensor::DType::kBF16, requests);
     for (const RequestResult& each : expected) ASSERT_EQ(each.error_message, "") << name;
     // In the middle of a prompt of several choices, and last of one whose rows alone are wanted.
     requests[1].prompts[0][3] = kOverflowing;
@@ -359,7 +359,7 @@ TEST(MoeFiles, ANaNInARouterRowEndsItsRequestAlone) {
       options.machine.devices = *layout::ParseDevices(devices);
       if (*layout != 0) options.layout = *layout::ParseLayout(layout);
       options.ship.mode = *schedule::ParseWantedMode(mode);
-      const auto results = Results(path, "bfloat16", requests, options);
+      const auto results = Results(path, tensor::DType::kBF16, requests, options);
       ASSERT_EQ(results.size(), 4u);
       for (const size_t bad : {1u, 3u}) {
         EXPECT_EQ(results[bad].error_code, "logits_nan") << name << " " << layout << " " << bad;

@@ -128,14 +128,15 @@ class RankProcess {
                                         .memory_bytes = plan.machine.budget_bytes,
                                         .shared_memory = group_.memory[static_cast<size_t>(rank_)],
                                         .scratch_bytes = plan.machine.scratch_bytes}));
-    const engine::Membership membership{
-        .fabric = fabric_.get(),
-        .peers = {.ranks = {0, 1}, .my_index = rank_},
-        .pool = &plan.ranks[0].request.pool[static_cast<size_t>(rank_)]};
+    const engine::Membership membership{.fabric = fabric_.get(),
+                                        .peers = {.ranks = {0, 1}, .my_index = rank_}};
+    const engine::RankParts parts{.memory = memory,
+                                  .kernels = *plan.kernels,
+                                  .reader = files.reader.get(),
+                                  .digest = true,
+                                  .pool = &plan.ranks[0].request.pool[static_cast<size_t>(rank_)]};
     std::vector<std::unique_ptr<engine::Rank>> ranks(1);
-    FB_ASSIGN_OR_RETURN(
-        ranks[0], engine::Rank::Create(std::move(device), files.config, memory, true, *plan.kernels,
-                                       files.reader.get(), 1, membership));
+    FB_ASSIGN_OR_RETURN(ranks[0], engine::Rank::Create(std::move(device), parts, membership));
     FB_ASSIGN_OR_RETURN(auto policy, schedule::CreatePolicy("continuous"));
     const engine::ReplicaOptions options{
         .choices = {.limits = {.max_num_seqs = plan.machine.max_num_seqs,

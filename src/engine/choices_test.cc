@@ -595,7 +595,7 @@ TEST(ChoicesTest, AdvanceIsSoManySingleSteps) {
           const size_t choices = singles.steps.front().size();
           singles.End();
           singles.choices.View(false, 0);
-          plan.Begin({});
+          plan.Begin();
           for (size_t index = 0; index < choices; ++index)
             plan.run.push_back({static_cast<int32_t>(index), 1});
           singles.choices.Apply(plan, 50, &singles.steps.emplace_back());

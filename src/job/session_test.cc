@@ -82,10 +82,10 @@ TEST(Session, WhereNoReplicaIsLeftRequestsEndWithGroupFailed) {
     for (int round = 0; round < 2; ++round) {
       session.Submit(Requests(3), inbox);
       for (size_t left = 3; left > 0;) {
-        for (const Arrival& arrival : inbox->Take(kLong, left)) {
-          ASSERT_TRUE(arrival.result);
-          EXPECT_EQ(arrival.result->error_code, "group_failed");
-          EXPECT_EQ(arrival.result->http_status, 500);
+        for (const Delivery& delivery : inbox->Take(kLong, left)) {
+          ASSERT_TRUE(delivery.result);
+          EXPECT_EQ(delivery.result->error_code, "group_failed");
+          EXPECT_EQ(delivery.result->http_status, 500);
           --left;
         }
       }

@@ -201,8 +201,8 @@ TEST(ReplayModes, EachStepTakesTheRealMode) {
       "sp=2"};
   const Outcome real = RunReal(kTest, "2xcpu");
   ExpectSamePlans(real, RunSimulated(kTest, "sim:2xzen4"));
-  const auto steps_in = [&](uint8_t sp, uint8_t tp) {
-    return std::ranges::count(real.steps, StepMode{.sp = sp, .tp = tp}, &StepRecord::mode);
+  const auto steps_in = [&](int sp, int tp) {
+    return std::ranges::count(real.steps, StepMode{.degrees = {sp, tp}}, &StepRecord::mode);
   };
   EXPECT_GT(steps_in(2, 1), 5);
   EXPECT_GT(steps_in(1, 2), 5);
