@@ -173,14 +173,17 @@ def _type_of(values: list[Any]) -> Any:
 
 
 def _rows_of(block: bytes) -> Iterator[dict[str, Any]]:
+    """Errors are Arrow's, as of lines that Arrow reads."""
+    import pyarrow as pa
+
     for line in block.splitlines():
         if not line.isspace() and line:
             try:
                 row = json.loads(line)
             except ValueError as error:
-                raise InvalidValueError("invalid_value", f"a line is no JSON: {error}") from error
+                raise pa.ArrowInvalid(f"a line is no JSON: {error}") from error
             if not isinstance(row, dict):
-                raise InvalidValueError("invalid_value", f"a line is {type(row).__name__}; expected an object")
+                raise pa.ArrowInvalid(f"a line is {type(row).__name__}; expected an object")
             yield row
 
 
