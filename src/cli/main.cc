@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <sys/resource.h>
 #include <unistd.h>
+#include <csignal>
 
 #include <cstdio>
 #include <cstdlib>
@@ -92,6 +93,8 @@ int MainOnALargeStack(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   OpenStandardStreams();
+  // A reader of stderr that goes away ends no job; results that cannot be written are an error.
+  std::signal(SIGPIPE, SIG_IGN);
   std::set_new_handler(EndWithoutMemory);
   return StackIsSmall() ? MainOnALargeStack(argc, argv) : Main(argc, argv);
 }

@@ -298,10 +298,19 @@ base::Result<Turn> Replica::StepIdle(bool ended) {
 }
 
 base::Status Replica::Adopt(Gift gift, const Replica* giver) {
+  const base::Status status = PullLoans(gift, giver);
+  // After an error the device may still read what was lent.
+  if (!status.ok()) {
+    for (const auto& rank : ranks()) rank->Quiesce();
+  }
+  for (const auto& loan : gift.loans) loan->over.store(true, std::memory_order_release);
+  return status;
+}
+
+base::Status Replica::PullLoans(Gift& gift, const Replica* giver) {
   int64_t& kv_bytes = gift.handed_over ? stats_.kv_bytes_handed_over : stats_.kv_bytes_stolen;
   for (const Choices::Adopted& adopted : choices_.Adopt(gift)) {
     const kv::SequenceId id = adopted.sequence->id;
-    // After an error the device may still read: the loan is not over.
     if (adopted.loan->below.empty()) {
       FB_ASSIGN_OR_RETURN(const uint64_t bytes,
                           ranks_.PullLoan(*adopted.loan, choices_.book(), id));
@@ -313,7 +322,6 @@ base::Status Replica::Adopt(Gift gift, const Replica* giver) {
     choices_.Resume(adopted);
     ranks_.SetTable(choices_.book(), id, 0);
   }
-  for (const auto& loan : gift.loans) loan->over.store(true, std::memory_order_release);
   return base::Status::Ok();
 }
 
