@@ -88,7 +88,7 @@ class Layout(support.TestCase):
     def test_refusals(self):
         for flags, texts in [(["--layout", "dp=3"], ["needs 3 devices, there are 1"]),
                              (["--layout", "dq=1"], ["--layout", "dq", "expected groups, dp"]),
-                             (["--memory-per-rank", "1GiB"], ["--memory 128.0 MiB", "--memory-per-rank 1GiB", "one of them"]),
+                             (["--memory-per-rank", "1GiB"], ["--memory 128.0 MiB", "--memory-per-rank 1.00 GiB", "one of them"]),
                              (["--pool-slots", "x"], ["--pool-slots", "8GiB"]),
                              (["--link-gbps", "1"], ["--link-gbps 1", "expected real ranks that meet"]),
                              (["--kv-up-gbps", "1"], ["--kv-up-gbps and --kv-up-stall", "expected real devices with KV below"]),
