@@ -72,7 +72,7 @@ std::string TableOf(const Group& group) {
   return table;
 }
 
-base::Status Invalid(std::string message) { return {base::kInvalidArgument, std::move(message)}; }
+base::Status BadPage(std::string message) { return {base::kInvalidArgument, std::move(message)}; }
 
 }  // namespace
 
@@ -85,19 +85,19 @@ base::Result<std::string> FillPage(std::string_view page) {
   size_t groups = 0;
   for (size_t begin; (begin = page.find(kBegin)) != page.npos; ++groups) {
     const size_t name_at = begin + kBegin.size(), name_end = page.find(kBeginEnd, name_at);
-    if (name_end == page.npos) return Invalid("a mark of settings is cut off");
+    if (name_end == page.npos) return BadPage("a mark of settings is cut off");
     const std::string_view name = page.substr(name_at, name_end - name_at);
     const auto group = std::ranges::find(Table(), name, &Group::name);
-    if (group == Table().end()) return Invalid(fmt::format("there is no group \"{}\"", name));
+    if (group == Table().end()) return BadPage(fmt::format("there is no group \"{}\"", name));
     const size_t end = page.find(kEnd, name_end);
-    if (end == page.npos) return Invalid(fmt::format("the group \"{}\" has no end mark", name));
+    if (end == page.npos) return BadPage(fmt::format("the group \"{}\" has no end mark", name));
     filled += page.substr(0, name_end + kBeginEnd.size());
     filled += TableOf(*group);
     filled += kEnd;
     page.remove_prefix(end + kEnd.size());
   }
   if (groups != Table().size()) {
-    return Invalid(
+    return BadPage(
         fmt::format("the page has marks for {} groups; expected all {}", groups, Table().size()));
   }
   return filled += page;
