@@ -183,9 +183,12 @@ class Cluster {
 
 thread_local Cluster* cluster = nullptr;
 
-std::string Line(const Where& where) {
+// Kept until the next call: a fault destroys nothing on its thread's stack.
+const std::string& Line(const Where& where) {
+  static thread_local std::string line;
   const std::string_view path = where.file;
-  return fmt::format("{}:{}", path.substr(path.rfind('/') + 1), where.line);
+  line = fmt::format("{}:{}", path.substr(path.rfind('/') + 1), where.line);
+  return line;
 }
 
 void Cluster::Prepare(const Grid& grid, const int first_block[3]) {
