@@ -65,7 +65,7 @@ class RolesTest : public LayoutTest {
     prefilled_there_ = preempted_there_ = 0;
     for (int i = 0; i < (*engine)->num_replicas(); ++i) {
       const engine::Replica& replica = (*engine)->replica(i);
-      if (i == dead_ || (end_ != RunEnd::kComplete && replica.role() != spared_)) continue;
+      if (end_ != RunEnd::kComplete && replica.role() != spared_) continue;
       EXPECT_EQ(replica.choices().book().held_blocks(), 0) << "replica " << i;
       EXPECT_EQ(replica.choices().loans().count(), 0) << "replica " << i;
       if (replica.role() == GroupRole::kGeneration) {
@@ -83,7 +83,6 @@ class RolesTest : public LayoutTest {
   RunEnd end_ = RunEnd::kComplete;
   // The role that goes on where the other one is lost, and holds nothing at its end.
   std::optional<GroupRole> spared_;
-  int dead_ = -1;  // a replica that dies though the run completes
   int64_t prefilled_there_ = 0, preempted_there_ = 0;  // by generation replicas: rows, choices
 };
 
@@ -240,7 +239,6 @@ TEST_P(RolesFaultTest, ADeadGroupStopsAlone) {
   const Answers expected = RunAlone();
   // The second generation group dies when it takes its second request.
   options_.trial.fault = {.rank = 2, .at_pull = 2};
-  dead_ = 2;
   const Answers spared = RunRoles("dp=1", "groups=2");
   EXPECT_EQ(end_, RunEnd::kComplete);
   EXPECT_EQ(spared, expected);

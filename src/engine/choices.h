@@ -157,6 +157,8 @@ class Choices {
   void Close(Sequence* sequence);
   // Gives up a choice and what it holds.
   void Drop(Sequence* sequence);
+  // Frees what the choice holds in the books of a replica that failed.
+  void Leave(Sequence* sequence);
   // Drops those choices of a request without an answer of which no step is in flight.
   void DropLanded(RequestState* state);
   Gift Detach(RequestState* state);

@@ -42,6 +42,16 @@ void Choices::Drop(Sequence* sequence) {
   lists_.StopRunning(sequence);
 }
 
+void Choices::Leave(Sequence* sequence) {
+  parking_.StopReturning(sequence);
+  if (sequence->id >= 0) {
+    Close(sequence);
+    sequence->id = -1;
+  } else if (sequence->phase == Phase::kWaiting) {
+    parking_.Forget(sequence);
+  }
+}
+
 std::vector<std::unique_ptr<RequestState>> Choices::GiveBack(const SequenceContext& context,
                                                              std::vector<RequestResult>* finished) {
   DeliverEnded(finished);
@@ -53,6 +63,7 @@ std::vector<std::unique_ptr<RequestState>> Choices::GiveBack(const SequenceConte
     } else {
       returned.push_back(CopyForAnother(*state, context));
     }
+    for (const auto& sequence : state->sequences) Leave(sequence.get());
   }
   std::ranges::move(states_, std::back_inserter(given_back_));
   states_.clear();

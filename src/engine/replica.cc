@@ -299,10 +299,8 @@ base::Result<Turn> Replica::StepIdle(bool ended) {
 
 base::Status Replica::Adopt(Gift gift, const Replica* giver) {
   const base::Status status = PullLoans(gift, giver);
-  // After an error the device may still read what was lent.
-  if (!status.ok()) {
-    for (const auto& rank : ranks()) rank->Quiesce();
-  }
+  // After an error the device may hang, or still read what was lent. The replica has failed and
+  // uses nothing of it, and the giver needs its blocks.
   for (const auto& loan : gift.loans) loan->over.store(true, std::memory_order_release);
   return status;
 }

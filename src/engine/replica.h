@@ -98,8 +98,7 @@ class Replica {
     StepRecord record;  // what the plan says
   };
 
-  // Fills the sequences of the request that it takes over. After an error the device may still read
-  // what was lent.
+  // Fills the sequences of the request that it takes over.
   base::Status PullLoans(Gift& gift, const Replica* giver);
   int64_t in_flight() const { return begun_ - ended_; }
   // The step's index among those that may be in flight.
