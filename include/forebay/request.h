@@ -14,7 +14,7 @@ namespace forebay {
 // and presence penalty, temperature, min_p, top_k, top_p.
 struct SamplingParams {
   float temperature = 1.0f;                           // >= 0; 0 is greedy, lowest id on a tie
-  float top_p = 1.0f;                                 // (0, 1]
+  float top_p = 1.0f;                                 // [0, 1]; 0: the likeliest alone
   int32_t top_k = 0;                                  // 0: off; ties with the k-th stay
   float min_p = 0.0f;                                 // [0, 1]
   float presence_penalty = 0.0f;                      // [-2, 2], over generated tokens

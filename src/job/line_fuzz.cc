@@ -25,7 +25,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
   }
   const SamplingParams& s = line.sampling;
-  FB_CHECK(s.temperature >= 0 && s.temperature <= 2 && s.top_p > 0 && s.top_p <= 1 && s.top_k >= 0,
+  FB_CHECK(s.temperature >= 0 && s.temperature <= 2 && s.top_p >= 0 && s.top_p <= 1 && s.top_k >= 0,
            "a value out of range");
   FB_CHECK(s.min_p >= 0 && s.min_p <= 1 && s.repetition_penalty > 0 && line.n >= 1,
            "a value out of range");

@@ -174,8 +174,9 @@ TEST(SampleTest, TopPAgreesWithAFullSort) {
     }
     const float top_p = round % 7 == 0   ? 1e-6f
                         : round % 7 == 1 ? 0.9999999f
+                        : round % 7 == 2 ? 0.0f
                                          : static_cast<float>(rng.Uniform());
-    const SamplingParams params{.top_p = std::max(top_p, 1e-7f)};
+    const SamplingParams params{.top_p = top_p};
     const Distribution got = ProcessedDistribution({.logits = row, .params = &params}, &scratch);
     std::vector<int32_t> order(row.size());
     for (size_t i = 0; i < row.size(); ++i) order[i] = static_cast<int32_t>(i);
@@ -186,7 +187,8 @@ TEST(SampleTest, TopPAgreesWithAFullSort) {
     for (const float x : row) total += std::exp(static_cast<long double>(x) - max);
     const long double limit = (1.0L - params.top_p) * total;
     size_t dropped = 0;
-    while (dropped + 1 < order.size()) {
+    if (top_p == 0) dropped = order.size() - 1;
+    while (top_p > 0 && dropped + 1 < order.size()) {
       sum += std::exp(static_cast<long double>(row[order[dropped]]) - max);
       if (sum > limit) break;
       ++dropped;
