@@ -32,6 +32,7 @@ constexpr struct {
                                      const layout::EngineOptions&);
 } kBackends[] = {
     {layout::CpuPlatform, CreateCpuBackend},
+    {layout::CudaPlatform, CreateCudaBackend},
     {layout::SimulatedPlatform, CreateSimBackend},
 };
 

@@ -26,7 +26,8 @@ namespace {
     .gather_latents = set::GatherLatents, .store_expanded = set::StoreExpanded,        \
     .rms_norm = set::RmsNorm, .embed = ref::Embed, .logits_digest = ref::LogitsDigest, \
     .route = set::Route, .group_rows = ref::GroupRows, .weigh_rows = set::WeighRows,   \
-    .combine_rows = set::CombineRows, .attention_scratch = AttentionScratch            \
+    .combine_rows = set::CombineRows, .reduce = ref::Reduce,                           \
+    .attention_scratch = AttentionScratch                                              \
   }
 constexpr KernelSet kRef = FB_SET_OF(Isa::kRef, ref);
 constexpr KernelSet kAvx2 = FB_SET_OF(Isa::kAvx2, avx2);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "device/host_writer.h"
 #include "model/blocks/kinds.h"
 #include "model/head_tie.h"
 #include "model/rope_table.h"
@@ -32,13 +33,13 @@ uint64_t OffsetsBytes(int64_t experts) {
 class VectorLoader {
  public:
   VectorLoader(const DecoderPlan& plan, const weights::TensorReader* reader,
-               device::RegionCutter* cutter)
-      : plan_(plan), reader_(reader), cutter_(cutter) {}
+               device::RegionCutter* cutter, device::Device* device)
+      : plan_(plan), reader_(reader), cutter_(cutter), device_(device) {}
   const float* Load(const std::string& name, int64_t size, bool exact = false) {
     auto* out = reinterpret_cast<float*>(cutter_->Cut(VectorBytes(size)));
     if (reader_ && status_.ok())
-      status_ =
-          weights::LoadVector(*reader_, name, size, exact ? tensor::DType::kF32 : plan_.dtype, out);
+      status_ = weights::LoadVector(*reader_, name, size,
+                                    exact ? tensor::DType::kF32 : plan_.dtype, out, device_);
     return out;
   }
   const base::Status& status() const { return status_; }
@@ -47,6 +48,7 @@ class VectorLoader {
   const DecoderPlan& plan_;
   const weights::TensorReader* reader_;
   device::RegionCutter* cutter_;
+  device::Device* device_;
   base::Status status_;
 };
 
@@ -134,7 +136,8 @@ std::map<std::string, tensor::Shape, std::less<>> DecoderPlan::TensorShapes() co
 base::Result<DecoderWeights> LoadDecoder(const DecoderPlan& plan, int64_t max_positions,
                                          const weights::TensorReader* reader,
                                          const device::Region& region, const device::Region& tables,
-                                         const PooledRunAt& pooled_at, int num_threads) {
+                                         const PooledRunAt& pooled_at, int num_threads,
+                                         device::Device* device) {
   const ModelConfig& config = plan.config;
   FB_CHECK(region.bytes >= plan.bytes(max_positions),
            "the weight region has {} bytes, the plan needs {}", region.bytes,
@@ -143,7 +146,7 @@ base::Result<DecoderWeights> LoadDecoder(const DecoderPlan& plan, int64_t max_po
            tables.bytes, plan.table_bytes());
   device::RegionCutter cutter(region), table_cutter(tables);
   DecoderWeights loaded{.shard = plan.shard};
-  VectorLoader vectors(plan, reader, &cutter);
+  VectorLoader vectors(plan, reader, &cutter, device);
   std::vector<weights::PlacedMatrix> matrices;
   // Tiles have their places first; what is in them is read at the end, of all matrices at once, so
   // that threads have enough to share.
@@ -187,18 +190,30 @@ base::Result<DecoderWeights> LoadDecoder(const DecoderPlan& plan, int64_t max_po
     std::byte* table = cutter.Cut(plan.dtype, {config.vocab_size, config.hidden_size}).data;
     if (reader) {
       FB_RETURN_IF_ERROR(weights::LoadRowMajor(*reader, kEmbeddingTensor, config.vocab_size,
-                                               config.hidden_size, plan.dtype, table, num_threads));
+                                               config.hidden_size, plan.dtype, table, num_threads,
+                                               device));
     }
     loaded.embedding = table;
   }
-  if (reader) FB_RETURN_IF_ERROR(weights::LoadMatrices(*reader, matrices, num_threads));
+  if (reader) FB_RETURN_IF_ERROR(weights::LoadMatrices(*reader, matrices, num_threads, device));
   const int64_t half = config.head_dim / 2;
   auto* rope_cos = cutter.Cut(tensor::DType::kF32, {max_positions, half}).as<float>();
   auto* rope_sin = cutter.Cut(tensor::DType::kF32, {max_positions, half}).as<float>();
-  if (reader) FillRope(config.rope, max_positions, num_threads, rope_cos, rope_sin);
+  if (reader) {
+    device::HostWriter cos_writer(device), sin_writer(device);
+    FillRope(config.rope, max_positions, num_threads,
+             cos_writer.Begin(rope_cos, max_positions * half),
+             sin_writer.Begin(rope_sin, max_positions * half));
+    FB_RETURN_IF_ERROR(cos_writer.End());
+    FB_RETURN_IF_ERROR(sin_writer.End());
+  }
   if (config.temperature_floor > 0) {
     auto* q_scale = cutter.Cut(tensor::DType::kF32, {max_positions}).as<float>();
-    if (reader) FillTemperature(config, max_positions, q_scale);
+    if (reader) {
+      device::HostWriter writer(device);
+      FillTemperature(config, max_positions, writer.Begin(q_scale, max_positions));
+      FB_RETURN_IF_ERROR(writer.End());
+    }
     loaded.q_scale = q_scale;
   }
   loaded.rope_cos = rope_cos;

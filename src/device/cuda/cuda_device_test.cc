@@ -231,14 +231,14 @@ TEST(CudaDevice, LaunchesKernels) {
       const Region* values = device->arena().Allocate("values", 40).value();
       const Region* seen = device->arena().Allocate("seen", 40, MemoryUse::kControl).value();
       for (int32_t addend = 1; addend <= 3; ++addend) {
-        device->compute().Enqueue(MakeOperation<&Add>(
-            {.label = "add"}, AddParams{reinterpret_cast<int32_t*>(values->data), addend, 10}));
+        device->compute().Enqueue(MakeOperation(
+            {.label = "add"}, AddParams{reinterpret_cast<int32_t*>(values->data), addend, 10}, &Add));
       }
       device->compute().Enqueue(MakeCopy("look", seen->data, values->data, 40));
       EXPECT_TRUE(device->Synchronize(device->compute()).ok());
       for (int i = 0; i < 10; ++i)
         EXPECT_EQ(reinterpret_cast<const int32_t*>(seen->data)[i], (1 * 3 + 2) * 3 + 3);
-      EXPECT_EQ(emulated.num_streams(), 4);
+      EXPECT_EQ(emulated.num_streams(), 5);
     });
     EXPECT_TRUE(status.ok()) << status.ToString();
     EXPECT_EQ(launches, 3);

@@ -1,6 +1,9 @@
 #pragma once
 
 #include <array>
+#include <atomic>
+#include <deque>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <string>
@@ -28,11 +31,13 @@ class CudaEvent final : public DeviceEvent {
 };
 
 struct CudaStreamOptions {
-  std::string name;  // "rank 0 compute"
+  std::string name;               // "rank 0 compute"
+  cu::Context context = nullptr;  // becomes the thread's in each call
   bool profile = false;
+  bool debug_sync = false;  // CudaDeviceOptions
 };
 
-// The control task's, as all of a device. REQUIRES: the context is current on the thread.
+// The control task's, as all of a device.
 class CudaStream final : public Stream {
  public:
   CudaStream(const Driver& driver, CudaModules& modules, cu::Stream stream,
@@ -44,6 +49,7 @@ class CudaStream final : public Stream {
   void Wait(const DeviceEvent& event) override;
   void Post(Counter& counter, uint64_t value) override;
   void Await(Counter& counter, uint64_t value) override;
+  void SetLayer(int64_t layer) override { layer_ = layer; }
 
   // Whether all that was enqueued has run, or can run no more. Lets waits for aborted counters
   // pass.
@@ -64,6 +70,19 @@ class CudaStream final : public Stream {
     cu::Event begin, end;
   };
 
+  // Code that the driver calls on a thread of its own, when the stream gets there.
+  struct HostCall {
+    Operation::RunFn run;
+    alignas(16) std::array<std::byte, Operation::kMaxArgBytes> args;
+    std::atomic<bool> done{false};
+  };
+
+  void Enter() const { driver_.CtxSetCurrent(options_.context); }
+  void Run(const Operation& operation);
+  void Copy(const CopiedRows& rows, const char* label);
+  void RunOnHost(Operation::RunFn run, const void* args, size_t bytes);
+  // Waits for the operation and latches its fault with its name.
+  void Settle(const char* label);
   void Latch(base::Status status);
   // Adds the times of operations that have run.
   void TakeTimes();
@@ -76,6 +95,9 @@ class CudaStream final : public Stream {
   size_t enqueued_ = 0;
   std::set<CudaCounter*> awaited_;      // since the stream was last idle
   std::set<const CudaStream*> before_;  // whose events it has waited for
+  int64_t layer_ = -1;
+  std::vector<CopiedRows> copies_;                    // of the operation at hand
+  std::deque<std::unique_ptr<HostCall>> host_calls_;  // ended ones go with the next
   std::vector<Timed> timed_;
   mutable std::mutex mutex_;  // faults and the profile, which any task may ask for
   base::Status fault_;
