@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "engine/backend/backend.h"
+#include "engine/refusal.h"
 #include "kernels/kernel_set.h"
 #include "model/latent_forms.h"
 #include "price/park_price.h"
