@@ -38,8 +38,8 @@ class VectorLoader {
   const float* Load(const std::string& name, int64_t size, bool exact = false) {
     auto* out = reinterpret_cast<float*>(cutter_->Cut(VectorBytes(size)));
     if (reader_ && status_.ok())
-      status_ = weights::LoadVector(*reader_, name, size,
-                                    exact ? tensor::DType::kF32 : plan_.dtype, out, device_);
+      status_ = weights::LoadVector(*reader_, name, size, exact ? tensor::DType::kF32 : plan_.dtype,
+                                    out, device_);
     return out;
   }
   const base::Status& status() const { return status_; }

@@ -89,11 +89,11 @@ class Cuda final : public Platform {
     plan->slice_bytes = kSlice;
     plan->topology = runtime::ReadTopology();
     // They read and pack weights; the device has none.
-    plan->workers = std::max(1, (machine.threads ? machine.threads : plan->topology.usable_cores) /
-                                    plan->spec.count);
-    plan->budget_bytes = given ? given
-                               : static_cast<uint64_t>(static_cast<double>(least_free) *
-                                                       machine.memory_utilization);
+    plan->workers = std::max(
+        1, (machine.threads ? machine.threads : plan->topology.usable_cores) / plan->spec.count);
+    plan->budget_bytes =
+        given ? given
+              : static_cast<uint64_t>(static_cast<double>(least_free) * machine.memory_utilization);
     if (given == 0) plan->stable_bytes = least_total / 2;
     plan->max_num_seqs = least_total >= kLargeGpu ? 1024 : 256;
     plan->max_num_batched_tokens = least_total >= kLargeGpu ? 16384 : 8192;
@@ -127,11 +127,6 @@ class Cuda final : public Platform {
     }
     if (!options.machine.record_routing.empty())
       return Invalid("--record-routing: it has no kernel for GPUs yet; expected --devices cpu");
-    if (options.tier.in_memory() || options.tier.in_file()) {
-      return Invalid(
-          fmt::format("{}: KV below a GPU is not there yet; expected it left out, or --devices cpu",
-                      options.tier.size_flag()));
-    }
     return {};
   }
 };
