@@ -34,11 +34,17 @@ class VectorLoader {
   VectorLoader(const DecoderPlan& plan, const weights::TensorReader* reader,
                device::RegionCutter* cutter)
       : plan_(plan), reader_(reader), cutter_(cutter) {}
-  const float* Load(const std::string& name, int64_t size, bool exact = false) {
-    auto* out = reinterpret_cast<float*>(cutter_->Cut(VectorBytes(size)));
-    if (reader_ && status_.ok())
-      status_ =
-          weights::LoadVector(*reader_, name, size, exact ? tensor::DType::kF32 : plan_.dtype, out);
+  const float* Load(const PlannedVector& vector) {
+    auto* out = reinterpret_cast<float*>(cutter_->Cut(VectorBytes(vector.size)));
+    if (!reader_ || !status_.ok()) return out;
+    const bool exact = vector.exact || vector.plus_one;
+    status_ = weights::LoadVector(*reader_, vector.tensor, vector.size,
+                                  exact ? tensor::DType::kF32 : plan_.dtype, out);
+    for (int64_t i = 0; vector.plus_one && i < vector.size; ++i) out[i] += 1.0f;
+    const int64_t head = vector.order.head_dim;
+    const std::vector<float> stored(out, out + vector.size);
+    for (int64_t i = 0; head > 0 && i < vector.size; ++i)
+      out[i] = stored[static_cast<size_t>(i - i % head + vector.order.Stored(i % head))];
     return out;
   }
   const base::Status& status() const { return status_; }
@@ -103,7 +109,8 @@ uint64_t DecoderPlan::bytes(int64_t max_positions) const {
         tensor::BytesOf(dtype, static_cast<uint64_t>(config.vocab_size * config.hidden_size)), 64);
   }
   if (config.temperature_floor > 0) sum += VectorBytes(max_positions);
-  return sum + 2 * VectorBytes(max_positions * config.head_dim / 2);
+  const uint64_t tables = config.windowed_rope ? 4 : 2;
+  return sum + tables * VectorBytes(max_positions * config.head_dim / 2);
 }
 
 uint64_t DecoderPlan::table_bytes() const {
@@ -119,8 +126,10 @@ std::map<std::string, tensor::Shape, std::less<>> DecoderPlan::TensorShapes() co
     for (size_t t = 0; t < matrix.tensors.size(); ++t) {
       for (int32_t expert = 0; expert < matrix.count(); ++expert)
         shapes[matrix.TensorName(t, expert)] = {matrix.tensor_rows[t], matrix.tensor_k};
-      if (!matrix.biases.empty() && !matrix.biases[t].empty())
-        shapes[matrix.biases[t]] = {matrix.tensor_rows[t]};
+      for (int32_t expert = 0; expert < matrix.count(); ++expert) {
+        if (!matrix.biases.empty() && !matrix.biases[t].empty())
+          shapes[matrix.BiasName(t, expert)] = {matrix.tensor_rows[t]};
+      }
     }
   });
   for (const LayerPlan& layer : layers) {
@@ -157,7 +166,7 @@ base::Result<DecoderWeights> LoadDecoder(const DecoderPlan& plan, int64_t max_po
     w.attention = layer.attention;
     w.ffn = layer.ffn;
     for (const PlannedVector& vector : layer.vectors)
-      w.vectors.push_back({vector.role, vectors.Load(vector.tensor, vector.size, vector.exact)});
+      w.vectors.push_back({vector.role, vectors.Load(vector)});
     for (const PlannedMatrix& matrix : layer.matrices)
       w.matrices.push_back({matrix.role, matrix.pooled, place(matrix.plan)});
     // Pooled runs lie in the pool's region, numbered within the layer in the same order as by the
@@ -176,7 +185,10 @@ base::Result<DecoderWeights> LoadDecoder(const DecoderPlan& plan, int64_t max_po
     loaded.expert_offsets =
         reinterpret_cast<int32_t*>(table_cutter.Cut(OffsetsBytes(config.moe->num_experts)));
   }
-  loaded.final_norm = vectors.Load(kFinalNorm, config.hidden_size);
+  loaded.final_norm = vectors.Load({.role = {"final_norm"},
+                                    .tensor = kFinalNorm,
+                                    .size = config.hidden_size,
+                                    .plus_one = config.norm_plus_one});
   FB_RETURN_IF_ERROR(vectors.status());
   const weights::PlacedWeight head = place(plan.head);
   weights::ForEachRun(head.weight, 0, [&](const weights::RunPlace& run) {
@@ -193,16 +205,21 @@ base::Result<DecoderWeights> LoadDecoder(const DecoderPlan& plan, int64_t max_po
   }
   if (reader) FB_RETURN_IF_ERROR(weights::LoadMatrices(*reader, matrices, num_threads));
   const int64_t half = config.head_dim / 2;
-  auto* rope_cos = cutter.Cut(tensor::DType::kF32, {max_positions, half}).as<float>();
-  auto* rope_sin = cutter.Cut(tensor::DType::kF32, {max_positions, half}).as<float>();
-  if (reader) FillRope(config.rope, max_positions, num_threads, rope_cos, rope_sin);
+  const auto rope_table = [&](const RopeSpec& rope, const float** cos, const float** sin) {
+    auto* const cos_table = cutter.Cut(tensor::DType::kF32, {max_positions, half}).as<float>();
+    auto* const sin_table = cutter.Cut(tensor::DType::kF32, {max_positions, half}).as<float>();
+    if (reader) FillRope(rope, max_positions, num_threads, cos_table, sin_table);
+    *cos = cos_table;
+    *sin = sin_table;
+  };
+  rope_table(config.rope, &loaded.rope_cos, &loaded.rope_sin);
+  if (config.windowed_rope)
+    rope_table(*config.windowed_rope, &loaded.windowed_cos, &loaded.windowed_sin);
   if (config.temperature_floor > 0) {
     auto* q_scale = cutter.Cut(tensor::DType::kF32, {max_positions}).as<float>();
     if (reader) FillTemperature(config, max_positions, q_scale);
     loaded.q_scale = q_scale;
   }
-  loaded.rope_cos = rope_cos;
-  loaded.rope_sin = rope_sin;
   return loaded;
 }
 

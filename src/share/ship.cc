@@ -353,7 +353,7 @@ void ServeLeaves(const model::BlockContext& context, int64_t layer, const ShipPl
                    .x_stride = gate_up.k,
                    .y_stride = gate_up.n,
                    .rows = rows,
-                   .output = kernels::LinearOutput::kSiluMul,
+                   .output = model::GatedOutput(*context.config),
                    .leaf_begin = 0,
                    .leaf_end = gate_up.leaves.num_leaves,
                    .workspace = a.linear});

@@ -110,15 +110,17 @@ bool Keeps(const PlacedWeight& placed, const PanelWork& work) {
   return false;
 }
 
-base::Status LoadBias(const TensorReader& reader, const PlacedMatrix& matrix) {
+// The biases of one of the matrices.
+base::Status LoadBias(const TensorReader& reader, const PlacedMatrix& matrix, int32_t expert) {
   const MatrixPlan& plan = *matrix.plan;
-  auto* bias = const_cast<float*>(matrix.placed.weight.bias);
+  auto* bias = const_cast<float*>(matrix.placed.weight.bias) +
+               static_cast<size_t>(expert) * plan.panels.size() * kPanelColumns;
   std::vector<std::vector<float>> values(plan.biases.size());
   for (size_t t = 0; t < plan.biases.size(); ++t) {
     if (plan.biases[t].empty()) continue;
     values[t].resize(plan.tensor_rows[t]);
-    FB_RETURN_IF_ERROR(
-        LoadVector(reader, plan.biases[t], plan.tensor_rows[t], plan.dtype, values[t].data()));
+    FB_RETURN_IF_ERROR(LoadVector(reader, plan.BiasName(t, expert), plan.tensor_rows[t], plan.dtype,
+                                  values[t].data()));
   }
   for (size_t panel = 0; panel < plan.panels.size(); ++panel) {
     for (const PanelPiece& piece : plan.panels[panel].pieces) {
@@ -164,8 +166,8 @@ PlacedWeight PlaceMatrix(const MatrixPlan& plan, device::RegionCutter* tables) {
   for (int32_t panel = 0; panel < weight.num_panels; ++panel)
     panels[panel] = plan.panels[panel].columns;
   if (!plan.biases.empty()) {
-    weight.bias = reinterpret_cast<const float*>(
-        tables->Cut(weight.num_panels * kPanelColumns * sizeof(float)));
+    weight.bias = reinterpret_cast<const float*>(tables->Cut(
+        static_cast<size_t>(plan.count()) * weight.num_panels * kPanelColumns * sizeof(float)));
   }
   weight.panels = panels;
   return placed;
@@ -203,8 +205,8 @@ base::Status LoadMatrices(const TensorReader& reader, std::span<const PlacedMatr
     const auto& [plan, placed] = matrices[m];
     first.push_back(experts);
     experts += static_cast<size_t>(plan->count());
-    if (!plan->biases.empty()) FB_RETURN_IF_ERROR(LoadBias(reader, matrices[m]));
     for (int32_t expert = 0; expert < plan->count(); ++expert) {
+      if (!plan->biases.empty()) FB_RETURN_IF_ERROR(LoadBias(reader, matrices[m], expert));
       for (size_t t = 0; t < plan->tensors.size(); ++t) {
         FB_RETURN_IF_ERROR(CheckShape(reader, plan->TensorName(t, expert),
                                       {plan->tensor_rows[t], plan->tensor_k}));

@@ -46,8 +46,9 @@ struct TensorInfo {
   // 2 * i + j.
   int64_t interleaved_head = 0;
   // Not 0: stored transposed, as a part of wider rows: element (row, column) of the matrix is
-  // element column * transposed_stride + row of `data`.
+  // element column * transposed_stride + row * step of `data`.
   int64_t transposed_stride = 0;
+  int64_t step = 1;  // of a transposed matrix' rows, or of a vector's elements
   // For F8_E4M3: an fp32 scale of each block of 128 x 128, row by row (expert_tensors.h).
   std::span<const std::byte> scales;
 
