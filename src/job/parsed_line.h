@@ -40,6 +40,7 @@ struct ParsedLine {
   std::optional<int32_t> report_prompt_logprobs;  // `prompt_logprobs`, shown apart from echo's
   bool return_token_ids = false;
   bool return_tokens_as_token_ids = false;
+  std::optional<Service> service;  // as `service_tier` says
 };
 
 // Why a line has no answer: what a client of the API would get.

@@ -18,7 +18,8 @@ namespace forebay::trace {
 class TraceSource final : public CountedSource {
  public:
   // Rows without arrivals come by their deadlines where there are any, else as `order` says; of the
-  // prompts' starts all are alike. All must outlive the source. `first_line`: of the trace's rows, where another trace runs too.
+  // prompts' starts all are alike. All must outlive the source. `first_line`: of the trace's rows,
+  // where another trace runs too.
   TraceSource(const LengthTrace& trace, const ModelFacts& facts, uint64_t seed,
               const RunControl& control, const job::LineOrdering& order = {},
               int64_t first_line = 0);
