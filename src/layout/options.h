@@ -77,6 +77,9 @@ struct LimitOptions {
   int steps_in_flight = 0;
   // Tokens that a running choice holds, for pool=auto; 0: max_model_len / 4, at most 2048.
   int64_t mean_context = 0;
+  // schedule::Limits, in milliseconds: between an interactive choice's tokens, negative: the
+  // default; and a step without such a choice.
+  double target_itl_ms = -1, max_step_ms = 250;
 };
 
 // How ranks reach weights that the layout pools.

@@ -102,6 +102,10 @@ Group SimulationGroup() {
             "Instead of `--input-file`: requests of given lengths, from a CSV file or "
             "`synthetic:n=1000,prompt=512,output=128`, on any device\n"
             "[Format](formats/traces.md)."},
+           {"--batch-trace", kRun, Class::kUser, Text(FB_AT(batch_trace)),
+            "Beside `--trace`, whose requests are interactive then: a batch, as a trace of its "
+            "own, there from the begin or with arrivals in its file\n"
+            "[More](traffic.md)."},
            {"--output-lengths", kRun | kPlan, Class::kUser, Text(FB_AT(output_lengths)),
             "Simulated devices and plans: answers of `--input-file` are as long as in this results "
             "file (default: as `max_tokens` says)"},
