@@ -462,6 +462,13 @@ TEST_P(GoldenGguf, Fp32LogitsAgreeAtEveryPosition) {
   CheckGreedy(stem + ".gguf", golden);
 }
 
+// A file with another type for almost every tensor, of whose layers one has gate and up of unlike
+// types.
+TEST(GoldenGgufMixed, Fp32LogitsAgreeAtEveryPosition) {
+  CompareSequences(Load("gguf/qwen3-mixed.gguf", tensor::DType::kF32),
+                   golden::Tensors("gguf/qwen3-mixed.golden.safetensors"), true);
+}
+
 INSTANTIATE_TEST_SUITE_P(Files, GoldenGguf,
                          testing::Combine(testing::Values("llama3-gqa", "qwen3"),
                                           testing::Values("F32", "F16", "BF16", "Q8_0", "Q4_1")),

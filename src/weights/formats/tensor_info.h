@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "base/status.h"
+#include "kernels/tile_form.h"
 #include "tensor/tensor.h"
 
 namespace forebay::weights {
@@ -17,9 +18,13 @@ inline constexpr base::ErrorCode kTensorTypeUnsupported{"tensor_type_unsupported
 
 // An element type as files name it: one row of a fixed table, compared by address.
 struct StoredType {
-  std::string_view name;               // the format's own spelling, e.g. "Q6_K"
-  tensor::BlockFormat format;          // size of a block; a tensor's rows are whole blocks
-  std::optional<tensor::DType> dtype;  // nothing: Forebay can name it, but not read it
+  std::string_view name;       // the format's own spelling, e.g. "Q6_K"
+  tensor::BlockFormat format;  // size of a block; a tensor's rows are whole blocks
+  // Types of whole elements, and quantised ones with a reader of their own (dequantize.h).
+  std::optional<tensor::DType> dtype;
+  // Quantised types that kernels read as they are stored. Neither: Forebay can name it, but not
+  // read it.
+  kernels::TileForm form = kernels::TileForm::kExpanded;
 };
 
 // The row of a GGUF type id, or of a safetensors dtype; nullptr if no such type is known.
