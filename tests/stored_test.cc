@@ -67,9 +67,10 @@ TEST_P(StoredTest, AfterPreemption) {
 INSTANTIATE_TEST_SUITE_P(Files, StoredTest,
                          testing::Values("../gguf/qwen3-mixed.gguf", "../gguf/llama3-gqa-Q8_0.gguf",
                                          "../gguf/qwen3-Q4_1.gguf", "../gguf/mixtral-Q8_0.gguf",
-                                         "../gguf/qwen3-moe-Q8_0.gguf"),
+                                         "../gguf/qwen3-moe-Q8_0.gguf", "qwen3-awq", "qwen3-gptq",
+                                         "qwen3-nvfp4", "qwen3-w4a16-asym"),
                          [](const auto& info) {
-                           std::string name = info.param.substr(8);
+                           std::string name = info.param;
                            std::erase_if(name, [](char c) { return std::isalnum(c) == 0; });
                            return name;
                          });

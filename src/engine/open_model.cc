@@ -157,6 +157,21 @@ std::shared_ptr<const model::TensorForms> FormsOf(const weights::WeightSource& s
   return forms->empty() ? nullptr : forms;
 }
 
+// Makers of 8-bit and 4-bit float models quantise activations too.
+void SayWhatStaysExact(const weights::WeightSource& source, const std::string& path) {
+  const auto quantised = std::ranges::count_if(source.tensors(), [&](const auto& tensor) {
+    using kernels::TileForm;
+    const TileForm form = source.FormOf(tensor.name);
+    return form == TileForm::kF8Block || form == TileForm::kF8Row || form == TileForm::kInt8Row ||
+           form == TileForm::kNVFP4;
+  });
+  if (quantised == 0) return;
+  base::Log(base::LogLevel::kInfo,
+            fmt::format("{}: {} matrices are quantised with their inputs in mind; inputs keep the "
+                        "type that is computed in",
+                        path, quantised));
+}
+
 // Reads `config.json`, or GGUF metadata, and the weights' headers.
 base::Status OpenFiles(ModelFiles* files) {
   FB_ASSIGN_OR_RETURN(auto source, weights::WeightSource::Open(files->path));
@@ -180,14 +195,7 @@ base::Status OpenFiles(ModelFiles* files) {
   FB_RETURN_IF_ERROR(ResolveHead(owned.get(), files));
   FB_RETURN_IF_ERROR(CheckUnused(*owned, *files));
   files->config.forms = FormsOf(*owned);
-  const auto scaled = std::ranges::count_if(
-      owned->tensors(), [](const weights::TensorInfo& tensor) { return !tensor.scales.empty(); });
-  if (scaled > 0) {
-    base::Log(base::LogLevel::kInfo,
-              fmt::format("{}: {} tensors of F8_E4M3 with scales are expanded to the type that is "
-                          "computed in",
-                          files->path, scaled));
-  }
+  SayWhatStaysExact(*owned, files->path);
   files->fingerprint = owned->Fingerprint(config_text);
   files->reader = std::move(owned);
   return base::Status::Ok();

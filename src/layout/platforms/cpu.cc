@@ -73,11 +73,6 @@ class Cpu final : public Platform {
                       cost::Name(*options.quantization.format)));
     }
     if (options.quantization.expanded) model.forms.reset();
-    if (model.stored && model.stored->format == cost::NumberFormat::kNVFP4) {
-      return base::Status(kQuantization,
-                          "the model's weights are NVFP4, which real devices do not read; expected "
-                          "fp8 with blocks of 128 x 128, bfloat16, float16 or float32");
-    }
     model.stored.reset();
     return model;
   }

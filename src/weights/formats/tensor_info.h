@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -35,6 +36,8 @@ const StoredType* FindSafetensorsType(std::string_view name);
 // nothing needs.
 extern const StoredType kUnreadableType;
 
+struct QuantParts;
+
 // Borrows its data from the mapped file.
 struct TensorInfo {
   // as Hugging Face names it, e.g. "model.layers.0.mlp.up_proj.weight"
@@ -53,8 +56,9 @@ struct TensorInfo {
   // Not 0: stored transposed, as a part of wider rows: element (row, column) of the matrix is
   // element column * transposed_stride + row of `data`.
   int64_t transposed_stride = 0;
-  // For F8_E4M3: an fp32 scale of each block of 128 x 128, row by row (expert_tensors.h).
-  std::span<const std::byte> scales;
+  // Of a matrix whose codes, scales and zero points are tensors of their own
+  // (quantised_tensors.h); `data` and `type` are those of the codes.
+  std::shared_ptr<const QuantParts> parts;
 
   // A matrix has shape[0] rows; a vector is one row; with more extents, the last one is the
   // columns.
