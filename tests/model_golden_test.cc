@@ -466,6 +466,29 @@ TEST_P(GoldenGguf, Fp32LogitsAgreeAtEveryPosition) {
   CheckGreedy(stem + ".gguf", golden);
 }
 
+// A file with another type for almost every tensor, of whose layers one has gate and up of unlike
+// types.
+TEST(GoldenGgufMixed, Fp32LogitsAgreeAtEveryPosition) {
+  CompareSequences(Load("gguf/qwen3-mixed.gguf", tensor::DType::kF32),
+                   golden::Tensors("gguf/qwen3-mixed.golden.safetensors"), true);
+}
+
+// Folders of quantised matrices, against the logits of the matrices as their formats define them.
+class GoldenQuantised : public testing::TestWithParam<const char*> {};
+
+TEST_P(GoldenQuantised, Fp32LogitsAgreeAtEveryPosition) {
+  CompareSequences(GetParam(), tensor::DType::kF32, true);
+}
+
+INSTANTIATE_TEST_SUITE_P(Folders, GoldenQuantised,
+                         testing::Values("qwen3-awq", "qwen3-gptq", "qwen3-nvfp4",
+                                         "qwen3-w4a16-asym"),
+                         [](const auto& info) {
+                           std::string name = std::string(info.param).substr(6);
+                           std::erase(name, '-');
+                           return name;
+                         });
+
 INSTANTIATE_TEST_SUITE_P(Files, GoldenGguf,
                          testing::Combine(testing::Values("llama3-gqa", "qwen3"),
                                           testing::Values("F32", "F16", "BF16", "Q8_0", "Q4_1")),

@@ -253,7 +253,7 @@ TEST(Decide, DevicesOfShapesStoreWhatTheFilesOrTheFlagSay) {
                           std::optional<cost::NumberFormat> format) -> base::Result<double> {
     layout::EngineOptions options;
     options.machine.devices = *layout::ParseDevices(devices);
-    options.machine.quantization = format;
+    options.machine.quantization.format = format;
     options.machine.memory_bytes = uint64_t{1} << 50;
     options.limits.max_model_len = 64;
     FB_ASSIGN_OR_RETURN(const Decision plan, Decide(options, config));
@@ -273,7 +273,7 @@ TEST(Decide, ScalesOfBlocksAreNotCut) {
   const auto plan = [](const char* name, const char* layout, cost::NumberFormat format) {
     layout::EngineOptions options;
     options.machine.devices = *layout::ParseDevices("sim:8xh200");
-    options.machine.quantization = format;
+    options.machine.quantization.format = format;
     options.layout = *layout::ParseLayout(layout);
     return Decide(options, *model::LoadBuiltinConfig(name)).status();
   };

@@ -56,6 +56,17 @@ class VectorLoader {
   base::Status status_;
 };
 
+// How files store the plan's tensors decides how its tiles are.
+void SetForms(const TensorForms& forms, weights::MatrixPlan* plan) {
+  if (plan->stays_expanded || plan->tensor_k % 2 != 0) return;
+  std::vector<kernels::TileForm> of_tensors;
+  for (const std::string& tensor : plan->tensors) {
+    const auto found = forms.find(tensor);
+    of_tensors.push_back(found == forms.end() ? kernels::TileForm::kExpanded : found->second);
+  }
+  plan->SetForms(of_tensors);
+}
+
 }  // namespace
 
 DecoderPlan PlanDecoder(const ModelConfig& config, tensor::DType dtype, const ReplicaCut& cut) {
@@ -82,6 +93,7 @@ DecoderPlan PlanDecoder(const ModelConfig& config, tensor::DType dtype, const Re
   // tensors.
   for (LayerPlan& layer : plan.layers) {
     for (PlannedMatrix& matrix : layer.matrices) {
+      if (config.forms) SetForms(*config.forms, &matrix.plan);
       if (config.stored && config.stored->Covers(matrix.plan.tensors.front()))
         matrix.plan.stored = config.stored->format;
     }
@@ -90,6 +102,7 @@ DecoderPlan PlanDecoder(const ModelConfig& config, tensor::DType dtype, const Re
   plan.head = weights::PlanMatrix(
       "head", dtype, config.tie_word_embeddings ? kEmbeddingTensor : kHeadTensor, "",
       {config.vocab_size, vocab}, config.hidden_size, LeafBorders::Single(config.hidden_size));
+  if (config.forms) SetForms(*config.forms, &plan.head);
   plan.embedding_table =
       cut.first_stage() && (!config.tie_word_embeddings || vocab.size() < config.vocab_size);
   return plan;

@@ -92,9 +92,8 @@ Group ArrivalsGroup() {
 
 Group SimulationGroup() {
   using cost::NumberFormat;
-  using Format = std::optional<NumberFormat>;
   const auto format = [](NumberFormat value) {
-    return Named<Format>{std::string(cost::Name(value)), value};
+    return Named<layout::WeightStorage>{std::string(cost::Name(value)), {.format = value}};
   };
   return {"Traces and simulated devices",
           "[simulator.md](simulator.md) explains them.",
@@ -117,12 +116,15 @@ Group SimulationGroup() {
             Number(FB_AT(engine.machine.memory_utilization)),
             "Part of a simulated device's memory that is used, where `--memory` is not given"},
            {"-q,--quantization", kAll, Class::kTuning,
-            Choice(FB_AT(engine.machine.quantization),
-                   {format(NumberFormat::kFP8), format(NumberFormat::kFP8Block),
-                    format(NumberFormat::kNVFP4)}),
-            "Simulated devices store the matrices of layers as `fp8`, `fp8_block` (128 x 128) or "
-            "`nvfp4` (default: as the model's `config.json` says)\n"
-            "Routers are left out."},
+            Choice(FB_AT(engine.machine.quantization), {{"auto", {}},
+                                                        {"expanded", {.expanded = true}},
+                                                        format(NumberFormat::kFP8),
+                                                        format(NumberFormat::kFP8Block),
+                                                        format(NumberFormat::kNVFP4)}),
+            "How matrices lie in memory: `auto` (as the files store them), `expanded` (in the "
+            "compute type), or on simulated devices `fp8`, `fp8_block` (128 x 128) or `nvfp4`\n"
+            "Answers are the same stored or expanded. Routers and norms are always expanded "
+            "([gguf](quantisation.md))."},
            {"--kv-cache-dtype", kAll, Class::kTuning,
             Choice(FB_AT(engine.machine.kv_cache_format),
                    {{"auto", std::nullopt}, {"fp8", NumberFormat::kFP8}}),
