@@ -99,7 +99,7 @@ base::Status PackPanel(const TensorReader& reader, const PlacedMatrix& matrix,
     for (int c = 0; c < kPanelColumns; ++c)
       leaf_columns[c] = columns[c] ? columns[c] + begin : nullptr;
     kernels::PackTile(plan.leaves.begin[leaf + 1] - begin, leaf_columns,
-                      writer.Begin(tile_of(leaf), weight.TileBytes(leaf)));
+                      writer.Begin(tile_of(leaf), weight.ExpandedTileBytes(leaf)));
     FB_RETURN_IF_ERROR(writer.End());
   }
   return base::Status::Ok();

@@ -125,14 +125,10 @@ class CudaDevice final : public Device {
   bool WaitFor(const DeviceEvent& event, runtime::TimeNs timeout) override {
     const auto& point = static_cast<const CudaEvent&>(event);
     if (point.stream == nullptr) return true;
-    return WaitUntil(
-        [&] {
-          // Of a stream that waits for an aborted counter, too.
-          return driver_.EventQuery(point.event) != cu::kNotReady || point.stream->Idle();
-        },
-        timeout);
+    return WaitUntil([&] { return point.stream->Reached(point.event); }, timeout);
   }
   std::vector<OpProfile> Profile() const override {
+    Enter();
     std::vector<OpProfile> profile;
     for (const auto& stream : streams_) {
       for (const OpProfile& entry : stream->profile()) AddCalls(entry, &profile);
@@ -140,7 +136,10 @@ class CudaDevice final : public Device {
     return profile;
   }
   std::vector<OpProfile> ProfileOf(const Stream& stream) const override {
-    return static_cast<const CudaStream&>(stream).profile();
+    Enter();
+    // Its own stream, of which the caller has a constant view.
+    const auto own = std::ranges::find(streams_, &stream, [](const auto& of) { return of.get(); });
+    return (*own)->profile();
   }
   // Known where operations are timed.
   StreamTime TimeOf(const Stream& stream) const override {

@@ -137,7 +137,9 @@ void CudaStream::Enqueue(const Operation& operation) {
   if (options_.debug_sync) Settle(operation.desc.label);
   if (!options_.profile) return;
   Latch(driver_.Check(driver_.EventRecord(timed.end, stream_), "recording an event"));
+  const std::lock_guard lock(mutex_);
   timed_.push_back(timed);
+  TakeTimes();
 }
 
 void CudaStream::Record(DeviceEvent& event) {
@@ -180,13 +182,13 @@ bool CudaStream::Idle() {
   const cu::Result result = driver_.StreamQuery(stream_);
   if (result == cu::kNotReady) return false;
   Latch(driver_.Check(result, "running what was enqueued"));
-  TakeTimes();
   return true;
 }
 
 void CudaStream::TakeTimes() {
-  const std::lock_guard lock(mutex_);
-  for (Timed& timed : timed_) {
+  for (; !timed_.empty() && driver_.EventQuery(timed_.front().end) != cu::kNotReady;
+       timed_.pop_front()) {
+    Timed& timed = timed_.front();
     float milliseconds = 0;
     driver_.EventElapsedTime(&milliseconds, timed.begin, timed.end);
     timed.call.seconds = 1e-3 * milliseconds;
@@ -194,18 +196,27 @@ void CudaStream::TakeTimes() {
     driver_.EventDestroy(timed.begin);
     driver_.EventDestroy(timed.end);
   }
-  timed_.clear();
+}
+
+bool CudaStream::Reached(cu::Event event) {
+  const cu::Result result = driver_.EventQuery(event);
+  // A stream that waits for an aborted counter is let through.
+  if (result == cu::kNotReady) return Idle();
+  Latch(driver_.Check(result, "running what was enqueued"));
+  return true;
+}
+
+base::Status CudaStream::Death() const {
+  for (const CudaCounter* counter : awaited_) FB_RETURN_IF_ERROR(counter->fault());
+  for (const CudaStream* stream : before_) {
+    const std::lock_guard lock(stream->mutex_);
+    if (stream->dead_) return stream->fault_;
+  }
+  return base::Status::Ok();
 }
 
 base::Status CudaStream::TakeFault() {
-  base::Status death;
-  for (const CudaCounter* counter : awaited_) {
-    if (death.ok()) death = counter->fault();
-  }
-  for (const CudaStream* stream : before_) {
-    const std::lock_guard lock(stream->mutex_);
-    if (death.ok() && stream->dead_) death = stream->fault_;
-  }
+  const base::Status death = Death();
   awaited_.clear();
   before_.clear();
   const std::lock_guard lock(mutex_);
@@ -217,12 +228,14 @@ base::Status CudaStream::TakeFault() {
 }
 
 base::Status CudaStream::fault() const {
+  const base::Status death = Death();
   const std::lock_guard lock(mutex_);
-  return fault_;
+  return !death.ok() && !dead_ ? death : fault_;
 }
 
-std::vector<OpProfile> CudaStream::profile() const {
+std::vector<OpProfile> CudaStream::profile() {
   const std::lock_guard lock(mutex_);
+  TakeTimes();
   return profile_;
 }
 

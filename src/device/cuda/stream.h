@@ -54,11 +54,15 @@ class CudaStream final : public Stream {
   // Whether all that was enqueued has run, or can run no more. Lets waits for aborted counters
   // pass.
   bool Idle();
+  // Whether this event of the stream's is reached, or never will be.
+  bool Reached(cu::Event event);
   // The fault since the last call, once idle; a stream that has passed an aborted counter, or waits
   // for one that has, keeps its own.
   base::Status TakeFault();
+  // The one that TakeFault would return now.
   base::Status fault() const;
-  std::vector<OpProfile> profile() const;
+  // With the times of operations that have run. Any task, with the context current.
+  std::vector<OpProfile> profile();
 
  private:
   friend class CudaStreamContext;
@@ -84,7 +88,9 @@ class CudaStream final : public Stream {
   // Waits for the operation and latches its fault with its name.
   void Settle(const char* label);
   void Latch(base::Status status);
-  // Adds the times of operations that have run.
+  // Why it runs nothing any more: an aborted counter, a dead stream before it.
+  base::Status Death() const;
+  // Adds the times of operations that have run. REQUIRES: mutex_ is held.
   void TakeTimes();
 
   const Driver& driver_;
@@ -98,8 +104,8 @@ class CudaStream final : public Stream {
   int64_t layer_ = -1;
   std::vector<CopiedRows> copies_;                    // of the operation at hand
   std::deque<std::unique_ptr<HostCall>> host_calls_;  // ended ones go with the next
-  std::vector<Timed> timed_;
   mutable std::mutex mutex_;  // faults and the profile, which any task may ask for
+  std::deque<Timed> timed_;
   base::Status fault_;
   bool dead_ = false;
   std::vector<OpProfile> profile_;

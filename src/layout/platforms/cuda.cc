@@ -127,11 +127,6 @@ class Cuda final : public Platform {
     }
     if (!options.machine.record_routing.empty())
       return Invalid("--record-routing: it has no kernel for GPUs yet; expected --devices cpu");
-    if (options.tier.in_memory() || options.tier.in_file()) {
-      return Invalid(
-          fmt::format("{}: KV below a GPU is not there yet; expected it left out, or --devices cpu",
-                      options.tier.size_flag()));
-    }
     return {};
   }
 };
