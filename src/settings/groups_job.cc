@@ -114,7 +114,8 @@ Group SimulationGroup() {
             "Arrival times of the trace are multiplied by it; with 0 all arrive at the beginning"},
            {"--gpu-memory-utilization", kAll, Class::kTuning,
             Number(FB_AT(engine.machine.memory_utilization)),
-            "Part of a simulated device's memory that is used, where `--memory` is not given"},
+            "Part of a GPU's memory that is used, of a real one's of what is free, where `--memory` is "
+            "not given"},
            {"-q,--quantization", kAll, Class::kTuning,
             Choice(FB_AT(engine.machine.quantization), {{"auto", {}},
                                                         {"expanded", {.expanded = true}},

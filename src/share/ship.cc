@@ -404,7 +404,7 @@ void ShippedFfn::AddSums(const model::BlockContext& context, int64_t layer, int3
       reduce.planes[reduce.num_planes++] = {sums, first[plane], level[plane]};
     }
   }
-  kernels::ReducePlanes(*context.stream, "ship_reduce", reduce);
+  kernels::ReducePlanes(*context.stream, *context.kernels, "ship_reduce", reduce);
 }
 
 }  // namespace forebay::share

@@ -39,7 +39,7 @@ class Cpu final : public Platform {
     }
     if (machine.memory_utilization != MachineOptions().memory_utilization) {
       return {base::kInvalidArgument,
-              fmt::format("--gpu-memory-utilization {} is for simulated devices; expected --memory "
+              fmt::format("--gpu-memory-utilization {} is for GPUs, real or simulated; expected --memory "
                           "or --memory-per-rank",
                           machine.memory_utilization)};
     }
