@@ -82,8 +82,8 @@ Answers ToAnswers(const std::vector<RequestResult>& results) {
 class CudaJobs : public testing::TestWithParam<std::tuple<const char*, const char*>> {
  protected:
   void SetUp() override {
-    auto files =
-        engine::OpenModel(golden::Path(fmt::format("models/{}", std::get<0>(GetParam()))), false, 0);
+    auto files = engine::OpenModel(golden::Path(fmt::format("models/{}", std::get<0>(GetParam()))),
+                                   false, 0);
     ASSERT_TRUE(files.ok()) << files.status().ToString();
     files_ = std::move(files).value();
     options_.machine.dtype = std::string_view(std::get<1>(GetParam())) == "float32"
@@ -143,10 +143,9 @@ class CudaJobs : public testing::TestWithParam<std::tuple<const char*, const cha
     slow.machine.debug_sync = true;
     for (files_.config.num_layers = 1; files_.config.num_layers < layers;
          ++files_.config.num_layers) {
-      const bool differ =
-          Differ(fmt::format("{}, its first {} layers, each operation waited for", what,
-                             files_.config.num_layers),
-                 RunOnCpu(), RunOnGpu(slow, devices, layout));
+      const bool differ = Differ(fmt::format("{}, its first {} layers, each operation waited for",
+                                             what, files_.config.num_layers),
+                                 RunOnCpu(), RunOnGpu(slow, devices, layout));
       if (differ) break;
     }
     files_.config.num_layers = layers;
@@ -196,7 +195,9 @@ TEST_P(CudaJobsOfRanks, ThatShareAGpu) {
     if (layout.find("pool") != std::string::npos)
       options.ship.mode = schedule::ParseWantedMode("pull").value();
     ExpectCpusAnswers(options, "2xcuda:0", layout);
-    if (options.ship.mode) EXPECT_GT(stats_.mode_counters["bytes_pulled"], 0) << layout;
+    if (options.ship.mode) {
+      EXPECT_GT(stats_.mode_counters["bytes_pulled"], 0) << layout;
+    }
   }
 }
 
@@ -225,10 +226,10 @@ std::string NameOf(const testing::TestParamInfo<CudaJobs::ParamType>& info) {
   return name;
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Dense, CudaJobs,
-    testing::Combine(testing::Values("llama3-gqa"), testing::Values("bfloat16", "float32")),
-    &NameOf);
+INSTANTIATE_TEST_SUITE_P(Dense, CudaJobs,
+                         testing::Combine(testing::Values("llama3-gqa"),
+                                          testing::Values("bfloat16", "float32")),
+                         &NameOf);
 INSTANTIATE_TEST_SUITE_P(Families, CudaJobs,
                          testing::Combine(testing::Values("qwen3", "mistral", "phi3", "qwen2-tied",
                                                           "mixtral", "qwen3-moe", "llama4-text",

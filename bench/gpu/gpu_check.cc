@@ -8,7 +8,8 @@
 //   gpu_check jobs [GoogleTest's flags]   whole jobs on tiny models
 //   gpu_check [GoogleTest's flags]        all other tests
 //
-// `--emulated` as the first word: tests and jobs run on the emulation, without a GPU. Ends with 2 where no GPU can be used, with 3 where a kernel does not end.
+// `--emulated` as the first word: tests and jobs run on the emulation, without a GPU. Ends with 2
+// where no GPU can be used, with 3 where a kernel does not end.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 

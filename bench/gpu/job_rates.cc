@@ -53,20 +53,19 @@ base::Status PrintJobRate(const std::string& model) {
   const std::string name = std::filesystem::path(model).filename();
   for (const bool profile : {false, true}) {
     options.profile = profile;
-    FB_ASSIGN_OR_RETURN(const auto engine,
-                        choose::CreateEngine(*runtime, options, files, nullptr));
+    FB_ASSIGN_OR_RETURN(const auto engine, choose::CreateEngine(*runtime, options, files, nullptr));
     const double load = seconds();
-    const auto results =
-        testing_support::RunAll(*engine, MakeRequests(files.config.vocab_size));
+    const auto results = testing_support::RunAll(*engine, MakeRequests(files.config.vocab_size));
     const double took = seconds();
     for (const RequestResult& result : results) {
       if (!result.error_message.empty()) return {device::kCudaFailed, result.error_message};
     }
     if (!profile) {
       const auto figure = [&](const char* what, double value, const char* unit) {
-        fmt::print("{{\"figure\": \"job of class pair, {}, {}\", \"value\": {:.4g}, "
-                   "\"unit\": \"{}\"}}\n",
-                   name, what, value, unit);
+        fmt::print(
+            "{{\"figure\": \"job of class pair, {}, {}\", \"value\": {:.4g}, "
+            "\"unit\": \"{}\"}}\n",
+            name, what, value, unit);
       };
       figure("load", load, "s");
       figure("64 x (128 + 32) tokens", took, "s");
@@ -76,8 +75,9 @@ base::Status PrintJobRate(const std::string& model) {
     std::vector<device::OpProfile> operations = engine->Profile();
     std::ranges::sort(operations, std::greater(), &device::OpProfile::seconds);
     for (const device::OpProfile& operation : operations) {
-      fmt::print("{{\"operation\": \"{}\", \"model\": \"{}\", \"calls\": {}, \"seconds\": {:.4g}}}\n",
-                 operation.label, name, operation.calls, operation.seconds);
+      fmt::print(
+          "{{\"operation\": \"{}\", \"model\": \"{}\", \"calls\": {}, \"seconds\": {:.4g}}}\n",
+          operation.label, name, operation.calls, operation.seconds);
     }
   }
   std::fflush(stdout);

@@ -1,4 +1,5 @@
-// How the host fills data memory of a device: in place where it reaches it, else by way of a buffer.
+// How the host fills data memory of a device: in place where it reaches it, else by way of a
+// buffer.
 #pragma once
 
 #include <vector>

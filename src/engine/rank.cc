@@ -163,7 +163,8 @@ void Rank::JoinPool(const share::PoolPlan& pool) {
 
 base::Status Rank::AddModes(const RankParts& parts) {
   if (parts.memory.views.empty()) return base::Status::Ok();
-  model::ModeSource source{*plan_, modes_.own().weights, parts.reader, parts.load_threads,
+  model::ModeSource source{*plan_,        modes_.own().weights,
+                           parts.reader,  parts.load_threads,
                            device_.get(), device::RegionCutter(regions_[RegionId::kModeTables])};
   if (parts.memory.copies_views) source.copies.emplace(regions_[RegionId::kModeWeights]);
   for (const auto& view : parts.memory.views) {
@@ -252,13 +253,12 @@ void Rank::Sample(const StepBuffers& buffers, int32_t first, int32_t count, Logi
     logits = reinterpret_cast<const float*>(host_logits_->data);
   }
   const SampleArgs args{tasks, scratch_.data(), logits, buffers.batch().sampled, count, vocab};
-  cost::OpDesc desc{
-      .kind = cost::OpKind::kSample,
-      .label = "sample",
-      .rows = count,
-      .columns = vocab,
-      .read_bytes = static_cast<double>(bytes),
-      .drawn_rows = std::count_if(args.tasks, args.tasks + count, draws)};
+  cost::OpDesc desc{.kind = cost::OpKind::kSample,
+                    .label = "sample",
+                    .rows = count,
+                    .columns = vocab,
+                    .read_bytes = static_cast<double>(bytes),
+                    .drawn_rows = std::count_if(args.tasks, args.tasks + count, draws)};
   device::Operation operation = device::MakeOperation<&SampleRows>(desc, args);
   operation.on_host = true;
   operation.Reads(args.logits, bytes);

@@ -22,7 +22,7 @@ const Platform& SimulatedPlatform();
 struct DevicesSpec {
   const Platform* platform = &CpuPlatform();  // Never null.
   int count = 1;
-  std::string name = "cpu";  // Or the profile of simulated ones.
+  std::string name = "cpu";   // Or the profile of simulated ones.
   std::vector<int> ordinals;  // The GPU of each rank; others have none.
   std::string text = "cpu";   // As it was given.
 };

@@ -133,9 +133,8 @@ base::Status PackPanel(const TensorReader& reader, const PlacedMatrix& matrix,
     const T* leaf_columns[kPanelColumns];
     for (int c = 0; c < kPanelColumns; ++c)
       leaf_columns[c] = columns[c] ? columns[c] + begin : nullptr;
-    kernels::PackTile(
-        plan.leaves.begin[leaf + 1] - begin, leaf_columns,
-        writer.Begin(tile, matrix.placed.weight.ExpandedTileBytes(leaf)));
+    kernels::PackTile(plan.leaves.begin[leaf + 1] - begin, leaf_columns,
+                      writer.Begin(tile, matrix.placed.weight.ExpandedTileBytes(leaf)));
     FB_RETURN_IF_ERROR(writer.End());
   }
   return base::Status::Ok();

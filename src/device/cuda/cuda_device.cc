@@ -67,9 +67,9 @@ class CudaDevice final : public Device {
                             .profile = options_.profile,
                             .debug_sync = options_.debug_sync});
     }
-    FB_RETURN_IF_ERROR(driver_.Check(driver_.StreamCreateWithPriority(
-                                         &staging_stream_, cu::kStreamNonBlocking, kCopyPriority),
-                                     "a stream"));
+    FB_RETURN_IF_ERROR(driver_.Check(
+        driver_.StreamCreateWithPriority(&staging_stream_, cu::kStreamNonBlocking, kCopyPriority),
+        "a stream"));
     return driver_.Check(driver_.MemHostAlloc(&staging_, kStagingBytes, cu::kHostPortable),
                          "pinned memory for copies of the host");
   }
@@ -217,12 +217,10 @@ base::Result<Opened> Open(const Driver& driver, int ordinal) {
   Opened gpu;
   FB_RETURN_IF_ERROR(driver.Check(driver.DeviceGet(&gpu.device, ordinal), "finding the GPU"));
   int major = 0, minor = 0;
-  FB_RETURN_IF_ERROR(
-      driver.Check(driver.DeviceGetAttribute(&major, cu::Attribute::kMajor, gpu.device),
-                   "asking the GPU"));
-  FB_RETURN_IF_ERROR(
-      driver.Check(driver.DeviceGetAttribute(&minor, cu::Attribute::kMinor, gpu.device),
-                   "asking the GPU"));
+  FB_RETURN_IF_ERROR(driver.Check(
+      driver.DeviceGetAttribute(&major, cu::Attribute::kMajor, gpu.device), "asking the GPU"));
+  FB_RETURN_IF_ERROR(driver.Check(
+      driver.DeviceGetAttribute(&minor, cu::Attribute::kMinor, gpu.device), "asking the GPU"));
   gpu.architecture = major * 10 + minor;
   if (gpu.architecture < kLeastCapability) {
     return base::Status(kCudaUnavailable,

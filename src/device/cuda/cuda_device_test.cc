@@ -231,8 +231,9 @@ TEST(CudaDevice, LaunchesKernels) {
       const Region* values = device->arena().Allocate("values", 40).value();
       const Region* seen = device->arena().Allocate("seen", 40, MemoryUse::kControl).value();
       for (int32_t addend = 1; addend <= 3; ++addend) {
-        device->compute().Enqueue(MakeOperation(
-            {.label = "add"}, AddParams{reinterpret_cast<int32_t*>(values->data), addend, 10}, &Add));
+        device->compute().Enqueue(
+            MakeOperation({.label = "add"},
+                          AddParams{reinterpret_cast<int32_t*>(values->data), addend, 10}, &Add));
       }
       device->compute().Enqueue(MakeCopy("look", seen->data, values->data, 40));
       EXPECT_TRUE(device->Synchronize(device->compute()).ok());
@@ -250,8 +251,7 @@ TEST(CudaDevice, LaunchesKernels) {
 TEST(CudaDevice, TheHostWritesAndReadsDataMemory) {
   OnDriver(20, [](const Driver& driver, runtime::Runtime& runtime) {
     constexpr uint64_t kBytes = (8 << 20) + 1000;  // more than a piece
-    const auto device =
-        CreateCudaDevice(runtime, driver, {.memory_bytes = 4 * kBytes}).value();
+    const auto device = CreateCudaDevice(runtime, driver, {.memory_bytes = 4 * kBytes}).value();
     ASSERT_FALSE(device->host_reaches_data());
     const Region* from = device->arena().Allocate("from", kBytes).value();
     const Region* to = device->arena().Allocate("to", kBytes).value();

@@ -104,8 +104,8 @@ void CudaStream::Run(const Operation& operation) {
   } else if (operation.on_host) {
     RunOnHost(operation.run, operation.args.data(), operation.args.size());
   } else {
-    Latch({kCudaFailed, fmt::format("operation '{}' has no form that runs on a GPU",
-                                    operation.desc.label)});
+    Latch({kCudaFailed,
+           fmt::format("operation '{}' has no form that runs on a GPU", operation.desc.label)});
   }
 }
 

@@ -293,7 +293,8 @@ struct EmulatedCalls {
     const std::lock_guard lock(the->mutex);
     const auto found = the->streams.find(stream);
     if (found == the->streams.end()) return kInvalidHandle;
-    while (!found->second->commands.empty()) FB_CHECK(the->RunOne(), "a stream that waits for ever");
+    while (!found->second->commands.empty())
+      FB_CHECK(the->RunOne(), "a stream that waits for ever");
     return the->error;
   }
   static cu::Result StreamQuery(cu::Stream stream) {

@@ -684,8 +684,7 @@ TEST(PairKernels, Reduce) {
         ReduceArgs whole;
         std::memcpy(&whole, stream.operation.args.data(), sizeof whole);
         ExpectRefBytes<ReduceArgs>(fmt::format("{} leaves", num_leaves), RefKernels().reduce,
-                                   PairKernels().reduce, whole,
-                                   {Of(y)});
+                                   PairKernels().reduce, whole, {Of(y)});
       }
     }
   }

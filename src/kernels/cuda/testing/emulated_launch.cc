@@ -22,7 +22,8 @@ base::Status RunEmulated(const device::CudaKernel& kernel, const device::LaunchS
                             .shared_bytes = static_cast<size_t>(shape.shared_bytes),
                             .seed = seed};
   std::copy(std::begin(shape.blocks), std::end(shape.blocks), grid.blocks);
-  const base::Status status = gpu::emulation::RunGrid(EmulatedKernelNamed(kernel.name).function, params, bytes, grid);
+  const base::Status status =
+      gpu::emulation::RunGrid(EmulatedKernelNamed(kernel.name).function, params, bytes, grid);
   return status.ok() ? status : status.WithContext(kernel.name);
 }
 
