@@ -93,7 +93,7 @@ class Layer {
       if (counts[expert] == 0) continue;
       std::vector<const std::byte*> tiles;
       for (int panel = 0; panel < weight_.num_panels; ++panel)
-        tiles.push_back(runs_[expert] + panel * weight_.TileBytes(0));
+        tiles.push_back(runs_[expert] + panel * weight_.TileBytes(0, 0));
       LinearArgs args;
       args.weight = weight_;
       args.weight.tiles = tiles.data();

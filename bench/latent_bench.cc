@@ -178,7 +178,7 @@ class Layer {
     weight->panels = panels_.data();
     std::byte* const memory = RandomMemory(int64_t{case_.heads} * n * k);
     for (int64_t tile = 0; tile < case_.heads * weight->num_panels; ++tile)
-      tiles->push_back(memory + tile * weight->TileBytes(0));
+      tiles->push_back(memory + tile * weight->TileBytes(0, 0));
   }
   void ProjectHeads(kernels::PackedWeight weight, const std::vector<const std::byte*>& tiles,
                     const HeadRows& x, const HeadRows& y) {

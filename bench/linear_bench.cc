@@ -141,7 +141,7 @@ class Bench {
       const std::byte* tile = memory_ + copy * bytes;
       for (int leaf = 0; leaf < args.leaf_end; ++leaf) {
         for (int panel = 0; panel < args.weight.num_panels;
-             ++panel, tile += args.weight.TileBytes(leaf)) {
+             ++panel, tile += args.weight.TileBytes(leaf, panel)) {
           tiles[copy].push_back(tile);
         }
       }

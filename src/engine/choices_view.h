@@ -37,7 +37,9 @@ struct ChoicesOptions {
   // How the policy foresees lengths; nothing: it does not.
   std::optional<schedule::LengthPredictor> lengths;
   std::shared_ptr<const std::vector<schedule::EarlierAnswer>> earlier;  // as Foresight has it
-  double overcommit = 1;                                                // the view's
+  // Of host memory, for log probabilities of the requests that it takes.
+  int64_t most_logprob_bytes = std::numeric_limits<int64_t>::max();
+  double overcommit = 1;  // the view's
 };
 
 class ChoicesView {

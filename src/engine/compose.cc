@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "engine/backend/backend.h"
+#include "engine/refusal.h"
 #include "kernels/kernel_set.h"
 #include "model/latent_forms.h"
 #include "price/park_price.h"
@@ -156,6 +157,12 @@ StreamingOptions StreamingOf(const Materials& job, const layout::MemoryPlan& mem
   return options;
 }
 
+int64_t JobReplicas(const Materials& job) {
+  int64_t replicas = 0;
+  for (const layout::JobGroup& group : job.groups) replicas += group.layout.dp;
+  return replicas;
+}
+
 ReplicaOptions ReplicaOptionsOf(const Materials& job, const layout::JobGroup& group, int index) {
   const layout::MemoryPlan& memory = job.plan.ranks.back().memory;
   std::vector<base::Reach> kv_reaches;
@@ -181,6 +188,7 @@ ReplicaOptions ReplicaOptionsOf(const Materials& job, const layout::JobGroup& gr
                   .streaming = StreamingOf(job, memory),
                   .lengths = job.earlier ? std::optional(job.options.lengths) : std::nullopt,
                   .earlier = job.earlier,
+                  .most_logprob_bytes = kHeldLogprobBytes / JobReplicas(job),
                   .overcommit = job.options.trial.overcommit},
       .mode = ModeRuleOf(job, group.layout),
       .seed = job.options.seed,

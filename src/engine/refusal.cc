@@ -4,6 +4,9 @@
 
 #include <algorithm>
 
+#include "base/units.h"
+#include "engine/sequence.h"
+
 namespace forebay::engine {
 namespace {
 
@@ -17,6 +20,18 @@ RequestResult BadRequest(const Request& request, std::string code, std::string p
   result.error_param = std::move(param);
   result.error_message = std::move(message);
   return result;
+}
+
+int64_t MostLogprobBytes(const Request& request, const ModelFacts& facts) {
+  const SamplingParams& params = request.sampling;
+  int64_t read = 0, generated = 0;
+  for (const std::vector<int32_t>& prompt : request.prompts) {
+    const auto length = static_cast<int64_t>(prompt.size());
+    const int64_t room = facts.max_model_len - length, most = params.most_tokens();
+    read += length;
+    generated += request.n * (most < 0 ? room : std::min(room, most));
+  }
+  return LogprobBytes(read, params.prompt_logprobs) + LogprobBytes(generated, params.logprobs);
 }
 
 }  // namespace
@@ -42,6 +57,14 @@ std::optional<RequestResult> RefusalOf(const Request& request, const ModelFacts&
                                   "prompt has {} tokens{}. "
                                   "Shorten the prompt or lower max_tokens.",
                                   facts.max_model_len, length, wanted));
+  }
+  if (const int64_t bytes = MostLogprobBytes(request, facts); bytes > kMostLogprobBytes) {
+    return BadRequest(
+        request, "logprobs_too_many", "logprobs",
+        fmt::format("the log probabilities of this request may take {} of memory; expected at most "
+                    "{}: ask for fewer choices, prompts or alternatives, or lower max_tokens",
+                    base::FormatBytes(static_cast<uint64_t>(bytes)),
+                    base::FormatBytes(static_cast<uint64_t>(kMostLogprobBytes))));
   }
   for (const auto& [token, bias] : request.sampling.logit_bias) {
     if (token >= 0 && token < facts.vocab_size) continue;

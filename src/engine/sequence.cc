@@ -94,6 +94,27 @@ ChoicePiece Sequence::TakePiece() {
   return piece;
 }
 
+int64_t LogprobBytes(int64_t positions, int32_t alternatives) {
+  constexpr int64_t kHeapBlock = 16;  // the allocator's own
+  if (alternatives < 0) return 0;
+  // The position's own token is not always among the alternatives.
+  return positions * (static_cast<int64_t>(sizeof(PositionLogprobs)) + kHeapBlock +
+                      (int64_t{alternatives} + 1) * static_cast<int64_t>(sizeof(TokenLogprob)));
+}
+
+int64_t LogprobBytes(const RequestState& state) {
+  const SamplingParams& params = state.request.sampling;
+  int64_t bytes = LogprobBytes(state.prompt_tokens, params.prompt_logprobs);
+  if (params.logprobs < 0) return bytes;
+  for (const auto& sequence : state.sequences) {
+    const int64_t tokens = sequence->phase == Phase::kFinished
+                               ? sequence->known()
+                               : std::max(sequence->known(), sequence->expected_tokens);
+    bytes += LogprobBytes(tokens - sequence->prompt_tokens, params.logprobs);
+  }
+  return bytes;
+}
+
 std::unique_ptr<RequestState> MakeRequestState(Request request, const SequenceContext& context,
                                                int64_t expected_output) {
   auto state = std::make_unique<RequestState>();

@@ -143,6 +143,12 @@ struct SequenceContext {
   bool prompts_differ = false;  // rows of prompts, in bits, from generated ones: kv::KeySalt
 };
 
+// Host memory that log probabilities of this many positions take, each with `alternatives`;
+// negative: none are asked for.
+int64_t LogprobBytes(int64_t positions, int32_t alternatives);
+// The memory that the request's are expected to take at its end.
+int64_t LogprobBytes(const RequestState& state);
+
 // Splits a request into its choices. `expected_output`: tokens of one, where the request does not
 // bound it.
 std::unique_ptr<RequestState> MakeRequestState(Request request, const SequenceContext& context,

@@ -30,7 +30,12 @@ AnswerLine AnswerLines::Refused(const InputLine& input, const std::optional<std:
   return answer;
 }
 
-AnswerLine AnswerLines::Finish(RequestResult* result) {
+InputLine AnswerLines::InputOf(int64_t id) {
+  const std::lock_guard lock(mutex_);
+  return expected_.at(id).input;
+}
+
+AnswerLine AnswerLines::Finish(RequestResult* result, const Drain& drain) {
   Expected expected;
   {
     const std::lock_guard lock(mutex_);
@@ -43,7 +48,7 @@ AnswerLine AnswerLines::Finish(RequestResult* result) {
   std::ranges::sort(result->choices, {}, &Choice::index);
   AnswerLine answer{.input = expected.input};
   AppendResult(parts_.style, IdOf(expected.input), parts_.unix_seconds(),
-               {expected.line, expected.prompts, *result}, parts_.text, &answer.text);
+               {expected.line, expected.prompts, *result}, parts_.text, &answer.text, drain);
   return answer;
 }
 

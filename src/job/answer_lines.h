@@ -46,8 +46,11 @@ class AnswerLines {
   // A line whose error needs no engine.
   AnswerLine Refused(const InputLine& input, const std::optional<std::string>& custom_id,
                      LineError error) const;
-  // REQUIRES: the result's request was given to Expect, and this is its first result.
-  AnswerLine Finish(RequestResult* result);
+  // Where the answer to a request belongs that was given to Expect.
+  InputLine InputOf(int64_t id);
+  // REQUIRES: the result's request was given to Expect, and this is its first result. `drain`:
+  // AppendResult's; what it took is not in the line's text.
+  AnswerLine Finish(RequestResult* result, const Drain& drain = nullptr);
 
  private:
   struct Expected {

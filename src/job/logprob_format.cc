@@ -115,6 +115,7 @@ void AppendChatLogprobs(const LogprobStyle& style, int32_t count,
       writer.EndObject();
     }
     writer.EndArray().EndObject();
+    style.drain();
   }
   writer.EndArray().Key("refusal").Null().EndObject();
 }
@@ -141,6 +142,7 @@ void AppendCompletionLogprobs(const LogprobStyle& style, int32_t count,
       return;
     }
     AppendTop(style, run.positions[i], count, writer);
+    style.drain();
   });
   writer.EndObject();
 }
@@ -164,6 +166,7 @@ void AppendPromptLogprobs(const LogprobStyle& style, int32_t count,
           .EndObject();
     });
     writer.EndObject();
+    style.drain();
   }
   writer.EndArray();
 }

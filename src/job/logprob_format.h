@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,8 @@ namespace forebay::job {
 struct LogprobStyle {
   const TokenText& text;
   bool tokens_as_ids = false;  // "token_id:<id>" in place of a token's text
+  // Called after each position, between two values: the writer's string may be emptied.
+  const std::function<void()>& drain;
 };
 
 // Chat: {"content":[{"token","logprob","bytes","top_logprobs":[...]}],"refusal":null}; `count`

@@ -2,6 +2,9 @@
 
 #include <fmt/core.h>
 
+#include <functional>
+#include <utility>
+
 #include "base/json_writer.h"
 #include "job/logprob_format.h"
 
@@ -37,12 +40,13 @@ void CloseLine(JsonWriter& writer) { writer.EndObject().Key("error").Null().EndO
 class BodyWriter {
  public:
   BodyWriter(const ResultStyle& style, const Answered& answered, const TokenText& text,
-             JsonWriter& writer)
+             std::function<void()> drain, JsonWriter& writer)
       : style_(style),
         line_(answered.line),
         prompts_(answered.prompts),
         result_(answered.result),
         text_(text),
+        drain_(std::move(drain)),
         writer_(writer) {}
 
   void Body(const ResultId& id, int64_t created) {
@@ -76,7 +80,7 @@ class BodyWriter {
   }
 
  private:
-  LogprobStyle logprob_style() const { return {text_, line_.return_tokens_as_token_ids}; }
+  LogprobStyle logprob_style() const { return {text_, line_.return_tokens_as_token_ids, drain_}; }
 
   void ChatChoice(const Choice& choice) {
     writer_.BeginObject().Key("index").Int(choice.index);
@@ -163,6 +167,7 @@ class BodyWriter {
   const std::vector<std::vector<int32_t>>& prompts_;
   const RequestResult& result_;
   const TokenText& text_;
+  const std::function<void()> drain_;
   JsonWriter& writer_;
 };
 
@@ -171,10 +176,14 @@ class BodyWriter {
 bool NeedsPromptTokens(const ParsedLine& line) { return line.echo || line.return_token_ids; }
 
 void AppendResult(const ResultStyle& style, const ResultId& id, int64_t created,
-                  const Answered& answered, const TokenText& text, std::string* out) {
+                  const Answered& answered, const TokenText& text, std::string* out,
+                  const Drain& drain) {
   JsonWriter writer(out);
+  const auto drain_out = [&] {
+    if (drain) drain(out);
+  };
   OpenLine(id, answered.line.custom_id, 200, writer);
-  BodyWriter(style, answered, text, writer).Body(id, created);
+  BodyWriter(style, answered, text, drain_out, writer).Body(id, created);
   CloseLine(writer);
 }
 

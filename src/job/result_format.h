@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -32,10 +33,15 @@ struct Answered {
 // Does the line's result show its prompts' tokens?
 bool NeedsPromptTokens(const ParsedLine& line);
 
-// Appends the line, without LF. `created` is in seconds since 1970. REQUIRES: the result holds no
-// error, and its choices are in the order of their indexes.
+// Takes the string's first part away where it has become long.
+using Drain = std::function<void(std::string* out)>;
+
+// Appends the line, without LF. `created` is in seconds since 1970. `drain` (null: nobody takes
+// anything away) is called now and then. REQUIRES: the result holds no error, and its choices are
+// in the order of their indexes.
 void AppendResult(const ResultStyle& style, const ResultId& id, int64_t created,
-                  const Answered& answered, const TokenText& text, std::string* out);
+                  const Answered& answered, const TokenText& text, std::string* out,
+                  const Drain& drain = nullptr);
 
 // Appends the line of a request that failed: its 4xx or 5xx and OpenAI's error body; the top-level
 // "error" is null.

@@ -48,7 +48,12 @@ class ResultWriter : public ResultSink {
 
  private:
   InputLine InputOf(size_t ordinal) const;
+  size_t OrdinalOf(const InputLine& input) const;
+  // Writes the line in pieces, since its log probabilities are many.
+  base::Status AppendLong(RequestResult* result);
   base::Status Append(const AnswerLine& answer);
+  // The line is in the log.
+  void CountDone();
 
   const Parts parts_;
   AnswerLines lines_;

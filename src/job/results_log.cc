@@ -182,16 +182,32 @@ base::Status ResultsLog::Latch(const std::string& what, int error) {
 base::Status ResultsLog::Append(size_t ordinal, std::string_view line) {
   std::string bytes(line);
   bytes += '\n';
+  return Write(ordinal, [&](const PieceSink& sink) { sink(bytes); });
+}
+
+base::Status ResultsLog::AppendPieces(size_t ordinal,
+                                      const std::function<void(const PieceSink&)>& give) {
+  return Write(ordinal, [&](const PieceSink& sink) {
+    give(sink);
+    sink("\n");
+  });
+}
+
+base::Status ResultsLog::Write(size_t ordinal, const std::function<void(const PieceSink&)>& give) {
   const std::lock_guard lock(mutex_);
   if (!error_.ok()) return error_;
   FB_CHECK(offsets_[ordinal] == kNoOffset, "a second result for the line with ordinal {}", ordinal);
   // Where the file does not end at our end somebody else writes to it: one of the two would
   // overwrite the other.
   FB_RETURN_IF_ERROR(CheckSize());
-  if (const int error = WriteAll(*io_, fd_, bytes, end_); error != 0)
-    return Latch("cannot write results", error);
-  offsets_[ordinal] = end_;
-  end_ += bytes.size();
+  uint64_t end = end_;
+  int error = 0;
+  give([&](std::string_view piece) {
+    if (error == 0) error = WriteAll(*io_, fd_, piece, end);
+    end += piece.size();
+  });
+  if (error != 0) return Latch("cannot write results", error);
+  offsets_[ordinal] = std::exchange(end_, end);
   ++num_done_;
   ++uncommitted_;
   return {};

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -49,6 +50,10 @@ class ResultsLog {
   // last whole line and the error latches: this and every later call returns it. kResultsReplaced:
   // the file is no longer as it was left; it stays as it was found.
   base::Status Append(size_t ordinal, std::string_view line);
+  // The same of a line too long to be held: `give` gives it piece by piece, and other results wait
+  // meanwhile. What an end in between leaves is a torn line.
+  using PieceSink = std::function<void(std::string_view piece)>;
+  base::Status AppendPieces(size_t ordinal, const std::function<void(const PieceSink&)>& give);
   // Thread-safe; does not keep Append waiting. Returns once all that was appended before is on
   // stable storage, in the file that the path names (else kResultsReplaced).
   base::Status Commit();
@@ -82,6 +87,8 @@ class ResultsLog {
   base::Status Adopt(const ScanExpectation& expected);
   base::Status Replace(std::span<const Piece> pieces);
   base::Status Latch(const std::string& what, int error);
+  // `give` gives the line with its LF.
+  base::Status Write(size_t ordinal, const std::function<void(const PieceSink&)>& give);
   // The next three: REQUIRE mutex_.
   base::Status LatchReplaced(const std::string& found);
   base::Status CheckSize();

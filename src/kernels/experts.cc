@@ -108,7 +108,7 @@ void HeadReads(const void* raw, std::vector<device::Access>* reads) {
   const PackedWeight& weight = static_cast<const ExpertsArgs*>(raw)->weight;
   const int32_t tiles = static_cast<const ExpertsArgs*>(raw)->num_experts * weight.num_panels;
   for (int32_t tile = 0; tile < tiles; ++tile)
-    reads->push_back({weight.tiles[tile], static_cast<uint64_t>(weight.TileBytes(0)), false});
+    reads->push_back({weight.tiles[tile], static_cast<uint64_t>(weight.TileBytes(0, 0)), false});
 }
 
 }  // namespace

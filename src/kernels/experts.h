@@ -48,7 +48,7 @@ struct ExpertsArgs {
   }
   const std::byte* Tile(int32_t expert, int32_t panel) const {
     return heads() ? weight.tiles[expert * weight.num_panels + panel]
-                   : runs[expert] + panel * weight.TileBytes(0);
+                   : runs[expert] + panel * weight.TileBytes(0, 0);
   }
 };
 

@@ -70,7 +70,7 @@ class Problem {
     for (const size_t place : places) {
       runs_.push_back(memory_.get() + place * stride);
       for (size_t panel = 0; panel < c.widths.size(); ++panel)
-        FillTile(memory_.get() + place * stride + panel * weight_.TileBytes(0), c.widths[panel]);
+        FillTile(memory_.get() + place * stride + panel * weight_.TileBytes(0, 0), c.widths[panel]);
     }
     offsets_.push_back(0);
     for (const int count : c.counts) offsets_.push_back(offsets_.back() + count);
@@ -116,7 +116,7 @@ class Problem {
     for (size_t expert = 0; expert < runs_.size(); ++expert) {
       std::vector<const std::byte*> tiles;
       for (int panel = 0; panel < weight_.num_panels; ++panel)
-        tiles.push_back(runs_[expert] + panel * weight_.TileBytes(0));
+        tiles.push_back(runs_[expert] + panel * weight_.TileBytes(0, 0));
       for (int32_t row = offsets_[expert]; row < offsets_[expert + 1]; ++row) {
         LinearArgs args;
         args.weight = weight_;
@@ -142,7 +142,7 @@ class Problem {
     std::vector<const std::byte*> tiles;
     for (const std::byte* run : runs_) {
       for (int panel = 0; panel < weight_.num_panels; ++panel)
-        tiles.push_back(run + panel * weight_.TileBytes(0));
+        tiles.push_back(run + panel * weight_.TileBytes(0, 0));
     }
     ExpertsArgs args = Args(y.data());
     args.weight.tiles = tiles.data();
@@ -163,7 +163,7 @@ class Problem {
     for (int64_t i = 0; i < HeadRows() * heads; ++i) {
       std::vector<const std::byte*> tiles;
       for (int panel = 0; panel < weight_.num_panels; ++panel)
-        tiles.push_back(runs_[i % heads] + panel * weight_.TileBytes(0));
+        tiles.push_back(runs_[i % heads] + panel * weight_.TileBytes(0, 0));
       LinearArgs args;
       args.weight = weight_;
       args.weight.tiles = tiles.data();

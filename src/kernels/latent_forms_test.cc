@@ -49,7 +49,7 @@ struct HeadMatrices {
     weight.k = k;
     weight.leaves = LeafBorders::Single(k);
     const int32_t panels_each = (width + kPanelColumns - 1) / kPanelColumns;
-    const int64_t tile = weight.TileBytes(0);
+    const int64_t tile = weight.TileBytes(0, 0);
     memory.reset(new (std::align_val_t{64})
                      std::byte[static_cast<size_t>(heads * panels_each * tile)]);
     for (int32_t h = 0; h < heads; ++h) {

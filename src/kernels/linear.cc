@@ -29,7 +29,7 @@ cost::OpDesc Describe(const char* label, const LinearArgs& args) {
   desc.flops = 2.0 * static_cast<double>(desc.rows) * static_cast<double>(desc.columns) *
                static_cast<double>(desc.depth);
   for (int leaf = args.leaf_begin; leaf < args.leaf_end; ++leaf) {
-    desc.read_bytes += static_cast<double>(weight.TileBytes(leaf)) * weight.num_panels;
+    desc.read_bytes += static_cast<double>(weight.LeafBytes(leaf));
   }
   return desc;
 }
@@ -67,8 +67,8 @@ void LinearReads(const void* raw, std::vector<device::Access>* reads) {
   const PackedWeight& weight = args.weight;
   const std::byte* end = nullptr;
   for (int leaf = args.leaf_begin; leaf < args.leaf_end; ++leaf) {
-    const auto bytes = static_cast<uint64_t>(weight.TileBytes(leaf));
     for (int32_t panel = 0; panel < weight.num_panels; ++panel) {
+      const auto bytes = static_cast<uint64_t>(weight.TileBytes(leaf, panel));
       const std::byte* tile = weight.tiles[leaf * weight.num_panels + panel];
       if (tile != end) reads->push_back({tile, 0, false});
       reads->back().bytes += bytes;

@@ -106,7 +106,7 @@ TEST(Accesses, LinearReadsTheTilesOfItsLeaves) {
                  .leaves = {.num_leaves = 2, .begin = {0, 64, 128}},
                  .tiles = pointers,
                  .panels = panels};
-  ASSERT_EQ(args.weight.TileBytes(1), static_cast<int64_t>(kTile));
+  ASSERT_EQ(args.weight.TileBytes(1, 0), static_cast<int64_t>(kTile));
   args.x = x, args.y = y, args.workspace = workspace;
   args.x_stride = args.y_stride = 128;
   args.rows = 1;

@@ -64,6 +64,23 @@ int64_t PackBlocks(int64_t k_leaf, const BF16* const rows[kPanelColumns], std::b
   return pairs;
 }
 
+// Bits [shift, shift + width) of codes.
+struct PlaneBits {
+  int width, shift;
+};
+// The lanes of a column in a plane, which is zero before.
+void PackPlane(const uint8_t* codes, int64_t count, int column, PlaneBits bits, std::byte* plane) {
+  const int64_t pairs_a_lane = 32 / bits.width;
+  const uint32_t mask = (1u << bits.width) - 1;
+  for (int64_t k = 0; k < count; k += 2 * pairs_a_lane) {
+    uint32_t lanes[2] = {};
+    for (int64_t i = 0; i < std::min(2 * pairs_a_lane, count - k); ++i)
+      lanes[i % 2] |= (uint32_t{codes[k + i]} >> bits.shift & mask) << (i / 2 * bits.width);
+    std::memcpy(plane + (k / (2 * pairs_a_lane) * kPanelColumns + column) * sizeof(lanes), lanes,
+                sizeof(lanes));
+  }
+}
+
 }  // namespace
 
 LeafBorders LeafBorders::Single(int64_t k) {
@@ -114,6 +131,42 @@ void PackTile(int64_t k_leaf, const T* const rows[kPanelColumns], std::byte* til
   int64_t done = 0;
   if constexpr (std::is_same_v<T, BF16>) done = PackBlocks(k_leaf, rows, tile);
   PackPairs(k_leaf, rows, reinterpret_cast<Pair<T>*>(tile), done, (k_leaf + 1) / 2);
+}
+
+void PackTile(TileForm form, int64_t begin, int64_t end, const StoredRow* const rows[kPanelColumns],
+              std::byte* tile) {
+  const FormTraits& traits = TraitsOf(form);
+  const TileParts parts = PartsOf(form, begin, end);
+  std::memset(tile, 0, static_cast<size_t>(parts.bytes));
+  for (int column = 0; column < kPanelColumns; ++column) {
+    if (rows[column] == nullptr) continue;
+    const StoredRow& row = *rows[column];
+    const uint8_t* const codes = row.codes + begin;
+    PackPlane(codes, end - begin, column, {traits.low_bits(), 0}, tile);
+    if (traits.high_bits() > 0) {
+      PackPlane(codes, end - begin, column, {traits.high_bits(), traits.low_bits()},
+                tile + parts.high);
+    }
+    const auto copy = [&](const std::byte* from, int64_t first, int64_t count, int bytes,
+                          std::byte* to) {
+      for (int64_t i = 0; i < count; ++i)
+        std::memcpy(to + (i * kPanelColumns + column) * bytes, from + (first + i) * bytes, bytes);
+    };
+    copy(row.scales, parts.first_group, parts.num_groups, traits.scale_bytes(),
+         tile + parts.scales);
+    if (traits.minimum_bytes() > 0) {
+      copy(row.minima, parts.first_group, parts.num_groups, traits.minimum_bytes(),
+           tile + parts.minima);
+    }
+    if (traits.outer_scale_bytes() > 0) {
+      copy(row.outer_scales, parts.first_outer, parts.num_outer, traits.outer_scale_bytes(),
+           tile + parts.outer_scales);
+    }
+    if (traits.outer_minimum_bytes() > 0) {
+      copy(row.outer_minima, parts.first_outer, parts.num_outer, traits.outer_minimum_bytes(),
+           tile + parts.outer_minima);
+    }
+  }
 }
 
 template void PackTile(int64_t, const BF16* const*, std::byte*);

@@ -6,7 +6,8 @@
 //   N is cut into panels of 64 columns; a panel crosses no head, no vocabulary shard, no gate/up
 //   pair.
 //   tile (leaf, panel) = [ceil(K_leaf / 2)][64][2] elements: pairs along K, +0 where K_leaf is odd
-//   or a column unused.
+//   or a column unused; or codes and scales that kernels expand to it (kernels/tile_form.h). A
+//   panel has one form, panels of a weight may differ.
 //   tiles are stored leaf by leaf: tiles[leaf * num_panels + panel].
 #pragma once
 
@@ -14,6 +15,7 @@
 #include <optional>
 
 #include "kernels/number_format.h"
+#include "kernels/tile_form.h"
 #include "tensor/tensor.h"
 
 namespace forebay::kernels {
@@ -54,7 +56,8 @@ struct PackedWeight {
   tensor::DType dtype = tensor::DType::kBF16;  // kBF16 or kF32: the activation type too
   // How tiles are stored, where that is not `dtype`: on devices of shapes without data alone.
   std::optional<cost::NumberFormat> stored;
-  int32_t k = 0;  // inputs
+  TileForm form = TileForm::kExpanded;  // of all panels, where `forms` is null
+  int32_t k = 0;                        // inputs
   // logical outputs (of a gate/up pair: of one of the two)
   int32_t n = 0;
   int32_t num_panels = 0;
@@ -62,24 +65,45 @@ struct PackedWeight {
   const std::byte* const* tiles = nullptr;  // [num_leaves * num_panels]
   const PanelColumns* panels = nullptr;     // [num_panels]
   const float* bias = nullptr;              // [num_panels * 64] in panel order, or null
+  const TileForm* forms = nullptr;          // [num_panels], or null
+  // Which value of its tensors' rows the first input is: groups of scales count from there.
+  int32_t first_k = 0;
 
+  TileForm FormOf(int64_t panel) const { return forms == nullptr ? form : forms[panel]; }
   cost::NumberFormat format() const { return stored ? *stored : NumberFormatOf(dtype); }
-  int64_t TileBytes(int leaf) const {
+  // Of a tile as it is stored, and as kernels compute with it.
+  int64_t TileBytes(int leaf, int64_t panel) const {
     if (stored) return StoredTileBytes(leaf);
+    const TileForm as = FormOf(panel);
+    return as == TileForm::kExpanded
+               ? ExpandedTileBytes(leaf)
+               : PartsOf(as, first_k + leaves.begin[leaf], first_k + leaves.begin[leaf + 1]).bytes;
+  }
+  int64_t ExpandedTileBytes(int leaf) const {
     const int64_t pairs = (leaves.begin[leaf + 1] - leaves.begin[leaf] + 1) / 2;
     return pairs * kPanelColumns * 2 * static_cast<int64_t>(tensor::SizeOf(dtype));
   }
   int64_t StoredTileBytes(int leaf) const;
+  // All panels of a leaf.
+  int64_t LeafBytes(int leaf) const {
+    if (forms == nullptr) return TileBytes(leaf, 0) * num_panels;
+    int64_t sum = 0;
+    for (int32_t panel = 0; panel < num_panels; ++panel) sum += TileBytes(leaf, panel);
+    return sum;
+  }
   int64_t bytes() const {
     int64_t sum = 0;
-    for (int leaf = 0; leaf < leaves.num_leaves; ++leaf) sum += TileBytes(leaf) * num_panels;
+    for (int leaf = 0; leaf < leaves.num_leaves; ++leaf) sum += LeafBytes(leaf);
     return sum;
   }
 };
 
 // Packs rows of W into a tile. T: tensor::BF16 or float. rows[c]: row of column c, K_leaf values
-// from the leaf's begin on, or null (an unused column: zeros). tile: TileBytes(leaf) bytes.
+// from the leaf's begin on, or null (an unused column: zeros). tile: ExpandedTileBytes(leaf) bytes.
 template <typename T>
 void PackTile(int64_t k_leaf, const T* const rows[kPanelColumns], std::byte* tile);
+// The same of values [begin, end) of stored rows, in their form. tile: PartsOf(..).bytes.
+void PackTile(TileForm form, int64_t begin, int64_t end, const StoredRow* const rows[kPanelColumns],
+              std::byte* tile);
 
 }  // namespace forebay::kernels

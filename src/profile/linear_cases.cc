@@ -89,7 +89,7 @@ class LinearCase {
     const std::byte* at = bench_.data().data;
     for (int64_t w = 0; w < form->num_weights; ++w) {
       for (int leaf = 0; leaf < weight.leaves.num_leaves; ++leaf) {
-        for (int32_t p = 0; p < weight.num_panels; ++p, at += weight.TileBytes(leaf))
+        for (int32_t p = 0; p < weight.num_panels; ++p, at += weight.TileBytes(leaf, p))
           form->tiles.push_back(at);
       }
     }

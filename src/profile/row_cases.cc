@@ -81,7 +81,7 @@ class RowCases {
             .leaves = kernels::LeafBorders::Single(args.columns)};
     tiles_.clear();
     for (int32_t p = 0; p < head.num_panels; ++p)
-      tiles_.push_back(bench_.data().data + p * head.TileBytes(0));
+      tiles_.push_back(bench_.data().data + p * head.TileBytes(0, 0));
     head.tiles = tiles_.data();
     panels_.clear();
     for (int32_t p = 0; p < head.num_panels; ++p)

@@ -33,6 +33,12 @@ TEST(IntakeTest, Table) {
        {.ended = 4, .available_blocks = 10},
        false},
       {"not yet", {.ended = 3, .available_blocks = 10}, true},
+      {"log probabilities take the memory that they may",
+       {.running = 1, .available_blocks = 10, .logprob_bytes = 8, .most_logprob_bytes = 8},
+       false},
+      {"a byte is left",
+       {.running = 1, .available_blocks = 10, .logprob_bytes = 7, .most_logprob_bytes = 8},
+       true},
   };
   for (const Row& row : rows) EXPECT_EQ(WantsRequests(kLimits, row.view), row.wants) << row.rule;
 }

@@ -84,7 +84,7 @@ base::Status PackPanel(const TensorReader& reader, const PlacedMatrix& matrix,
   const kernels::PackedWeight& weight = matrix.placed.weight;
   const auto tile_of = [&](int leaf) {
     return const_cast<std::byte*>(
-        plan.num_experts > 0 ? matrix.placed.runs[work.expert] + work.panel * weight.TileBytes(0)
+        plan.num_experts > 0 ? matrix.placed.runs[work.expert] + work.panel * weight.TileBytes(0, 0)
                              : weight.tiles[leaf * weight.num_panels + work.panel]);
   };
   const T* columns[kPanelColumns] = {};

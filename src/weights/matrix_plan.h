@@ -74,9 +74,8 @@ void ForEachRun(const kernels::PackedWeight& geometry, int32_t num_experts, Visi
     visit(RunPlace{0, 0, expert, static_cast<uint64_t>(geometry.bytes())});
   if (num_experts > 0) return;
   for (int leaf = 0; leaf < geometry.leaves.num_leaves; ++leaf) {
-    const auto bytes = static_cast<uint64_t>(geometry.TileBytes(leaf));
     for (int32_t panel = 0; panel < geometry.num_panels; ++panel)
-      visit(RunPlace{leaf, panel, 0, bytes});
+      visit(RunPlace{leaf, panel, 0, static_cast<uint64_t>(geometry.TileBytes(leaf, panel))});
   }
 }
 

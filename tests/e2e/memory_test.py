@@ -65,6 +65,26 @@ class Memory(support.TestCase):
         print(f"lines of 60 MB: peak RSS {self.peak(job) / 1e6:.0f} MB")
         self.assertLessEqual(self.peak(job), BOUND + 16 * 60_000_000 + 4_000_000)
 
+    def test_many_log_probabilities(self):
+        """One line of 1,536 choices with 20 alternatives a token: its text alone is several hundred MB."""
+        prompts, choices, tokens = 256, 6, 250
+        body = {"prompt": [[5, 6, 7]] * prompts, "n": choices, "max_tokens": tokens, "logprobs": 20, "ignore_eos": True, "temperature": 1}
+        more = {**body, "prompt": [[5, 6, 7]] * (2 * prompts)}
+        lines = [{"custom_id": "many", **body}, {"custom_id": "too-many", **more}, {"custom_id": "last", "prompt": [3], "logprobs": 2}]
+        job = self.job("".join(json.dumps(line) + "\n" for line in lines).encode(), model=self.model,
+                       flags=["--skip-tokenizer-init", "--memory", str(BUDGET), "--max-num-seqs", "256"])
+        self.expect(job.run(timeout=800), support.COMPLETE)
+        print(f"{os.path.getsize(job.output) / 1e6:.0f} MB of results: peak RSS {self.peak(job) / 1e6:.0f} MB")
+        self.assertLessEqual(self.peak(job), BOUND)
+        results = job.results()
+        self.assertEqual(results[2]["response"]["body"]["error"]["code"], "logprobs_too_many")
+        answers = results[1]["response"]["body"]["choices"]
+        self.assertEqual([answer["index"] for answer in answers], list(range(prompts * choices)))
+        for answer in answers:
+            for column in ("text_offset", "token_logprobs", "tokens", "top_logprobs"):
+                self.assertEqual(len(answer["logprobs"][column]), tokens)
+        self.assertEqual(len(results[3]["response"]["body"]["choices"]), 1)
+
     def test_stacked_experts(self):
         """A stack of 512 MiB goes into its tiles expert by expert: what was read of the file is given back."""
         experts, hidden, inner = 64, 1024, 2048

@@ -83,7 +83,7 @@ DigestParams DigestOf(const Args& args) {
 void FillWeight(const PackedWeight& weight, LinearParams* params) {
   params->element = ElementOf(weight.dtype);
   params->tiles = weight.tiles;
-  params->tile_bytes = weight.TileBytes(0);
+  params->tile_bytes = weight.TileBytes(0, 0);
   params->panels = reinterpret_cast<const int32_t*>(weight.panels);
   params->bias = weight.bias;
   params->num_panels = weight.num_panels;
