@@ -41,6 +41,8 @@ struct KernelSet {
   void (*gather_latents)(const GatherLatentsArgs&, const device::WorkerContext&);
   void (*store_expanded)(const StoreExpandedArgs&, const device::WorkerContext&);
   void (*rms_norm)(const RmsNormArgs&, const device::WorkerContext&);
+  void (*add_normed)(const AddNormedArgs&, const device::WorkerContext&);
+  void (*finish_logits)(const FinishLogitsArgs&, const device::WorkerContext&);
   void (*embed)(const EmbedArgs&, const device::WorkerContext&);
   void (*logits_digest)(const LogitsDigestArgs&, const device::WorkerContext&);
   void (*route)(const RouteArgs&, const device::WorkerContext&);

@@ -9,9 +9,11 @@
 
 namespace forebay::kernels {
 
+struct AddNormedArgs;
 struct AttentionArgs;
 struct CombineRowsArgs;
 struct EmbedArgs;
+struct FinishLogitsArgs;
 struct GatherLatentsArgs;
 struct GroupRowsArgs;
 struct KvLayout;
@@ -36,6 +38,8 @@ struct WeighRowsArgs;
   void GatherLatents(const GatherLatentsArgs& args, const device::WorkerContext&);     \
   void StoreExpanded(const StoreExpandedArgs& args, const device::WorkerContext&);     \
   void RmsNorm(const RmsNormArgs& args, const device::WorkerContext& context);         \
+  void AddNormed(const AddNormedArgs& args, const device::WorkerContext& context);     \
+  void FinishLogits(const FinishLogitsArgs& args, const device::WorkerContext&);       \
   void Route(const RouteArgs& args, const device::WorkerContext& context);             \
   void WeighRows(const WeighRowsArgs& args, const device::WorkerContext& context);     \
   void CombineRows(const CombineRowsArgs& args, const device::WorkerContext& context); \

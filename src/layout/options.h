@@ -37,6 +37,15 @@ struct ChoiceShape {
   int64_t shared = 0;              // Of the prompt's tokens, those with which others begin, too.
 };
 
+// What devices store the matrices of layers in.
+struct WeightStorage {
+  // Simulated devices; nothing: what the model's files say.
+  std::optional<cost::NumberFormat> format;
+  bool expanded = false;  // Devices that compute: the compute type, whatever files hold.
+
+  friend bool operator==(const WeightStorage&, const WeightStorage&) = default;
+};
+
 struct MachineOptions {
   DevicesSpec devices;
   // By which real devices are priced: a built-in profile's name or a file. Empty: the built-in one
@@ -46,9 +55,8 @@ struct MachineOptions {
   const kernels::KernelSet* kernels = nullptr;
   tensor::DType dtype = tensor::DType::kBF16;
   bool mla_absorbed = false;  // Latent attention has one form for all rows.
-  // What simulated devices store the matrices of layers in; nothing: what the model's files say.
-  std::optional<cost::NumberFormat> quantization;
-  // And the KV cache; nothing: the compute type.
+  WeightStorage quantization;
+  // What simulated devices store the KV cache in; nothing: the compute type.
   std::optional<cost::NumberFormat> kv_cache_format;
   // Which experts rows go to on simulated devices (model/routing.h); null: balanced.
   std::shared_ptr<const model::Routing> routing;
@@ -82,6 +90,9 @@ struct LimitOptions {
   int steps_in_flight = 0;
   // Tokens that a running choice holds, for pool=auto; 0: max_model_len / 4, at most 2048.
   int64_t mean_context = 0;
+  // schedule::Limits, in milliseconds: between an interactive choice's tokens, negative: the
+  // default; and a step without such a choice.
+  double target_itl_ms = -1, max_step_ms = 250;
 };
 
 // How ranks reach weights that the layout pools.

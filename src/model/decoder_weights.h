@@ -46,6 +46,8 @@ struct DecoderWeights {
   const std::byte* embedding = nullptr;  // [vocab, hidden] of T; null: gathered from `head`
   const float* rope_cos = nullptr;       // [max_positions, head_dim / 2]
   const float* rope_sin = nullptr;
+  const float* windowed_cos = nullptr;  // of layers with a window; null: theirs are those
+  const float* windowed_sin = nullptr;
   const float* q_scale = nullptr;  // [max_positions]; null: no temperature
   // [most experts of a layer + 1]: the extents of the layer that runs (kernels/experts.h)
   int32_t* expert_offsets = nullptr;

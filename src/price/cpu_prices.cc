@@ -69,7 +69,8 @@ bool WantsPrices(const layout::EngineOptions& options) {
   const bool several = machine.devices.count > 1;
   if (several && options.layout_by_job && options.job == nullptr) return false;
   return (several && (DecidesByPrices(options) || ShiftsByPrice(options))) ||
-         ParksByPrice(options) || StreamsByPrices(options);
+         ParksByPrice(options) || StreamsByPrices(options) ||
+         options.policy->make()->orders_services();
 }
 
 std::string FittingProfile(std::string_view cpu, std::string_view isa, int workers) {

@@ -72,10 +72,11 @@ Group DevicesGroup() {
         "of it. What ranks decide by prices (`auto`, `pool=auto`, `--mode auto`) is decided for "
         "the whole job: at most 2,000 lines of an input are tokenized for it before the engine is "
         "made, finished lines of earlier runs included, so that a resumed job runs in the layout "
-        "it began with. Answers take `max_tokens`, or 512 where none is given. Where several "
-        "devices are named and no layout is, a `--trace`, and on simulated devices an "
-        "`--input-file`, takes `auto` if its requests are all there; jobs of real devices, "
-        "requests with arrivals and mixtures of experts run with a copy on each device "
+        "it began with. Answers take `max_tokens`, or 512 where none is given. Rows of a "
+        "step, slots for pulled weights and `--mode` are chosen with it, where no flag says them. "
+        "Where no layout is named, a `--trace`, and on simulated devices an `--input-file`, takes "
+        "`auto` if its requests are all there; jobs of real devices, requests with arrivals, and "
+        "on real devices mixtures of experts run with a copy on each device "
         "([why](parallelism.md#when-to-use-which))."},
        {"--layout", kPlan, Class::kUser, Texts(FB_AT(plan.layouts)),
         "As `dp=4,weights=striped,pool=auto`, or `auto`; once for each column (default: each rank "
@@ -161,7 +162,8 @@ Group DevicesGroup() {
         &kSharedWeights},
        {"--pool-look-ahead", kAll, Class::kTuning,
         Positive(FB_AT(engine.pool.slots.look_ahead_layers)),
-        "Layers that a rank pulls ahead of the one in use (default: 2, or what the order needs)",
+        "Layers that a rank pulls ahead of the one in use (default: 2, or what the order needs; "
+        "none with `--mode ship` of experts alone)",
         &kSharedWeights},
        {"--pool-parts", kAll, Class::kTuning,
         Choice(FB_AT(engine.pool.by_matrix), {{"layer", false}, {"matrix", true}}),

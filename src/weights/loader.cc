@@ -30,12 +30,16 @@ float RoundVia(tensor::DType dtype, float value) {
 }
 
 // Memory of a thread.
-using Scratch = std::vector<std::byte>;
+struct Scratch {
+  std::vector<std::byte> values;
+  std::vector<StoredRowMemory> rows;
+};
 
 template <typename T>
 T* RowsIn(Scratch* scratch, int64_t elements) {
-  scratch->resize(std::max(scratch->size(), static_cast<size_t>(elements) * sizeof(T)));
-  return reinterpret_cast<T*>(scratch->data());
+  std::vector<std::byte>& values = scratch->values;
+  values.resize(std::max(values.size(), static_cast<size_t>(elements) * sizeof(T)));
+  return reinterpret_cast<T*>(values.data());
 }
 
 // A panel of a matrix, or of an expert's.
@@ -77,29 +81,60 @@ base::Status ReadColumnRows(const TensorReader& reader, const MatrixPlan& plan,
   return base::Status::Ok();
 }
 
+std::byte* TileOf(const PlacedWeight& placed, const PanelWork& work, int leaf) {
+  const kernels::PackedWeight& weight = placed.weight;
+  return const_cast<std::byte*>(placed.num_experts > 0
+                                    ? placed.runs[work.expert] + work.panel * weight.TileBytes(0, 0)
+                                    : weight.tiles[leaf * weight.num_panels + work.panel]);
+}
+
+// The panel's rows as they are stored, then a tile for each leaf.
+base::Status PackStoredPanel(const TensorReader& reader, const PlacedMatrix& matrix,
+                             const PanelWork& work, device::Device* device, Scratch* scratch) {
+  const MatrixPlan& plan = *matrix.plan;
+  scratch->rows.resize(kPanelColumns);
+  kernels::StoredRow rows[kPanelColumns];
+  const kernels::StoredRow* columns[kPanelColumns] = {};
+  for (const PanelPiece& piece : plan.panels[work.panel].pieces) {
+    StoredRowMemory* const first = scratch->rows.data() + piece.at;
+    FB_RETURN_IF_ERROR(reader.ReadStored(plan.TensorName(piece.tensor, work.expert), piece.row,
+                                         piece.row + piece.width, first));
+    for (int c = 0; c < piece.width; ++c) {
+      rows[piece.at + c] = first[c].view();
+      columns[piece.at + c] = &rows[piece.at + c];
+    }
+  }
+  const kernels::PackedWeight& weight = matrix.placed.weight;
+  device::HostWriter writer(device);
+  for (int leaf = 0; leaf < plan.leaves.num_leaves; ++leaf) {
+    std::byte* const tile = TileOf(matrix.placed, work, leaf);
+    if (tile == nullptr) continue;
+    kernels::PackTile(weight.FormOf(work.panel), plan.first_k + plan.leaves.begin[leaf],
+                      plan.first_k + plan.leaves.begin[leaf + 1], columns,
+                      writer.Begin(tile, weight.TileBytes(leaf, work.panel)));
+    FB_RETURN_IF_ERROR(writer.End());
+  }
+  return base::Status::Ok();
+}
+
 // Its columns in the compute type T, then a tile for each leaf.
 template <typename T>
 base::Status PackPanel(const TensorReader& reader, const PlacedMatrix& matrix,
                        const PanelWork& work, device::Device* device, Scratch* scratch) {
   const MatrixPlan& plan = *matrix.plan;
-  const kernels::PackedWeight& weight = matrix.placed.weight;
-  const auto tile_of = [&](int leaf) {
-    return const_cast<std::byte*>(
-        plan.num_experts > 0 ? matrix.placed.runs[work.expert] + work.panel * weight.TileBytes(0, 0)
-                             : weight.tiles[leaf * weight.num_panels + work.panel]);
-  };
   const T* columns[kPanelColumns] = {};
   const auto read = plan.transposed ? ReadColumns<T> : ReadColumnRows<T>;
   FB_RETURN_IF_ERROR(read(reader, plan, work, scratch, columns));
   device::HostWriter writer(device);
   for (int leaf = 0; leaf < plan.leaves.num_leaves; ++leaf) {
-    if (tile_of(leaf) == nullptr) continue;
+    std::byte* const tile = TileOf(matrix.placed, work, leaf);
+    if (tile == nullptr) continue;
     const int64_t begin = plan.leaves.begin[leaf];
     const T* leaf_columns[kPanelColumns];
     for (int c = 0; c < kPanelColumns; ++c)
       leaf_columns[c] = columns[c] ? columns[c] + begin : nullptr;
     kernels::PackTile(plan.leaves.begin[leaf + 1] - begin, leaf_columns,
-                      writer.Begin(tile_of(leaf), weight.ExpandedTileBytes(leaf)));
+                      writer.Begin(tile, matrix.placed.weight.ExpandedTileBytes(leaf)));
     FB_RETURN_IF_ERROR(writer.End());
   }
   return base::Status::Ok();
@@ -114,15 +149,17 @@ bool Keeps(const PlacedWeight& placed, const PanelWork& work) {
   return false;
 }
 
-base::Status LoadBias(const TensorReader& reader, const PlacedMatrix& matrix) {
+// The biases of one of the matrices.
+base::Status LoadBias(const TensorReader& reader, const PlacedMatrix& matrix, int32_t expert) {
   const MatrixPlan& plan = *matrix.plan;
-  auto* bias = const_cast<float*>(matrix.placed.weight.bias);
+  auto* bias = const_cast<float*>(matrix.placed.weight.bias) +
+               static_cast<size_t>(expert) * plan.panels.size() * kPanelColumns;
   std::vector<std::vector<float>> values(plan.biases.size());
   for (size_t t = 0; t < plan.biases.size(); ++t) {
     if (plan.biases[t].empty()) continue;
     values[t].resize(plan.tensor_rows[t]);
-    FB_RETURN_IF_ERROR(
-        LoadVector(reader, plan.biases[t], plan.tensor_rows[t], plan.dtype, values[t].data()));
+    FB_RETURN_IF_ERROR(LoadVector(reader, plan.BiasName(t, expert), plan.tensor_rows[t], plan.dtype,
+                                  values[t].data()));
   }
   for (size_t panel = 0; panel < plan.panels.size(); ++panel) {
     for (const PanelPiece& piece : plan.panels[panel].pieces) {
@@ -167,9 +204,15 @@ PlacedWeight PlaceMatrix(const MatrixPlan& plan, device::RegionCutter* tables) {
       tables->Cut(weight.num_panels * sizeof(kernels::PanelColumns)));
   for (int32_t panel = 0; panel < weight.num_panels; ++panel)
     panels[panel] = plan.panels[panel].columns;
+  if (!plan.forms.empty()) {
+    auto* const forms = reinterpret_cast<kernels::TileForm*>(
+        tables->Cut(plan.forms.size() * sizeof(kernels::TileForm)));
+    std::ranges::copy(plan.forms, forms);
+    weight.forms = forms;
+  }
   if (!plan.biases.empty()) {
-    weight.bias = reinterpret_cast<const float*>(
-        tables->Cut(weight.num_panels * kPanelColumns * sizeof(float)));
+    weight.bias = reinterpret_cast<const float*>(tables->Cut(
+        static_cast<size_t>(plan.count()) * weight.num_panels * kPanelColumns * sizeof(float)));
   }
   weight.panels = panels;
   return placed;
@@ -207,8 +250,8 @@ base::Status LoadMatrices(const TensorReader& reader, std::span<const PlacedMatr
     const auto& [plan, placed] = matrices[m];
     first.push_back(experts);
     experts += static_cast<size_t>(plan->count());
-    if (!plan->biases.empty()) FB_RETURN_IF_ERROR(LoadBias(reader, matrices[m]));
     for (int32_t expert = 0; expert < plan->count(); ++expert) {
+      if (!plan->biases.empty()) FB_RETURN_IF_ERROR(LoadBias(reader, matrices[m], expert));
       for (size_t t = 0; t < plan->tensors.size(); ++t) {
         FB_RETURN_IF_ERROR(CheckShape(reader, plan->TensorName(t, expert),
                                       {plan->tensor_rows[t], plan->tensor_k}));
@@ -221,8 +264,10 @@ base::Status LoadMatrices(const TensorReader& reader, std::span<const PlacedMatr
   return ForEach(num_threads, static_cast<int64_t>(work.size()), [&](int64_t i, Scratch* scratch) {
     const PlacedMatrix& matrix = matrices[static_cast<size_t>(work[i].matrix)];
     const MatrixPlan& plan = *matrix.plan;
-    const auto pack =
-        plan.dtype == tensor::DType::kBF16 ? PackPanel<tensor::BF16> : PackPanel<float>;
+    const bool stored = matrix.placed.weight.FormOf(work[i].panel) != kernels::TileForm::kExpanded;
+    const auto pack = stored                               ? PackStoredPanel
+                      : plan.dtype == tensor::DType::kBF16 ? PackPanel<tensor::BF16>
+                                                           : PackPanel<float>;
     if (Keeps(matrix.placed, work[i]))
       FB_RETURN_IF_ERROR(pack(reader, matrix, work[i], device, scratch));
     // Files are not held in memory beside what was packed of them.

@@ -12,11 +12,11 @@
 namespace forebay::layout {
 namespace {
 
-constexpr uint64_t kLargeGpu = 70 * base::kGiB;
+constexpr uint64_t kLargeMemory = 70 * base::kGiB;
 // A copy engine takes pieces of 32 MiB at its full rate.
-constexpr uint64_t kSlice = 32 * base::kMiB;
+constexpr uint64_t kCopySlice = 32 * base::kMiB;
 
-base::Status Invalid(std::string message) { return {base::kInvalidArgument, std::move(message)}; }
+base::Status Refusal(std::string message) { return {base::kInvalidArgument, std::move(message)}; }
 
 base::Result<const device::Driver*> DriverOf(const EngineOptions& options) {
   if (options.trial.driver != nullptr) return options.trial.driver;
@@ -82,11 +82,11 @@ class Cuda final : public Platform {
     FB_ASSIGN_OR_RETURN(plan->profile,
                         cost::LoadProfile(profile.empty() ? NearestProfile(name) : profile));
     if (plan->profile.kind == cost::DeviceKind::kCpu) {
-      return Invalid(fmt::format("--device-profile {}: {} is a CPU; expected a GPU's profile",
+      return Refusal(fmt::format("--device-profile {}: {} is a CPU; expected a GPU's profile",
                                  profile, plan->profile.name));
     }
     plan->prices_modes = true;
-    plan->slice_bytes = kSlice;
+    plan->slice_bytes = kCopySlice;
     plan->topology = runtime::ReadTopology();
     // They read and pack weights; the device has none.
     plan->workers = std::max(
@@ -95,8 +95,8 @@ class Cuda final : public Platform {
         given ? given
               : static_cast<uint64_t>(static_cast<double>(least_free) * machine.memory_utilization);
     if (given == 0) plan->stable_bytes = least_total / 2;
-    plan->max_num_seqs = least_total >= kLargeGpu ? 1024 : 256;
-    plan->max_num_batched_tokens = least_total >= kLargeGpu ? 16384 : 8192;
+    plan->max_num_seqs = least_total >= kLargeMemory ? 1024 : 256;
+    plan->max_num_batched_tokens = least_total >= kLargeMemory ? 16384 : 8192;
     return {};
   }
 
@@ -119,14 +119,14 @@ class Cuda final : public Platform {
               "--mode: steps that ship rows have no kernels for GPUs yet; expected --mode pull"};
     }
     if (draft.config.moe && (layout.tp > 1 || layout.sp > 1)) {
-      return Invalid(
+      return Refusal(
           "--layout: experts of tp or sp ranks have no kernels for GPUs yet; expected dp or pp");
     }
     if (options.ship.routed_threshold > 0) {
-      return Invalid("--routed-threshold: pulls of wanted experts have no kernel for GPUs yet");
+      return Refusal("--routed-threshold: pulls of wanted experts have no kernel for GPUs yet");
     }
     if (!options.machine.record_routing.empty())
-      return Invalid("--record-routing: it has no kernel for GPUs yet; expected --devices cpu");
+      return Refusal("--record-routing: it has no kernel for GPUs yet; expected --devices cpu");
     return {};
   }
 };
