@@ -82,7 +82,7 @@ std::vector<float> AllLogits(Loaded& loaded, const std::vector<int32_t>& tokens,
     buffers.Add({.tokens = std::span(tokens).subspan(begin, count),
                  .first_position = static_cast<int64_t>(begin),
                  .sequence = 0,
-                 .all_logits = true,
+                 .logits = {0, INT64_MAX},
                  .last_logits = false,
                  .prompt_tokens = prompt_tokens});
     std::vector<engine::LogitTask> tasks(count);
@@ -465,6 +465,29 @@ TEST_P(GoldenGguf, Fp32LogitsAgreeAtEveryPosition) {
   CompareSequences(std::move(loaded), golden, true);
   CheckGreedy(stem + ".gguf", golden);
 }
+
+// A file with another type for almost every tensor, of whose layers one has gate and up of unlike
+// types.
+TEST(GoldenGgufMixed, Fp32LogitsAgreeAtEveryPosition) {
+  CompareSequences(Load("gguf/qwen3-mixed.gguf", tensor::DType::kF32),
+                   golden::Tensors("gguf/qwen3-mixed.golden.safetensors"), true);
+}
+
+// Folders of quantised matrices, against the logits of the matrices as their formats define them.
+class GoldenQuantised : public testing::TestWithParam<const char*> {};
+
+TEST_P(GoldenQuantised, Fp32LogitsAgreeAtEveryPosition) {
+  CompareSequences(GetParam(), tensor::DType::kF32, true);
+}
+
+INSTANTIATE_TEST_SUITE_P(Folders, GoldenQuantised,
+                         testing::Values("qwen3-awq", "qwen3-gptq", "qwen3-nvfp4",
+                                         "qwen3-w4a16-asym"),
+                         [](const auto& info) {
+                           std::string name = std::string(info.param).substr(6);
+                           std::erase(name, '-');
+                           return name;
+                         });
 
 INSTANTIATE_TEST_SUITE_P(Files, GoldenGguf,
                          testing::Combine(testing::Values("llama3-gqa", "qwen3"),

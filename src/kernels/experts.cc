@@ -74,10 +74,12 @@ void Check(const char* label, const ExpertsArgs& args) {
 
 }  // namespace
 
-uint64_t ExpertsScratch(tensor::DType dtype, int64_t max_rows, int64_t k, int64_t num_panels) {
+uint64_t ExpertsScratch(tensor::DType dtype, int64_t max_rows, int64_t k, int64_t num_panels,
+                        bool stored) {
   const uint64_t tiles = static_cast<uint64_t>(num_panels) * sizeof(const std::byte*);
   return kSumsBytes + base::RoundUp(tiles, 64) +
-         LinearWorkspaceBytes(dtype, std::min<int64_t>(max_rows, kMaxBlockRows), k);
+         LinearWorkspaceBytes(dtype, std::min<int64_t>(max_rows, kMaxBlockRows), k) +
+         (stored ? kExpandedBytes : 0);
 }
 
 void Experts(device::Stream& stream, const KernelSet& kernels, const char* label,

@@ -60,8 +60,10 @@ struct ExpertsArgs {
 
 using ExpertsFunction = void (*)(const ExpertsArgs& args, const device::WorkerContext& context);
 
-// Bytes of worker scratch that these matrices need, in any kernel set.
-uint64_t ExpertsScratch(tensor::DType dtype, int64_t max_rows, int64_t k, int64_t num_panels);
+// Bytes of worker scratch that these matrices need, in any kernel set. `stored`: some tiles are not
+// expanded.
+uint64_t ExpertsScratch(tensor::DType dtype, int64_t max_rows, int64_t k, int64_t num_panels,
+                        bool stored);
 
 // Checks the arguments (FB_CHECK) and enqueues the operation, which completes its description from
 // the offsets when it begins: rows, flops, and the bytes of the experts that have rows.

@@ -27,7 +27,7 @@ namespace {
     .rms_norm = set::RmsNorm, .add_normed = set::AddNormed, .finish_logits = set::FinishLogits,   \
     .embed = ref::Embed, .logits_digest = ref::LogitsDigest, .route = set::Route,                 \
     .group_rows = ref::GroupRows, .weigh_rows = set::WeighRows, .combine_rows = set::CombineRows, \
-    .attention_scratch = AttentionScratch                                                         \
+    .reduce = ref::Reduce, .attention_scratch = AttentionScratch                                  \
   }
 constexpr KernelSet kRef = FB_SET_OF(Isa::kRef, ref);
 constexpr KernelSet kAvx2 = FB_SET_OF(Isa::kAvx2, avx2);

@@ -14,12 +14,13 @@
 #include "kernels/linear.h"
 #include "kernels/mma_order.h"
 #include "kernels/norm.h"
+#include "kernels/reduce.h"
 #include "kernels/route.h"
 #include "kernels/tile_order.h"
 
 namespace forebay::kernels {
 
-enum class Isa : uint8_t { kRef, kAvx2, kAvx512f, kAvx512bf16, kAmx };
+enum class Isa : uint8_t { kRef, kAvx2, kAvx512f, kAvx512bf16, kAmx, kCuda };
 
 inline constexpr base::ErrorCode kIsaUnavailable{"isa_unavailable"};
 inline constexpr base::ErrorCode kNumericsUnavailable{"numerics_unavailable"};
@@ -48,6 +49,7 @@ struct KernelSet {
   void (*group_rows)(const GroupRowsArgs&, const device::WorkerContext&);
   void (*weigh_rows)(const WeighRowsArgs&, const device::WorkerContext&);
   void (*combine_rows)(const CombineRowsArgs&, const device::WorkerContext&);
+  void (*reduce)(const ReduceArgs&, const device::WorkerContext&);
   // Bytes of worker scratch that attention needs for these shapes; the other operations need less
   // than 1 MiB.
   uint64_t (*attention_scratch)(const KvLayout& layout, int32_t heads);

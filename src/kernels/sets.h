@@ -19,6 +19,7 @@ struct GroupRowsArgs;
 struct KvLayout;
 struct LatentKvArgs;
 struct LogitsDigestArgs;
+struct ReduceArgs;
 struct RmsNormArgs;
 struct RopeKvArgs;
 struct RopeRowsArgs;
@@ -54,6 +55,7 @@ namespace ref {
 void Embed(const EmbedArgs& args, const device::WorkerContext& context);
 void LogitsDigest(const LogitsDigestArgs& args, const device::WorkerContext& context);
 void GroupRows(const GroupRowsArgs& args, const device::WorkerContext& context);
+void Reduce(const ReduceArgs& args, const device::WorkerContext& context);
 }  // namespace ref
 
 // The oracle of class `mma_*` with this order, of bf16; of fp32 as class `pair`.

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,6 +13,7 @@
 #include "base/status.h"
 #include "cost/operation.h"
 #include "kernels/router.h"
+#include "kernels/tile_form.h"
 #include "tensor/dtype.h"
 
 namespace forebay::model {
@@ -87,6 +90,10 @@ struct StoredFormat {
   bool Covers(const std::string& tensor) const;
 };
 
+// How files store tensors that kernels read as they are stored, by their names; "{}" stands for an
+// expert's number.
+using TensorForms = std::map<std::string, kernels::TileForm, std::less<>>;
+
 struct ModelConfig {
   std::string architecture;  // "LlamaForCausalLM", or GGUF's "llama"
   std::string family;        // id in the registry: "llama", "mistral", "qwen2", "qwen3", ...
@@ -142,6 +149,8 @@ struct ModelConfig {
   std::vector<std::string> unused_keys;
   // Devices that compute expand what their files hold; those of shapes alone keep it.
   std::optional<StoredFormat> stored;
+  // Devices that compute keep what this names as it is stored; null: they expand all.
+  std::shared_ptr<const TensorForms> forms;
   // The KV cache's format, likewise.
   std::optional<cost::NumberFormat> stored_kv;
 

@@ -288,24 +288,92 @@ void ReadRope(JsonFields* in, const ConfigRules& rules, ModelConfig* config) {
   config->max_position_embeddings = LengthenedContext(rope, config->max_position_embeddings);
 }
 
-// fp8 as DeepSeek's folders have it, and NVFP4 as NVIDIA's tools write it.
+// compressed-tensors: what is done to the matrices of linear layers, by groups of them.
+void ReadCompressed(JsonFields* object, ModelConfig* config) {
+  const std::string format = object->String("format", "");
+  if (format == "pack-quantized" || format == "nvfp4-pack-quantized") {
+    config->stored = {
+        format == "pack-quantized" ? cost::NumberFormat::kInt4 : cost::NumberFormat::kNVFP4,
+        object->Strings("ignore")};
+  } else if (format == "float-quantized" || format == "int-quantized") {
+    config->stored = {
+        format == "int-quantized" ? cost::NumberFormat::kInt8 : cost::NumberFormat::kFP8,
+        object->Strings("ignore")};
+  } else {
+    object->Unsupported("format", format,
+                        "pack-quantized, float-quantized, int-quantized or nvfp4-pack-quantized");
+  }
+  if (std::optional<JsonFields> sparsity = object->Object("sparsity_config")) {
+    const std::string kind = sparsity->String("format", "dense");
+    if (kind != "dense") sparsity->Unsupported("format", kind, "dense: 2:4 sparsity is not read");
+    object->Fail(sparsity->status());
+  }
+  std::optional<JsonFields> groups = object->Object("config_groups");
+  if (!groups) return;
+  for (const auto& group : groups->object()) {
+    std::optional<JsonFields> fields = groups->Object(group.key);
+    if (!fields) continue;
+    if (std::optional<JsonFields> weights = fields->Object("weights")) {
+      const int64_t bits = weights->Int("num_bits", 1, 64, 4);
+      if (format == "pack-quantized" && bits != 4)
+        weights->Unsupported("num_bits", fmt::format("{}", bits), "4");
+      if (const std::string order = weights->String("actorder", ""); order == "group")
+        weights->Unsupported("actorder", order, "a model whose groups are in order");
+      fields->Fail(weights->status());
+    }
+    std::optional<JsonFields> inputs = fields->Object("input_activations");
+    if (inputs && format == "int-quantized" && !inputs->Bool("dynamic", true))
+      inputs->Unsupported("dynamic", "false", "true: static scales of activations are not read");
+    if (inputs) fields->Fail(inputs->status());
+    groups->Fail(fields->status());
+  }
+  object->Fail(groups->status());
+}
+
+// AWQ and GPTQ, which have the same keys for the same things.
+void ReadFourBits(const std::string& method, JsonFields* object, ModelConfig* config) {
+  const int64_t bits = object->Int("bits", 1, 64, 4);
+  if (bits != 4) object->Unsupported("bits", fmt::format("{}", bits), "4");
+  if (object->Bool("desc_act", false))
+    object->Unsupported("desc_act", "true", "a model without activation order");
+  const std::string version = object->String("version", "gemm");
+  if (method == "awq" && version != "gemm" && version != "GEMM")
+    object->Unsupported("version", version, "gemm");
+  const std::string layout = object->String("checkpoint_format", "gptq");
+  if (method == "gptq" && layout != "gptq")
+    object->Unsupported("checkpoint_format", layout, "gptq");
+  config->stored = {cost::NumberFormat::kInt4, object->Strings("modules_to_not_convert")};
+}
+
+// What weights are quantised in. Files' tensors say it too (weights/formats/quantised_tensors.h);
+// here is what only the configuration tells, and what cannot be read.
 void ReadQuantization(JsonFields* in, ModelConfig* config) {
   std::optional<JsonFields> object = in->Object("quantization_config");
   if (!object) return;
   const std::string method = object->String("quant_method", "");
   if (method == "fp8") {
-    if (object->Sizes("weight_block_size") != std::vector<int32_t>{128, 128})
+    const std::vector<int32_t> block = object->Sizes("weight_block_size");
+    if (!block.empty() && block != std::vector<int32_t>{128, 128})
       object->Unsupported("weight_block_size", "another", "[128, 128]");
-    config->stored = {cost::NumberFormat::kFP8Block, object->Strings("modules_to_not_convert")};
+    config->stored = {block.empty() ? cost::NumberFormat::kFP8 : cost::NumberFormat::kFP8Block,
+                      object->Strings("modules_to_not_convert")};
   } else if (method == "modelopt") {
     const std::string algorithm = object->String("quant_algo", "");
-    if (algorithm != "NVFP4") object->Unsupported("quant_algo", algorithm, "NVFP4");
-    config->stored = {cost::NumberFormat::kNVFP4,
+    if (algorithm != "NVFP4" && algorithm != "FP8")
+      object->Unsupported("quant_algo", algorithm, "NVFP4 or FP8");
+    config->stored = {algorithm == "FP8" ? cost::NumberFormat::kFP8 : cost::NumberFormat::kNVFP4,
                       object->Strings(object->Has("ignore") ? "ignore" : "exclude_modules")};
+  } else if (method == "compressed-tensors") {
+    ReadCompressed(&*object, config);
+  } else if (method == "awq" || method == "gptq") {
+    ReadFourBits(method, &*object, config);
+  } else if (method == "mxfp4") {
+    config->stored = {cost::NumberFormat::kInt4, object->Strings("modules_to_not_convert")};
   } else {
-    in->Unsupported("quantization_config", method.empty() ? "given" : method,
-                    "fp8 with blocks of 128 x 128, modelopt with NVFP4, weights in F32, F16 or "
-                    "BF16");
+    in->Unsupported(
+        "quantization_config", method.empty() ? "given" : method,
+        "fp8, modelopt, compressed-tensors, awq, gptq, mxfp4, or weights in F32, F16 or "
+        "BF16");
   }
   in->Fail(object->status());
 }

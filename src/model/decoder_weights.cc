@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "device/host_writer.h"
 #include "model/blocks/kinds.h"
 #include "model/head_tie.h"
 #include "model/rope_table.h"
@@ -32,19 +33,25 @@ uint64_t OffsetsBytes(int64_t experts) {
 class VectorLoader {
  public:
   VectorLoader(const DecoderPlan& plan, const weights::TensorReader* reader,
-               device::RegionCutter* cutter)
-      : plan_(plan), reader_(reader), cutter_(cutter) {}
+               device::RegionCutter* cutter, device::Device* device)
+      : plan_(plan), reader_(reader), cutter_(cutter), device_(device) {}
   const float* Load(const PlannedVector& vector) {
     auto* out = reinterpret_cast<float*>(cutter_->Cut(VectorBytes(vector.size)));
     if (!reader_ || !status_.ok()) return out;
     const bool exact = vector.exact || vector.plus_one;
+    std::vector<float> stored(static_cast<size_t>(vector.size));
     status_ = weights::LoadVector(*reader_, vector.tensor, vector.size,
-                                  exact ? tensor::DType::kF32 : plan_.dtype, out);
-    for (int64_t i = 0; vector.plus_one && i < vector.size; ++i) out[i] += 1.0f;
+                                  exact ? tensor::DType::kF32 : plan_.dtype, stored.data());
+    if (!status_.ok()) return out;
+    device::HostWriter writer(device_);
+    float* const values = writer.Begin(out, vector.size);
     const int64_t head = vector.order.head_dim;
-    const std::vector<float> stored(out, out + vector.size);
-    for (int64_t i = 0; head > 0 && i < vector.size; ++i)
-      out[i] = stored[static_cast<size_t>(i - i % head + vector.order.Stored(i % head))];
+    for (int64_t i = 0; i < vector.size; ++i) {
+      const int64_t from = head > 0 ? i - i % head + vector.order.Stored(i % head) : i;
+      values[i] = stored[static_cast<size_t>(from)];
+      if (vector.plus_one) values[i] += 1.0f;
+    }
+    status_ = writer.End();
     return out;
   }
   const base::Status& status() const { return status_; }
@@ -53,8 +60,20 @@ class VectorLoader {
   const DecoderPlan& plan_;
   const weights::TensorReader* reader_;
   device::RegionCutter* cutter_;
+  device::Device* device_;
   base::Status status_;
 };
+
+// How files store the plan's tensors decides how its tiles are.
+void SetForms(const TensorForms& forms, weights::MatrixPlan* plan) {
+  if (plan->stays_expanded || plan->tensor_k % 2 != 0) return;
+  std::vector<kernels::TileForm> of_tensors;
+  for (const std::string& tensor : plan->tensors) {
+    const auto found = forms.find(tensor);
+    of_tensors.push_back(found == forms.end() ? kernels::TileForm::kExpanded : found->second);
+  }
+  plan->SetForms(of_tensors);
+}
 
 }  // namespace
 
@@ -82,6 +101,7 @@ DecoderPlan PlanDecoder(const ModelConfig& config, tensor::DType dtype, const Re
   // tensors.
   for (LayerPlan& layer : plan.layers) {
     for (PlannedMatrix& matrix : layer.matrices) {
+      if (config.forms) SetForms(*config.forms, &matrix.plan);
       if (config.stored && config.stored->Covers(matrix.plan.tensors.front()))
         matrix.plan.stored = config.stored->format;
     }
@@ -90,6 +110,7 @@ DecoderPlan PlanDecoder(const ModelConfig& config, tensor::DType dtype, const Re
   plan.head = weights::PlanMatrix(
       "head", dtype, config.tie_word_embeddings ? kEmbeddingTensor : kHeadTensor, "",
       {config.vocab_size, vocab}, config.hidden_size, LeafBorders::Single(config.hidden_size));
+  if (config.forms) SetForms(*config.forms, &plan.head);
   plan.embedding_table =
       cut.first_stage() && (!config.tie_word_embeddings || vocab.size() < config.vocab_size);
   return plan;
@@ -143,7 +164,8 @@ std::map<std::string, tensor::Shape, std::less<>> DecoderPlan::TensorShapes() co
 base::Result<DecoderWeights> LoadDecoder(const DecoderPlan& plan, int64_t max_positions,
                                          const weights::TensorReader* reader,
                                          const device::Region& region, const device::Region& tables,
-                                         const PooledRunAt& pooled_at, int num_threads) {
+                                         const PooledRunAt& pooled_at, int num_threads,
+                                         device::Device* device) {
   const ModelConfig& config = plan.config;
   FB_CHECK(region.bytes >= plan.bytes(max_positions),
            "the weight region has {} bytes, the plan needs {}", region.bytes,
@@ -152,7 +174,7 @@ base::Result<DecoderWeights> LoadDecoder(const DecoderPlan& plan, int64_t max_po
            tables.bytes, plan.table_bytes());
   device::RegionCutter cutter(region), table_cutter(tables);
   DecoderWeights loaded{.shard = plan.shard};
-  VectorLoader vectors(plan, reader, &cutter);
+  VectorLoader vectors(plan, reader, &cutter, device);
   std::vector<weights::PlacedMatrix> matrices;
   // Tiles have their places first; what is in them is read at the end, of all matrices at once, so
   // that threads have enough to share.
@@ -199,25 +221,37 @@ base::Result<DecoderWeights> LoadDecoder(const DecoderPlan& plan, int64_t max_po
     std::byte* table = cutter.Cut(plan.dtype, {config.vocab_size, config.hidden_size}).data;
     if (reader) {
       FB_RETURN_IF_ERROR(weights::LoadRowMajor(*reader, kEmbeddingTensor, config.vocab_size,
-                                               config.hidden_size, plan.dtype, table, num_threads));
+                                               config.hidden_size, plan.dtype, table, num_threads,
+                                               device));
     }
     loaded.embedding = table;
   }
-  if (reader) FB_RETURN_IF_ERROR(weights::LoadMatrices(*reader, matrices, num_threads));
+  if (reader) FB_RETURN_IF_ERROR(weights::LoadMatrices(*reader, matrices, num_threads, device));
   const int64_t half = config.head_dim / 2;
+  base::Status filled;
   const auto rope_table = [&](const RopeSpec& rope, const float** cos, const float** sin) {
     auto* const cos_table = cutter.Cut(tensor::DType::kF32, {max_positions, half}).as<float>();
     auto* const sin_table = cutter.Cut(tensor::DType::kF32, {max_positions, half}).as<float>();
-    if (reader) FillRope(rope, max_positions, num_threads, cos_table, sin_table);
     *cos = cos_table;
     *sin = sin_table;
+    if (!reader || !filled.ok()) return;
+    device::HostWriter cos_writer(device), sin_writer(device);
+    FillRope(rope, max_positions, num_threads, cos_writer.Begin(cos_table, max_positions * half),
+             sin_writer.Begin(sin_table, max_positions * half));
+    filled = cos_writer.End();
+    if (filled.ok()) filled = sin_writer.End();
   };
   rope_table(config.rope, &loaded.rope_cos, &loaded.rope_sin);
   if (config.windowed_rope)
     rope_table(*config.windowed_rope, &loaded.windowed_cos, &loaded.windowed_sin);
+  FB_RETURN_IF_ERROR(filled);
   if (config.temperature_floor > 0) {
     auto* q_scale = cutter.Cut(tensor::DType::kF32, {max_positions}).as<float>();
-    if (reader) FillTemperature(config, max_positions, q_scale);
+    if (reader) {
+      device::HostWriter writer(device);
+      FillTemperature(config, max_positions, writer.Begin(q_scale, max_positions));
+      FB_RETURN_IF_ERROR(writer.End());
+    }
     loaded.q_scale = q_scale;
   }
   return loaded;

@@ -59,11 +59,12 @@ using PooledRunAt = std::function<std::byte*(int64_t layer, int64_t run)>;
 
 // Cuts `region` (at least plan.bytes(max_positions)) and `tables` (plan.table_bytes()), and fills
 // them and what the rank has of the pooled runs. Without a reader memory is cut and left as it is:
-// for devices of shapes without data. `pooled_at` is not called where nothing is pooled. Errors
-// name the tensor.
+// for devices of shapes without data. `device`: as LoadMatrices'. `pooled_at` is not called where
+// nothing is pooled. Errors name the tensor.
 base::Result<DecoderWeights> LoadDecoder(const DecoderPlan& plan, int64_t max_positions,
                                          const weights::TensorReader* reader,
                                          const device::Region& region, const device::Region& tables,
-                                         const PooledRunAt& pooled_at, int num_threads);
+                                         const PooledRunAt& pooled_at, int num_threads,
+                                         device::Device* device = nullptr);
 
 }  // namespace forebay::model

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/check.h"
+
 namespace forebay::weights {
 namespace {
 
@@ -52,7 +54,27 @@ kernels::PackedWeight MatrixPlan::Geometry() const {
   weight.n = static_cast<int32_t>(n);
   weight.num_panels = static_cast<int32_t>(panels.size());
   weight.leaves = leaves;
+  weight.form = form;
+  weight.forms = forms.empty() ? nullptr : forms.data();
+  weight.first_k = static_cast<int32_t>(first_k);
   return weight;
+}
+
+void MatrixPlan::SetForms(const std::vector<kernels::TileForm>& of_tensors) {
+  using kernels::TileForm;
+  FB_CHECK(!stays_expanded, "{} stays expanded", label);
+  if (panels.empty()) return;
+  forms.clear();
+  for (const PanelPlan& panel : panels) {
+    TileForm of_panel = of_tensors[static_cast<size_t>(panel.pieces.front().tensor)];
+    for (const PanelPiece& piece : panel.pieces) {
+      if (of_tensors[static_cast<size_t>(piece.tensor)] != of_panel) of_panel = TileForm::kExpanded;
+    }
+    forms.push_back(of_panel);
+  }
+  const bool alike = std::ranges::all_of(forms, [&](TileForm f) { return f == forms.front(); });
+  form = alike ? forms.front() : TileForm::kExpanded;
+  if (alike || num_experts > 0) forms.clear();
 }
 
 std::string MatrixPlan::TensorName(size_t tensor, int32_t expert) const {
@@ -74,6 +96,7 @@ uint64_t MatrixPlan::TableBytes() const {
                                        : static_cast<uint64_t>(count()) * panels.size() *
                                              kPanelColumns * sizeof(float);
   return base::RoundUp(tiles * sizeof(void*), 64) +
+         base::RoundUp(forms.size() * sizeof(kernels::TileForm), 64) +
          base::RoundUp(panels.size() * sizeof(kernels::PanelColumns), 64) + base::RoundUp(bias, 64);
 }
 

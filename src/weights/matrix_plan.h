@@ -41,10 +41,17 @@ struct MatrixPlan {
   // parallel to tensors, and likewise with "{}"; "" where there is none; empty: no bias at all
   std::vector<std::string> biases;
   std::vector<PanelPlan> panels;
-  int32_t num_experts = 0;   // 0: it is one matrix
-  int32_t first_expert = 0;  // among the layer's
+  // How tiles are stored: all alike, or [panels] where these differ.
+  kernels::TileForm form = kernels::TileForm::kExpanded;
+  std::vector<kernels::TileForm> forms;
+  bool stays_expanded = false;  // kernels read its values otherwise than linear layers do
+  int32_t num_experts = 0;      // 0: it is one matrix
+  int32_t first_expert = 0;     // among the layer's
 
-  // The weight's geometry without memory; of experts one's.
+  // A panel takes the form of its tensors, by their number; where these differ it is expanded, and
+  // so are all panels of experts that are not alike. REQUIRES: stays_expanded is false.
+  void SetForms(const std::vector<kernels::TileForm>& of_tensors);
+  // The weight's geometry without memory, which borrows `forms`; of experts one's.
   kernels::PackedWeight Geometry() const;
   // How many matrices it is.
   int32_t count() const { return num_experts > 0 ? num_experts : 1; }
@@ -128,6 +135,12 @@ MatrixPlan PlanQkv(std::string label, tensor::DType dtype, const QkvNames& names
 MatrixPlan PlanGateUp(std::string label, tensor::DType dtype, std::string gate, std::string up,
                       std::string gate_bias, std::string up_bias, const TensorRows& rows,
                       int64_t k);
+
+// The same plan of a matrix whose tiles are expanded whatever its tensors are stored in.
+inline MatrixPlan Expanded(MatrixPlan plan) {
+  plan.stays_expanded = true;
+  return plan;
+}
 
 // A tensor of equal heads in order; some rows of each head are taken.
 struct HeadRows {

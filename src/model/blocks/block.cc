@@ -171,7 +171,7 @@ void AddLinear(const BlockContext& context, int64_t layer, const Role& role, con
   if (twice) kernels::KeepRows(added.begin, static_cast<int32_t>(added.size()), &reduce);
   CountMeeting(context, &ExchangeCounters::bytes_all_reduce,
                static_cast<uint64_t>(planes_of_others * added.size() * weight.n) * sizeof(float));
-  kernels::ReducePlanes(*context.stream, "all_reduce", reduce);
+  kernels::ReducePlanes(*context.stream, *context.kernels, "all_reduce", reduce);
   if (!plain) {
     kernels::AddNormedArgs added_rows = add;
     added_rows.residual = before;

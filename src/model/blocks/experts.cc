@@ -46,11 +46,11 @@ void PlanExperts(const LayerSite& site, LayerPlan* layer) {
   if (moe.selection_bias) {
     layer->vectors.push_back({kSelectionBias, names.experts.selection_bias, moe.num_experts, true});
   }
-  layer->matrices.push_back(
-      {kRouter, Block::kFfn, LeafRule::kEven,
-       weights::PlanMatrix(site.Label(kRouter), dtype, names.experts.router,
-                           names.experts.router_bias, moe.num_experts, config.hidden_size,
-                           kernels::LeafBorders::Single(config.hidden_size))});
+  layer->matrices.push_back({kRouter, Block::kFfn, LeafRule::kEven,
+                             weights::Expanded(weights::PlanMatrix(
+                                 site.Label(kRouter), dtype, names.experts.router,
+                                 names.experts.router_bias, moe.num_experts, config.hidden_size,
+                                 kernels::LeafBorders::Single(config.hidden_size)))});
   if (const int64_t width = SharedWidth(moe); width > 0) {
     layer->matrices.push_back(
         {kSharedGateUp, Block::kFfn, LeafRule::kReader,

@@ -68,19 +68,21 @@ void PlanLatentAttention(const LayerSite& site, LayerPlan* layer) {
   const bool expands = config.expands_prompts();
   layer->matrices.push_back(
       {kAbsorbKeys, Block::kAttention, LeafRule::kEven,
-       weights::PlanTransposedHeads(site.Label(kAbsorbKeys), dtype, names.latent.kv_up, key_rows,
-                                    mla.kv_lora_rank),
+       weights::Expanded(weights::PlanTransposedHeads(
+           site.Label(kAbsorbKeys), dtype, names.latent.kv_up, key_rows, mla.kv_lora_rank)),
        expands});
   if (expands) {
-    layer->matrices.push_back({kKeyUp, Block::kAttention, LeafRule::kEven,
-                               weights::PlanHeads(site.Label(kKeyUp), dtype, names.latent.kv_up,
-                                                  key_rows, mla.kv_lora_rank),
-                               expands});
+    layer->matrices.push_back(
+        {kKeyUp, Block::kAttention, LeafRule::kEven,
+         weights::Expanded(weights::PlanHeads(site.Label(kKeyUp), dtype, names.latent.kv_up,
+                                              key_rows, mla.kv_lora_rank)),
+         expands});
   }
-  layer->matrices.push_back({kValueUp, Block::kAttention, LeafRule::kEven,
-                             weights::PlanHeads(site.Label(kValueUp), dtype, names.latent.kv_up,
-                                                value_rows, mla.kv_lora_rank),
-                             expands});
+  layer->matrices.push_back(
+      {kValueUp, Block::kAttention, LeafRule::kEven,
+       weights::Expanded(weights::PlanHeads(site.Label(kValueUp), dtype, names.latent.kv_up,
+                                            value_rows, mla.kv_lora_rank)),
+       expands});
   layer->matrices.push_back(
       {kOutput, Block::kAttention, LeafRule::kEven,
        weights::PlanMatrix(site.Label(kOutput), dtype, names.o, "", config.hidden_size,

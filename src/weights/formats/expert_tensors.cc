@@ -1,9 +1,6 @@
 #include "weights/formats/expert_tensors.h"
 
 #include <algorithm>
-#include <array>
-#include <bit>
-#include <cstring>
 #include <map>
 #include <optional>
 
@@ -17,7 +14,7 @@ namespace {
 using base::ShownName;
 using base::Status;
 
-constexpr std::string_view kExperts = ".experts.", kScaleSuffix = "_scale_inv";
+constexpr std::string_view kExperts = ".experts.";
 
 // "X.experts.gate_up_proj" -> "X.experts." and "gate_up_proj"; nothing: it is no stack's name.
 struct StackName {
@@ -168,20 +165,6 @@ Status SplitFused(const std::string& prefix, const Layer& layer, std::vector<Ten
   return Status::Ok();
 }
 
-// fp8 with 4 bits of exponent (bias 7) and 3 of mantissa; no infinity, NaN where all are set.
-std::array<float, 256> MakeF8Values() {
-  std::array<float, 256> values;
-  for (int bits = 0; bits < 256; ++bits) {
-    const int exponent = bits >> 3 & 15, mantissa = bits & 7;
-    float value = exponent == 0 ? static_cast<float>(mantissa) * 0x1p-9f
-                                : std::bit_cast<float>(static_cast<uint32_t>(exponent + 120) << 23 |
-                                                       static_cast<uint32_t>(mantissa) << 20);
-    if ((bits & 0x7F) == 0x7F) value = std::bit_cast<float>(0x7FC00000u);
-    values[static_cast<size_t>(bits)] = bits & 0x80 ? -value : value;
-  }
-  return values;
-}
-
 }  // namespace
 
 Status SplitExpertStacks(std::vector<TensorInfo>* tensors) {
@@ -214,53 +197,6 @@ Status SplitExpertStacks(std::vector<TensorInfo>* tensors) {
   std::ranges::move(split, std::back_inserter(kept));
   *tensors = std::move(kept);
   return Status::Ok();
-}
-
-Status AttachScales(std::vector<TensorInfo>* tensors) {
-  std::map<std::string, TensorInfo*, std::less<>> by_name;
-  for (TensorInfo& tensor : *tensors) by_name[tensor.name] = &tensor;
-  for (const TensorInfo& scales : *tensors) {
-    if (!scales.name.ends_with(kScaleSuffix)) continue;
-    const std::string_view name =
-        std::string_view(scales.name).substr(0, scales.name.size() - kScaleSuffix.size());
-    const auto found = by_name.find(name);
-    if (found == by_name.end() || found->second->type->name != "F8_E4M3") {
-      return Status(kScaleWithoutWeight,
-                    fmt::format("tensor {}: its weight {} is {}; expected F8_E4M3",
-                                ShownName(scales.name), ShownName(name),
-                                found == by_name.end() ? "missing" : found->second->type->name));
-    }
-    TensorInfo& weight = *found->second;
-    const tensor::Shape expected{(weight.rows() + kScaleBlock - 1) / kScaleBlock,
-                                 (weight.columns() + kScaleBlock - 1) / kScaleBlock};
-    if (weight.shape.rank() != 2 || scales.shape != expected || scales.type->name != "F32") {
-      return Status(
-          kTensorShape,
-          fmt::format("tensor {} is {} {} beside a weight {}; expected F32 {}, a scale a "
-                      "block of {} x {}",
-                      ShownName(scales.name), scales.type->name, scales.shape.ToString(),
-                      weight.shape.ToString(), expected.ToString(), kScaleBlock, kScaleBlock));
-    }
-    weight.scales = scales.data;
-  }
-  return Status::Ok();
-}
-
-void ExpandScaled(const TensorInfo& tensor, int64_t begin, int64_t end, float* out) {
-  static const std::array<float, 256> kValues = MakeF8Values();
-  const int64_t columns = tensor.columns(), blocks = (columns + kScaleBlock - 1) / kScaleBlock;
-  for (int64_t row = begin; row < end; ++row) {
-    const std::byte* const quants = tensor.data.data() + row * columns;
-    for (int64_t block = 0; block < blocks; ++block) {
-      float scale;
-      std::memcpy(&scale,
-                  tensor.scales.data() +
-                      static_cast<size_t>(row / kScaleBlock * blocks + block) * sizeof(scale),
-                  sizeof(scale));
-      for (int64_t i = block * kScaleBlock; i < std::min(columns, (block + 1) * kScaleBlock); ++i)
-        *out++ = kValues[static_cast<size_t>(quants[i])] * scale;
-    }
-  }
 }
 
 void ExpandTransposed(const TensorInfo& tensor, int64_t begin, int64_t end, float* out) {

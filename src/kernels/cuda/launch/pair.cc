@@ -309,6 +309,11 @@ void Route(const RouteArgs& args, const device::WorkerContext& context) {
   FB_LAUNCH("pair_route", shape, params);
 }
 
+void CountGrouped(const GroupRowsArgs& args, const device::WorkerContext&) {
+  if (args.counters != nullptr) args.counters->Count(args.offsets, args.num_experts);
+  args.lacked.Count(args.offsets);
+}
+
 void GroupRows(const GroupRowsArgs& args, const device::WorkerContext& context) {
   FB_CHECK(args.routing == nullptr, "a law draws routes on devices of shapes alone");
   const GroupRowsParams params{.experts = args.experts,
@@ -319,6 +324,9 @@ void GroupRows(const GroupRowsArgs& args, const device::WorkerContext& context) 
                                .source = args.source,
                                .positions = args.positions};
   FB_LAUNCH("pair_group_rows", BlockARow(args.num_experts + 1, kRowWarps * 4), params);
+  // The offsets are control memory, and counters the host's own.
+  if (args.counters == nullptr && args.lacked.unused == nullptr) return;
+  static_cast<const device::LaunchContext&>(context).OnHost<&CountGrouped>(args);
 }
 
 void WeighRows(const WeighRowsArgs& args, const device::WorkerContext& context) {
@@ -342,8 +350,6 @@ void CombineRows(const CombineRowsArgs& args, const device::WorkerContext& conte
   FB_LAUNCH("pair_combine_rows", BlockARow(args.rows), params);
 }
 
-}  // namespace
-
 void Reduce(const ReduceArgs& args, const device::WorkerContext& context) {
   ReduceParams params{.element = ElementOf(args.dtype),
                       .output = static_cast<int32_t>(args.output),
@@ -365,9 +371,11 @@ void Reduce(const ReduceArgs& args, const device::WorkerContext& context) {
   FB_LAUNCH("pair_reduce", shape, params);
 }
 
+}  // namespace
+
 const KernelSet& PairKernels() {
-  static constexpr KernelSet kSet{.isa = Isa::kRef,
-                                  .name = "cuda",
+  static constexpr KernelSet kSet{.isa = Isa::kCuda,
+                                  .name = "pair",
                                   .numerics_class = "pair",
                                   .linear = Linear,
                                   .experts = Experts,
@@ -385,6 +393,7 @@ const KernelSet& PairKernels() {
                                   .group_rows = GroupRows,
                                   .weigh_rows = WeighRows,
                                   .combine_rows = CombineRows,
+                                  .reduce = Reduce,
                                   .attention_scratch = AttentionScratch};
   return kSet;
 }
