@@ -223,7 +223,7 @@ void CheckGreedy(const std::string& model_path, const golden::Tensors& golden) {
   layout::EngineOptions options;
   options.machine.dtype = tensor::DType::kF32;
   options.machine.memory_bytes = 256 << 20;
-  options.limits.max_model_len = 256;
+  options.limits.max_model_len = std::min<int64_t>(256, files->config.max_position_embeddings);
   options.limits.max_num_batched_tokens = 40;
   options.machine.threads = 2;
   const auto runtime = runtime::CreateRealRuntime();
@@ -440,7 +440,7 @@ INSTANTIATE_TEST_SUITE_P(Models, GoldenExperts,
 INSTANTIATE_TEST_SUITE_P(Models, GoldenModel,
                          testing::ValuesIn(golden::Models(
                              {"llama2-mha", "llama3-gqa", "mistral", "qwen2", "qwen2-tied", "qwen3",
-                              "smollm2-like", "yarn-qwen2.5", "phi4-mini", "glm4", "olmo3",
+                              "smollm2-like", "yarn-qwen2.5", "phi3", "phi4-mini", "glm4", "olmo3",
                               "granite", "exaone4", "hunyuan", "ministral3", "gemma2", "gemma3"})),
                          TestName);
 
