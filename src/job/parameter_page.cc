@@ -51,6 +51,7 @@ constexpr Described kPrompts[] = {
     {"add_generation_prompt", "boolean", "", "`true`", ""},
     {"continue_final_message", "boolean", "", "`false`",
      "not together with `add_generation_prompt`"},
+    {"service_tier", "string", "", "", "`flex` is served as a batch is, any other interactively"},
 };
 
 constexpr Described kSampling[] = {
@@ -104,7 +105,6 @@ constexpr Described kIgnored[] = {
     {"user", "", "", "", ""},
     {"metadata", "", "", "", ""},
     {"store", "", "", "", ""},
-    {"service_tier", "", "", "", ""},
     {"safety_identifier", "", "", "", ""},
     {"prompt_cache_key", "", "", "", "prefixes are shared without it"},
     {"prompt_cache_retention", "", "", "", ""},
