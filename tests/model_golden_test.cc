@@ -440,7 +440,7 @@ INSTANTIATE_TEST_SUITE_P(Models, GoldenExperts,
 INSTANTIATE_TEST_SUITE_P(Models, GoldenModel,
                          testing::ValuesIn(golden::Models(
                              {"llama2-mha", "llama3-gqa", "mistral", "qwen2", "qwen2-tied", "qwen3",
-                              "smollm2-like", "yarn-qwen2.5", "phi4-mini", "glm4", "olmo3",
+                              "smollm2-like", "yarn-qwen2.5", "phi3", "phi4-mini", "glm4", "olmo3",
                               "granite", "exaone4", "hunyuan", "ministral3", "gemma2", "gemma3"})),
                          TestName);
 
