@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "cost/operation.h"
 #include "kernels/router.h"
+#include "model/pooling.h"
 #include "tensor/dtype.h"
 
 namespace forebay::model {
@@ -75,8 +76,9 @@ struct StoredFormat {
 };
 
 struct ModelConfig {
-  std::string architecture;  // "LlamaForCausalLM", or GGUF's "llama"
-  std::string family;        // id in the registry: "llama", "mistral", "qwen2", "qwen3", ...
+  std::optional<Pooling> pooling;  // how it makes a vector of a prompt; nothing: it does not
+  std::string architecture;        // "LlamaForCausalLM", or GGUF's "llama"
+  std::string family;              // id in the registry: "llama", "mistral", "qwen2", "qwen3", ...
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;
