@@ -2,10 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "forebay/service.h"
 
 namespace forebay {
 
@@ -67,6 +70,9 @@ struct Request {
   // Nothing is generated: each prompt becomes a vector, of ModelFacts::vector_width numbers.
   bool pooled = false;
   bool stream = false;  // ResultSink::Progress is told of its tokens as they come
+  Service service = Service::kBatch;
+  // By when a batch wants the answer, in seconds since the run's begin; infinite: whenever.
+  double deadline_seconds = std::numeric_limits<double>::infinity();
 };
 
 struct TokenLogprob {

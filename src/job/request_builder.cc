@@ -49,6 +49,7 @@ base::Result<BuiltLine> RequestBuilder::Build(size_t ordinal) {
   if (auto error = TooLong(entry)) return BuiltLine{.error = std::move(error)};
   FB_RETURN_IF_ERROR(file_.Read(ordinal, &buffer_));
   BuiltLine built = parser_.Parse(&buffer_, entry.line);
+  built.request.service = Service::kBatch;  // nobody waits for a line of a file
   if (buffer_.size() > kKeepBufferBytes) buffer_ = std::string();
   return built;
 }
@@ -66,7 +67,8 @@ BuiltLine RequestParser::Build(ParsedLine parsed, int64_t line) {
                    .line = line,
                    .n = built.line.n,
                    .sampling = built.line.sampling,
-                   .pooled = IsPooled(built.line.endpoint)};
+                   .pooled = IsPooled(built.line.endpoint),
+                   .service = built.line.service.value_or(Service::kBatch)};
   StopAtSpecialTokens(&built.request.sampling);
   built.error = BanWords(built.line, &built.request.sampling);
   if (!built.error) built.error = Tokenize(built.line, &built.request);
