@@ -441,13 +441,17 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
 
   parts.facts.name = files.name;
   parts.facts.vocab_size = static_cast<int32_t>(config.vocab_size);
+  if (config.pooling) {
+    parts.facts.vector_width = static_cast<int32_t>(config.hidden_size);
+    parts.facts.normalizes = config.pooling->normalize;
+  }
   parts.facts.numerics_class = numerics;
   parts.facts.model_fingerprint = files.fingerprint;
   parts.facts.random_weights = files.random_weights;
   parts.facts.device_profile = machine_plan.profile.name;
   parts.facts.tp_wire = options.machine.tp_wire_bf16 ? "bf16" : "exact";
-  parts.context = {tokenizer, EndTokens(files), parts.facts.max_model_len,
-                   files.config.expands_prompts()};
+  parts.context = {tokenizer, EndTokens(files), parts.facts.max_model_len, config.pooling,
+                   config.expands_prompts()};
   return std::make_unique<LocalEngine>(runtime, std::move(parts));
 }
 

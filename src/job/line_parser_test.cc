@@ -63,7 +63,7 @@ TEST(LineParserTest, FindsTheEndpointInUrlsOfAllKinds) {
   EXPECT_EQ(Good(line(R"("url":"/completions",)", completion)).endpoint, Endpoint::kCompletion);
   EXPECT_EQ(Good(line("", chat)).endpoint, Endpoint::kChat);
   EXPECT_EQ(Good(line(R"("url":null,)", completion)).endpoint, Endpoint::kCompletion);
-  for (const char* url : {"/v1/embeddings", "https://api.example.com", "", "chat/completions"})
+  for (const char* url : {"/v1/models", "https://api.example.com", "", "chat/completions"})
     EXPECT_EQ(Parse(line("\"url\":\"" + std::string(url) + "\",", chat)).error->code,
               "invalid_url");
   EXPECT_EQ(Parse(line("", "{}")).error->code, "missing_required_parameter");
@@ -498,6 +498,23 @@ TEST(LineParserTest, ContinuationsAreALineOfTheirOwn) {
     EXPECT_EQ(line.sampling.max_tokens, 0);
     EXPECT_EQ(line.sampling.prompt_logprobs, 0);
   }
+}
+
+TEST(LineParserTest, VectorsOfTexts) {
+  ParsedLine line = Good(R"({"input":[[5],[6,7]],"dimensions":8,"encoding_format":"base64"})");
+  EXPECT_EQ(line.endpoint, Endpoint::kEmbedding);
+  EXPECT_EQ(line.prompts.size(), 2u);
+  EXPECT_EQ(line.vectors.dimensions, 8);
+  EXPECT_TRUE(line.vectors.base64);
+  EXPECT_EQ(line.sampling.max_tokens, 0);
+  line = Good(R"({"custom_id":"c","url":"/v1/score","body":{"text_2":["a","b"],"text_1":"q"}})");
+  EXPECT_EQ(line.endpoint, Endpoint::kScore);
+  EXPECT_EQ(line.vectors.queries, 1);
+  EXPECT_EQ(std::get<std::string>(line.prompts.at(0)), "q");
+  line = Good(R"({"documents":["a","b"],"query":"q","top_n":1})");
+  EXPECT_EQ(line.endpoint, Endpoint::kRerank);
+  EXPECT_EQ(std::get<std::string>(line.prompts.at(0)), "q");
+  EXPECT_EQ(line.prompts.size(), 3u);
 }
 
 TEST(LineParserTest, WhatMayBeDrawn) {

@@ -54,9 +54,13 @@ enum EndpointSet : uint8_t {
   kInChat = 1,
   kInCompletion = 2,
   kInLikelihood = 4,
+  kInEmbedding = 8,
+  kInScore = 16,
+  kInRerank = 32,
   kInBoth = kInChat | kInCompletion,
   kInPrompts = kInCompletion | kInLikelihood,
-  kInAll = kInBoth | kInLikelihood,
+  kInTokens = kInBoth | kInLikelihood,
+  kInAll = kInTokens | kInEmbedding | kInScore | kInRerank,
 };
 
 struct Parameter {

@@ -59,6 +59,7 @@ base::Result<engine::ModelFiles> OpenModelFiles(const job::ModelOptions& options
                                                     options.engine.random_weights || config_alone,
                                                     options.engine.seed));
   if (options.engine.machine.mla_absorbed) FB_RETURN_IF_ERROR(engine::AbsorbPrompts(&files));
+  FB_RETURN_IF_ERROR(engine::SetPooling(options.engine.pooling, &files));
   FB_ASSIGN_OR_RETURN(files.generation, ReadGeneration(options, files));
   // Results carry the first name that is one.
   const auto& names = options.served_model_names;
