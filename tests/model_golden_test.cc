@@ -223,7 +223,7 @@ void CheckGreedy(const std::string& model_path, const golden::Tensors& golden) {
   layout::EngineOptions options;
   options.machine.dtype = tensor::DType::kF32;
   options.machine.memory_bytes = 256 << 20;
-  options.limits.max_model_len = 256;
+  options.limits.max_model_len = std::min<int64_t>(256, files->config.max_position_embeddings);
   options.limits.max_num_batched_tokens = 40;
   options.machine.threads = 2;
   const auto runtime = runtime::CreateRealRuntime();
