@@ -219,6 +219,7 @@ struct ModelFacts {
   uint64_t model_fingerprint = 0;  // content of config and weights
   bool random_weights = false;
   std::string device_profile;  // by whose prices the engine decides
+  std::string layout;          // as --layout has it; of roles the first's
   // In what ranks' partial sums go from rank to rank: "exact" (fp32), or "bf16", which is a price
   // of simulated devices.
   std::string tp_wire = "exact";

@@ -82,11 +82,17 @@ class JobPrices {
     }
   }
 
+  // Of all steps that were priced.
+  const cost::PriceOrigins& origins() const { return origins_; }
   // As ForeseeQuestion::price.
   void Price(const PricedStep& step, std::span<double> stages) {
     const price::StepPrice& own = modes_.Of(step.mode.degrees).Near(step.load);
     const double alone = own.all().seconds, layers = alone - own.first - own.last,
                  seconds = Seconds(step, own);
+    origins_ += own.all().origins * step.times;
+    // What links add.
+    origins_.Add(cost::NumbersMark(plan_.machine.profile),
+                 std::max(0.0, seconds - alone) * step.times);
     for (size_t stage = 0; stage < stages.size(); ++stage) {
       const double part = parts_[stage] * layers + (stage == 0 ? own.first : 0) +
                           (stage + 1 == stages.size() ? own.last : 0);
@@ -139,7 +145,8 @@ class JobPrices {
   const price::StepPricer& pricer_;
   const ModePricers modes_;
   const price::RoutedExperts experts_;
-  const price::StepPulls pulls_;                   // of all stages
+  const price::StepPulls pulls_;  // of all stages
+  cost::PriceOrigins origins_;
   std::vector<double> parts_;                      // by stage: of the layers
   std::map<int64_t, price::BusiestRank> busiest_;  // by rows of a replica
 };
@@ -181,7 +188,7 @@ JobForecast ForecastOf(const layout::EngineOptions& options, const model::ModelC
   const auto policy = options.policy->make();
   const std::optional<schedule::StealPrices> steal = price::PriceStealing(options, plan, &pricer);
   JobPrices prices(options, config, plan, pricer);
-  const JobForecast forecast = Foresee(
+  JobForecast forecast = Foresee(
       {.job = sample.job,
        .groups = plan.layout.groups,
        .replicas = plan.layout.dp,
@@ -211,6 +218,7 @@ JobForecast ForecastOf(const layout::EngineOptions& options, const model::ModelC
        .price = [&](const PricedStep& step, std::span<double> stages) {
          prices.Price(step, stages);
        }});
+  forecast.origins = prices.origins();
   return forecast.Times(sample.times * options.job_times);
 }
 

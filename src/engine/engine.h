@@ -14,6 +14,7 @@
 #include "engine/group.h"
 #include "engine/request_queue.h"
 #include "forebay/engine.h"
+#include "layout/job_plan.h"
 #include "runtime/runtime.h"
 #include "schedule/lengths.h"
 #include "schedule/step_mode.h"
@@ -37,7 +38,7 @@ struct EngineParts {
   int64_t pool_layers = 0;  // layers of the model that ranks share
   // Where they share some: the modes that were asked for, by role; none: the load decides.
   std::vector<StepMode> forced_modes;
-  int64_t expected_ms = 0;               // that the whole job should take; 0: not known
+  layout::ExpectedJob expected;
   int64_t least_steps = 0;               // choose::LeastSteps of the whole job; 0: not known
   const char* forced_offload = nullptr;  // what --kv-offload has running choices do; null: auto
   // Where lengths are foreseen, the answers of earlier runs, as the replicas are told them; else

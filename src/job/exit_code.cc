@@ -7,6 +7,7 @@
 #include "choose/stream_choice.h"
 #include "cost/profile.h"
 #include "job/job.h"
+#include "job/job_defaults.h"
 #include "job/merge.h"
 #include "job/output_check.h"
 #include "job/results_log.h"
@@ -27,6 +28,7 @@ namespace {
 // Errors of what flags say, alone, together or of the model.
 constexpr base::ErrorCode kOfFlags[] = {
     base::kInvalidArgument,
+    kDefaultsInvalid,
     kOutputTaken,
     cost::kProfileUnknown,
     kernels::kIsaUnavailable,
