@@ -13,6 +13,7 @@ JobForecast JobForecast::Times(double times) const {
           .steps_together = more(steps_together),
           .preemptions = more(preemptions),
           .recomputed_tokens = more(recomputed_tokens),
+          .left_out = more(left_out),
           .origins = origins * times};
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <map>
 #include <memory>
 #include <vector>
@@ -219,7 +220,10 @@ JobForecast ForecastOf(const layout::EngineOptions& options, const model::ModelC
          prices.Price(step, stages);
        }});
   forecast.origins = prices.origins();
-  return forecast.Times(sample.times * options.job_times);
+  forecast = forecast.Times(sample.times * options.job_times);
+  forecast.left_out =
+      std::llround(static_cast<double>(options.job->size() - job.size()) * options.job_times);
+  return forecast;
 }
 
 }  // namespace forebay::choose

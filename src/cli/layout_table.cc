@@ -8,6 +8,7 @@
 #include "base/json_writer.h"
 #include "base/log.h"
 #include "cli/plan_tables.h"
+#include "schedule/step_mode.h"
 
 namespace forebay::cli {
 namespace {
@@ -32,14 +33,25 @@ std::string ModeOf(const Decision& plan) {
   }
   if (!plan.layout.pools()) return "-";
   const choose::JobForecast& job = *plan.forecast;
-  if (job.steps_together == 0) return "pull";
-  if (job.steps_together == job.steps) return "ship";
-  return fmt::format("ship {:.0f} %", 100 * static_cast<double>(job.steps_together) /
-                                          static_cast<double>(job.steps));
+  const std::string_view ship = schedule::Name(StepMode{.ffn = FfnMode::kShip});
+  if (job.steps_together == 0) return std::string(schedule::Name(StepMode{.ffn = FfnMode::kPull}));
+  if (job.steps_together == job.steps) return std::string(ship);
+  return fmt::format(
+      "{} {:.0f} %", ship,
+      100 * static_cast<double>(job.steps_together) / static_cast<double>(job.steps));
 }
 
 int64_t KvTokens(const Decision& plan) {
   return plan.ranks.front().memory.kv_tokens() * plan.replicas();
+}
+
+// As its flags have it, and what it leaves out.
+std::string NameOf(const LayoutTrial& trial) {
+  std::string name = trial.layout;
+  if (!trial.flags.empty()) name += " " + trial.flags;
+  if (trial.plan && trial.plan->forecast->left_out > 0)
+    name += fmt::format(" ({} choices do not fit)", trial.plan->forecast->left_out);
+  return name;
 }
 
 // Of a million output tokens.
@@ -111,7 +123,7 @@ void PrintLayoutTable(const ComparedJob& job, const std::vector<LayoutTrial>& tr
                       priced ? fmt::format("{:>9.3f} ", PriceOf(job, plan)) : "",
                       fmt::format("{:.0f}/{:.0f}/{:.0f}", percents.measured, percents.derived,
                                   percents.datasheet),
-                      ModeOf(plan), trials[i].layout));
+                      ModeOf(plan), NameOf(trials[i])));
   }
   if (shown > 0) PrintNotes(job, trials, shown);
   if (running < trials.size()) Print("");
@@ -127,7 +139,7 @@ void PrintLayoutJson(const ComparedJob& job, const std::vector<LayoutTrial>& tri
   writer.Key("forecast_error").Double(kForecastError);
   writer.Key("layouts").BeginArray();
   for (const LayoutTrial& trial : trials) {
-    writer.BeginObject().Key("layout").String(trial.layout);
+    writer.BeginObject().Key("layout").String(trial.layout).Key("flags").String(trial.flags);
     if (!trial.plan) {
       writer.Key("error").String(trial.refused.ToString()).EndObject();
       continue;
@@ -138,6 +150,7 @@ void PrintLayoutJson(const ComparedJob& job, const std::vector<LayoutTrial>& tri
     writer.Key("seconds").Double(plan.forecast->seconds);
     writer.Key("output_tokens_per_second").Double(plan.forecast->tokens_per_s());
     writer.Key("kv_tokens").Int(KvTokens(plan));
+    writer.Key("choices_left_out").Int(plan.forecast->left_out);
     if (job.price_per_hour > 0)
       writer.Key("price_per_million_output_tokens").Double(PriceOf(job, plan));
     writer.Key("priced_measured_percent").Double(percents.measured);

@@ -39,6 +39,7 @@ struct EngineParts {
   // Where they share some: the modes that were asked for, by role; none: the load decides.
   std::vector<StepMode> forced_modes;
   layout::ExpectedJob expected;
+  std::string layout;                    // as --layout has it; of roles the first's
   int64_t least_steps = 0;               // choose::LeastSteps of the whole job; 0: not known
   const char* forced_offload = nullptr;  // what --kv-offload has running choices do; null: auto
   // Where lengths are foreseen, the answers of earlier runs, as the replicas are told them; else
@@ -80,6 +81,7 @@ class LocalEngine : public Engine {
   // not called.
   void Learn(std::span<const schedule::EarlierAnswer> answers);
   const std::string& isa() const { return parts_.isa; }
+  const std::string& layout() const { return parts_.layout; }
   // That are read ahead of the replicas, at most: of the last ones that they choose.
   int64_t requests_ahead() const { return static_cast<int64_t>(parts_.most_ahead); }
   // A replica has failed in the last run. Its device may hang, so that nobody should wait for it.

@@ -30,8 +30,10 @@ inline constexpr base::ErrorCode kStepTimeout{"step_timeout"};
 struct LogitTask {
   // logits are filled in by the rank; params null: only the logprobs below
   sample::SampleInput input;
+  std::vector<int32_t> bans;         // input.banned, where bad words are among them
   int32_t sequence = -1;             // whose last sampled token this is
   int32_t target = -1;               // prompt logprobs: the prompt's next token
+  int64_t target_position = 0;       // where it stands
   int32_t target_logprobs = -1;      // how many alternatives of it
   bool nan = false;                  // the logits are NaN: nothing was drawn
   const uint64_t* digest = nullptr;  // the logits', where the rank that draws them puts it
@@ -57,7 +59,11 @@ class Rank {
                                                     const Membership& membership);
 
   // Waits for what is enqueued: it uses everything below.
-  ~Rank() { device_.reset(); }
+  ~Rank() {
+    (void)device_->Synchronize(device_->compute());
+    host_.reset();
+    device_.reset();
+  }
 
   // After all ranks of the group were created, before the first step.
   base::Status Connect();
@@ -143,6 +149,8 @@ class Rank {
   base::Status PublishRegions(const layout::MemoryPlan& plan);
   // Steps in flight have batches of their own, and one set of tables and sampled tokens.
   void CutFlights(const layout::MemoryPlan& plan);
+  // Memory for the logits that the host samples from, where it needs some.
+  base::Status AllocateHostLogits(const layout::MemoryPlan& plan);
   // Makes the decoder of the layout's own mode. Pooled weights are loaded into the region that
   // peers read, as far as the rank owns them.
   base::Status LoadModel(const RankParts& parts);
@@ -169,6 +177,10 @@ class Rank {
   std::unique_ptr<kv::Window> window_;
   ModeDecoders modes_;
   std::vector<sample::SampleScratch> scratch_;  // one a worker
+  // Where the device's logits come to be sampled, if the host does not reach them. It ends before
+  // the device.
+  std::unique_ptr<device::Arena> host_;
+  const device::Region* host_logits_ = nullptr;
 };
 
 }  // namespace forebay::engine

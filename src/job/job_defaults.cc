@@ -13,7 +13,8 @@
 namespace forebay::job {
 namespace {
 
-constexpr std::array<std::string_view, 3> kOfLines = {"messages", "prompt", "model"};
+constexpr std::array<std::string_view, 4> kOfLines = {"messages", "prompt", "continuations",
+                                                      "model"};
 
 base::Status InvalidDefaults(std::string_view why) {
   return {kDefaultsInvalid,

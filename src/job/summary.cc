@@ -126,7 +126,6 @@ std::string SummaryJson(const JobSummary& summary) {
   writer.Key("random_weights").Bool(summary.model.random_weights);
   writer.Key("numerics_class").String(summary.model.numerics_class);
   writer.Key("device_profile").String(summary.model.device_profile);
-  writer.Key("layout").String(summary.model.layout);
   writer.Key("tp_wire").String(summary.model.tp_wire);
   writer.Key("max_model_len").Int(summary.model.max_model_len);
   writer.Key("kv_capacity_tokens").Int(summary.model.kv_capacity_tokens);

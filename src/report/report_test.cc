@@ -64,7 +64,7 @@ trace::CountedRun SomeRun() {
   run.summary.end = "complete";
   run.summary.isa = "sim:8xh200";
   run.summary.model.name = "A<model>&\"";
-  run.summary.model.layout = "dp=8";
+  run.layout = "dp=8";
   run.summary.model.device_profile = "h200";
   run.summary.stats.mode_counters = {{"priced_measured_percent", 62},
                                      {"priced_derived_percent", 0},

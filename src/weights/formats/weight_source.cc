@@ -14,7 +14,9 @@
 #include "weights/formats/dequantize.h"
 #include "weights/formats/expert_tensors.h"
 #include "weights/formats/gguf_names.h"
+#include "weights/formats/quantised_tensors.h"
 #include "weights/formats/safetensors.h"
+#include "weights/formats/unpack.h"
 
 namespace forebay::weights {
 
@@ -259,14 +261,15 @@ Status WeightSource::AddGguf() {
 
 // The text part of a model of several kinds is what a text model's folder holds.
 Status WeightSource::NameParts() {
-  constexpr std::string_view kTextPart = "language_model.";
+  constexpr std::string_view kTextPart = "language_model.", kNested = "model.language_model.";
   for (TensorInfo& tensor : tensors_) {
     if (tensor.name.starts_with(kTextPart)) tensor.name.erase(0, kTextPart.size());
+    if (tensor.name.starts_with(kNested)) tensor.name.replace(0, kNested.size(), "model.");
   }
+  const Status joined = JoinQuantised(&tensors_);
+  if (!joined.ok()) return joined.WithContext(path_);
   const Status split = SplitExpertStacks(&tensors_);
-  if (!split.ok()) return split.WithContext(path_);
-  const Status scaled = AttachScales(&tensors_);
-  return scaled.ok() ? scaled : scaled.WithContext(path_);
+  return split.ok() ? split : split.WithContext(path_);
 }
 
 Status WeightSource::SortTensors() {
@@ -322,7 +325,7 @@ Status WeightSource::ReadRows(std::string_view name, int64_t begin, int64_t end,
                               tensor::BF16* out) const {
   const TensorInfo* tensor = Find(name);
   if (tensor == nullptr || tensor->type->dtype != tensor::DType::kBF16 ||
-      tensor->interleaved_head != 0 || tensor->transposed_stride != 0) {
+      tensor->interleaved_head != 0 || tensor->transposed_stride != 0 || tensor->step != 1) {
     return TensorReader::ReadRows(name, begin, end, out);
   }
   FB_CHECK(0 <= begin && begin <= end && end <= tensor->rows(), "rows {} to {} of {}", begin, end,
@@ -351,13 +354,16 @@ Status WeightSource::CheckType(const TensorInfo& tensor) const {
   if (tensor.type == &kUnreadableType)
     return Status(kTensorTypeUnsupported, fmt::format("{}: has {}", Label(tensor), tensor.why));
   if (tensor.type->dtype && CanExpand(*tensor.type->dtype)) return Status::Ok();
-  if (!tensor.scales.empty()) return Status::Ok();
+  if (tensor.type->form != kernels::TileForm::kExpanded) return Status::Ok();
+  if (tensor.parts != nullptr) return Status::Ok();
   return Status(
       kTensorTypeUnsupported,
-      fmt::format("{}: type {} is not supported yet; supported: F32, F16, BF16, Q8_0, Q4_0, Q4_1, "
-                  "F8_E4M3 with a scale a block of 128 x 128{}",
-                  Label(tensor), tensor.type->name,
-                  gguf_ ? "; take this model's Q8_0 or Q4_1 file" : ""));
+      fmt::format("{}: type {} is not read; expected F32, F16, BF16, {}", Label(tensor),
+                  tensor.type->name,
+                  gguf_ ? "Q8_0, Q6_K, Q5_K, Q4_K, Q3_K, Q2_K, Q5_1, Q5_0, Q4_1, Q4_0, IQ4_XS, "
+                          "IQ4_NL or MXFP4: take this model's Q4_K_M file"
+                        : "or F8_E4M3 or I8 with scales, 4 bits of compressed-tensors, AWQ or "
+                          "GPTQ, NVFP4 or MXFP4"));
 }
 
 Status WeightSource::ExpandRows(const TensorInfo& tensor, int64_t begin, int64_t end,
@@ -370,12 +376,28 @@ Status WeightSource::ExpandRows(const TensorInfo& tensor, int64_t begin, int64_t
   const uint64_t row_bytes =
       static_cast<uint64_t>(columns) / tensor.type->format.elements * tensor.type->format.bytes;
   const auto expand = [&](int64_t row, int64_t count, float* to) {
-    ExpandElements(*tensor.type->dtype, tensor.data.data() + row * row_bytes, count * columns, to);
+    const std::byte* const from = tensor.data.data() + row * row_bytes;
+    if (tensor.type->dtype) {
+      ExpandElements(*tensor.type->dtype, from, count * columns, to);
+    } else {
+      for (int64_t i = 0; i < count; ++i)
+        ExpandBlocks(tensor.type->form, from + i * row_bytes, columns, to + i * columns);
+    }
   };
-  if (!tensor.scales.empty()) {
-    ExpandScaled(tensor, begin, end, out);
+  if (tensor.parts != nullptr) {
+    StoredRowMemory stored;
+    for (int64_t row = begin; row < end; ++row) {
+      ReadParts(tensor, row, row + 1, &stored);
+      kernels::ExpandRow(tensor.parts->form, stored.view(), 0, columns,
+                         out + (row - begin) * columns);
+    }
   } else if (tensor.transposed_stride != 0) {
     ExpandTransposed(tensor, begin, end, out);
+  } else if (tensor.step != 1) {  // a vector of every step-th element
+    std::vector<float> all(tensor.data.size() / tensor.type->format.bytes);
+    ExpandElements(*tensor.type->dtype, tensor.data.data(), std::ssize(all), all.data());
+    for (int64_t i = 0; begin < end && i < columns; ++i)
+      out[i] = all[static_cast<size_t>(i * tensor.step)];
   } else if (tensor.interleaved_head == 0) {
     expand(begin, end - begin, out);
   } else if (tensor.shape.rank() > 1) {
@@ -391,6 +413,41 @@ Status WeightSource::ExpandRows(const TensorInfo& tensor, int64_t begin, int64_t
   const int64_t bad = FindNotFinite(out, (end - begin) * columns);
   if (bad < 0) return Status::Ok();
   return NotFinite(tensor, begin + bad / columns, bad % columns, out[bad]);
+}
+
+kernels::TileForm WeightSource::FormOf(std::string_view name) const {
+  const TensorInfo* tensor = Find(name);
+  if (tensor == nullptr || tensor->shape.rank() != 2 || tensor->transposed_stride != 0)
+    return kernels::TileForm::kExpanded;
+  return tensor->parts != nullptr ? tensor->parts->form : tensor->type->form;
+}
+
+Status WeightSource::ReadStored(std::string_view name, int64_t begin, int64_t end,
+                                StoredRowMemory* out) const {
+  const TensorInfo* tensor = Find(name);
+  FB_CHECK(tensor != nullptr && 0 <= begin && begin <= end && end <= tensor->rows(),
+           "rows {} to {} of {}", begin, end, name);
+  FB_RETURN_IF_ERROR(files_[tensor->file].CheckUnchanged());
+  const kernels::TileForm form = FormOf(name);
+  const int64_t columns = tensor->columns();
+  const int64_t row_bytes = columns / tensor->type->format.elements * tensor->type->format.bytes;
+  for (int64_t row = begin; row < end; ++row) {
+    StoredRowMemory& to = out[row - begin];
+    if (tensor->parts != nullptr) {
+      ReadParts(*tensor, row, row + 1, &to);
+    } else {
+      const int64_t stored =
+          tensor->interleaved_head == 0 ? row : StoredRow(row, tensor->interleaved_head);
+      UnpackBlocks(form, tensor->data.data() + stored * row_bytes, columns, &to);
+    }
+    const int64_t bad = FindBadGroup(form, to, columns);
+    if (bad < 0) continue;
+    return Status(kTensorNotFinite,
+                  fmt::format("{}: row {}, group {} of {} values has a scale that is no finite "
+                              "number; expected finite weights",
+                              Label(*tensor), row, bad, kernels::TraitsOf(form).group));
+  }
+  return files_[tensor->file].CheckUnchanged();
 }
 
 Status WeightSource::NotFinite(const TensorInfo& tensor, int64_t row, int64_t column,
@@ -410,6 +467,9 @@ uint64_t WeightSource::Fingerprint(std::string_view config) const {
       key = base::Combine64(key, static_cast<uint64_t>(tensor.shape[i]));
     key = base::Combine64(key, tensor.data.data() - files_[tensor.file].bytes().data());
     key = HashSamples(base::Combine64(key, tensor.file), tensor.data);
+    if (tensor.parts == nullptr) continue;
+    for (const auto part : {tensor.parts->scales, tensor.parts->zeros, tensor.parts->outer})
+      key = HashSamples(key, part);
   }
   return key;
 }

@@ -46,6 +46,10 @@ class WeightSource : public TensorReader {
   base::Status ReadRows(std::string_view name, int64_t begin, int64_t end,
                         tensor::BF16* out) const override;
 
+  kernels::TileForm FormOf(std::string_view name) const override;
+  base::Status ReadStored(std::string_view name, int64_t begin, int64_t end,
+                          StoredRowMemory* out) const override;
+
   // Gives a tensor another name for readers. REQUIRES: it is there, and none has the new name.
   void Rename(std::string_view from, std::string to);
 

@@ -142,16 +142,15 @@ TEST(WeightSource, ReadsByName) {
 
 TEST(WeightSource, TypesThatCannotBeReadAreErrorsOnlyWhenUsed) {
   GgufBytes b(1, 0);
-  b.Tensor("output.weight", {256, 2}, 14, 0);
+  b.Tensor("output.weight", {256, 2}, 21, 0);
   base::TemporaryFolder folder;
   const WeightSource source =
       OpenOrDie(folder.Write("m.gguf", b.Data(std::string(420, '\0')).bytes()));
   const auto used = source.ShapeOf("lm_head.weight");
   EXPECT_EQ(used.status().code(), kTensorTypeUnsupported);
-  EXPECT_THAT(
-      used.status().message(),
-      testing::AllOf(HasSubstr("output.weight: type Q6_K is not supported yet; supported: F32"),
-                     HasSubstr("take this model's Q8_0 or Q4_1 file")));
+  EXPECT_THAT(used.status().message(),
+              testing::AllOf(HasSubstr("output.weight: type IQ3_S is not read; expected F32"),
+                             HasSubstr("take this model's Q4_K_M file")));
   std::vector<float> values(512);
   EXPECT_EQ(source.ExpandRows(*source.Find("lm_head.weight"), 0, 2, values.data()).code(),
             kTensorTypeUnsupported);
