@@ -311,6 +311,16 @@ std::optional<LineError> LineParser::ParseBody(simdjson::dom::object body, bool 
   if (unknown) return UnknownParameter(*unknown);
 
   const EndpointRow& endpoint = RowOf(line->endpoint);
+  // Two names of one thing: a line's own value holds, under either.
+  const bool says_length = has("max_tokens") || has("max_completion_tokens");
+  for (size_t row = 0; row < table.size(); ++row) {
+    const Parameter& parameter = table[row];
+    if (values[row] || !(parameter.endpoints & endpoint.bit)) continue;
+    if (says_length &&
+        (parameter.name == "max_tokens" || parameter.name == "max_completion_tokens"))
+      continue;
+    values[row] = rules_.job_defaults.Find(parameter.name);
+  }
   line->sampling = rules_.defaults;
   LineDraft draft{.rules = &rules_, .line = line};
   for (size_t row = 0; row < table.size(); ++row) {

@@ -50,6 +50,46 @@ std::string Completion(const std::string& members) {
 std::string Prompt(const std::string& prompt) { return "{\"prompt\":" + prompt + "}"; }
 std::string Messages(const std::string& messages) { return "{\"messages\":" + messages + "}"; }
 
+RequestRules WithDefaults(const std::string& json) {
+  RequestRules rules = Rules();
+  rules.job_defaults = *JobDefaults::Parse(json);
+  return rules;
+}
+
+TEST(LineParserTest, ValuesOfAWholeJobHoldWhereALineSaysNothing) {
+  const RequestRules rules =
+      WithDefaults(R"({"max_tokens": 32, "temperature": 0, "echo": true, "n": 3})");
+  const ParsedLine silent = Good(Completion(""), rules);
+  EXPECT_EQ(silent.sampling.max_tokens, 32);
+  EXPECT_EQ(silent.sampling.temperature, 0);
+  EXPECT_EQ(silent.n, 3);
+  EXPECT_TRUE(silent.echo);
+  const ParsedLine says = Good(Completion(R"("max_tokens":7,"n":1,"temperature":null)"), rules);
+  EXPECT_EQ(says.sampling.max_tokens, 7);
+  EXPECT_EQ(says.n, 1);
+  EXPECT_EQ(says.sampling.temperature, 0);
+  // What belongs to one endpoint is for its lines, and another name of a value is the value.
+  const ParsedLine chat = Good(Chat(R"("max_completion_tokens":5)"),
+                               WithDefaults(R"({"max_tokens": 32, "echo": true})"));
+  EXPECT_EQ(chat.sampling.max_tokens, 5);
+  EXPECT_EQ(Good(Prompt("[1,2]"), rules).sampling.max_tokens, 32);
+}
+
+TEST(JobDefaultsTest, WhatNoLineCouldHaveIsRefused) {
+  EXPECT_TRUE(JobDefaults::Parse("").ok());
+  EXPECT_TRUE(JobDefaults::Parse("{}").ok());
+  for (const auto& [json, says] :
+       {std::pair(R"([1])", "no object"), std::pair(R"({"max_tokens")", "--defaults"),
+        std::pair(R"({"prompt": "x"})", "`prompt` is a line's own"),
+        std::pair(R"({"max_tokns": 3})", "`max_tokns` is no request parameter"),
+        std::pair(R"({"temperature": "hot"})", "temperature"),
+        std::pair(R"({"top_p": 2})", "top_p")}) {
+    const auto refused = JobDefaults::Parse(json);
+    EXPECT_EQ(refused.status().code(), kDefaultsInvalid) << json;
+    EXPECT_THAT(refused.status().message(), HasSubstr(says));
+  }
+}
+
 // As batch files of other services have them.
 TEST(LineParserTest, FindsTheEndpointInUrlsOfAllKinds) {
   const auto line = [](const std::string& url, const std::string& body) {

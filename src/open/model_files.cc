@@ -96,6 +96,7 @@ job::RequestRules RulesOf(const job::ModelOptions& options, const engine::ModelF
                           const ModelFacts& facts) {
   const auto& names = options.served_model_names;
   return {.defaults = SamplingDefaults(files.generation),
+          .job_defaults = options.defaults,
           .model_names = names.empty() ? std::vector{facts.name} : names,
           .vocab_size = facts.vocab_size,
           .max_logprobs = options.max_logprobs};

@@ -205,6 +205,14 @@ Group TextGroup() {
         "Sampling defaults: `auto` (the model's `generation_config.json`), `vllm` (the API's), or "
         "a folder",
         Mute(), job::Setting::kSampling},
+       {"--defaults", kRun | kPlan, Class::kUser,
+        Parsed(FB_AT(defaults), job::JobDefaults::Parse,
+               [](const job::JobDefaults& defaults) { return defaults.text(); }),
+        "A JSON object of request parameters for all lines that do not say them, as "
+        "`{\"max_tokens\": 32, \"temperature\": 0}`\n"
+        "A parameter of one endpoint alone holds for its lines ([all of them]"
+        "(formats/requests.md)).",
+        Mute(), job::Setting::kSampling},
        {"--chat-template", kModel, Class::kUser, Text(FB_AT(text.chat_template)),
         "A template file, or the template itself (default: the model's)", Mute(),
         job::Setting::kTemplate},
