@@ -71,9 +71,9 @@ class BodyWriter {
         .Int(result_.cached_tokens)
         .EndObject();
     writer_.EndObject();
-    writer_.Key("system_fingerprint").String(style_.system_fingerprint);
     if (line_.service)
       writer_.Key("service_tier").String(*line_.service == Service::kBatch ? "flex" : "default");
+    writer_.Key("system_fingerprint").String(style_.system_fingerprint);
     // A chat has one prompt, and what belongs to it stands beside the choices; each choice of a
     // completion tells of its own.
     if (is_chat && line_.report_prompt_logprobs) PromptLogprobs(0);
