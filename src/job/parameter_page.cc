@@ -106,6 +106,10 @@ constexpr Described kAnswers[] = {
     {"return_tokens_as_token_ids", "", "", "`false`",
      "`token_id:<id>` in place of a token's text in logprobs; folders without a tokenizer always "
      "do"},
+    {"service_tier", "string", "", "none",
+     "`flex`: the answer may wait; any other tier's does not "
+     "([people beside a batch](../traffic.md)), but for lines of a file, which always may. "
+     "The answer names `flex` or `default`"},
 };
 
 // Why the program needs none of these.
@@ -113,7 +117,6 @@ constexpr Described kIgnored[] = {
     {"user", "", "", "", ""},
     {"metadata", "", "", "", ""},
     {"store", "", "", "", ""},
-    {"service_tier", "", "", "", ""},
     {"safety_identifier", "", "", "", ""},
     {"prompt_cache_key", "", "", "", "prefixes are shared without it"},
     {"prompt_cache_retention", "", "", "", ""},
