@@ -54,6 +54,13 @@ TEST_F(EngineTest, RefusesWhatCanNeverRun) {
   request = MakeRequest(0, 4, 1);
   request.sampling.logit_bias = {{-1, 1.0f}};
   EXPECT_EQ(code(request), "token_out_of_vocabulary");
+  request = MakeRequest(0, 4, 1);
+  request.sampling.allowed_token_ids = {1 << 20};
+  EXPECT_EQ(code(request), "token_out_of_vocabulary");
+  request = MakeRequest(0, 4, 0);
+  request.sampling.prompt_logprobs = 0;
+  request.prompt_logprobs_from = {4};
+  EXPECT_EQ(code(request), "invalid_value");
   EXPECT_NE(engine->Refusal(MakeRequest(0, 100, 29))->error_message.find("128"), std::string::npos);
 }
 
@@ -110,6 +117,52 @@ TEST_F(EngineTest, PromptLogprobsAreTheSameInChunks) {
     EXPECT_EQ(whole[0].prompt_logprobs[0][i].top[0].logprob,
               chunked[0].prompt_logprobs[0][i].top[0].logprob)
         << i;
+  }
+}
+
+// The same scores, bit for bit, of a request with all its continuations, of each alone, without the
+// prefix cache, in chunks, and as the prompt's last log probabilities.
+TEST_F(EngineTest, ScoresAreTheSameHoweverTheyAreComputed) {
+  Request scored = MakeRequest(0, 75, 0);
+  for (size_t i = 0; i < 75; ++i) scored.prompts[0][i] = static_cast<int32_t>(i + 3);
+  scored.prompts.resize(3, scored.prompts[0]);
+  scored.prompts[0].back() = 90;
+  scored.prompts[1].insert(scored.prompts[1].end(), {91, 92});
+  scored.sampling.prompt_logprobs = 0;
+  scored.prompt_logprobs_from = {70, 74, 73};
+  const auto engine = Create();
+  const auto together = testing_support::RunAll(*engine, {scored});
+  ASSERT_EQ(together.size(), 1u);
+  // Two blocks, which two prompts find; logits of the wanted rows alone.
+  EXPECT_EQ(engine->stats().computed_tokens, 75 + 77 - 64 + 75 - 64);
+  EXPECT_EQ(together[0].cached_tokens, 128);
+  const auto expect = [&](const RequestResult& result, size_t which) {
+    const auto& found = result.prompt_logprobs[0];
+    const auto& expected = together[0].prompt_logprobs[which];
+    const auto from = static_cast<size_t>(scored.prompt_logprobs_from[which]);
+    ASSERT_EQ(found.size(), expected.size());
+    for (size_t i = 0; i < found.size(); ++i) {
+      ASSERT_EQ(expected[i].top.size(), i < from ? 0 : 1) << which << " " << i;
+      if (i < from) continue;
+      EXPECT_EQ(found[i].top[0].logprob, expected[i].top[0].logprob);
+    }
+  };
+  for (const bool cached : {true, false}) {
+    options_.prefix_caching = cached;
+    for (const int32_t rows : {2048, 13}) {
+      options_.limits.max_num_batched_tokens = rows;
+      const auto another = Create();
+      for (size_t i = 0; i < 3; ++i) {
+        Request alone = scored;
+        alone.id = static_cast<int64_t>(i);
+        alone.prompts = {scored.prompts[i]};
+        alone.prompt_logprobs_from = {scored.prompt_logprobs_from[i]};
+        Request whole = alone;
+        whole.prompt_logprobs_from.clear();
+        for (const Request& request : {alone, whole})
+          expect(testing_support::RunAll(*another, {request})[0], i);
+      }
+    }
   }
 }
 

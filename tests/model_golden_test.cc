@@ -82,7 +82,7 @@ std::vector<float> AllLogits(Loaded& loaded, const std::vector<int32_t>& tokens,
     buffers.Add({.tokens = std::span(tokens).subspan(begin, count),
                  .first_position = static_cast<int64_t>(begin),
                  .sequence = 0,
-                 .all_logits = true,
+                 .logits = {0, INT64_MAX},
                  .last_logits = false,
                  .prompt_tokens = prompt_tokens});
     std::vector<engine::LogitTask> tasks(count);

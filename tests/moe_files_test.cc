@@ -344,11 +344,12 @@ TEST(MoeFiles, ANaNInARouterRowEndsItsRequestAlone) {
     for (Request& request : requests) request.sampling.max_tokens = 6;
     const std::vector<RequestResult> expected = Results(path, tensor::DType::kBF16, requests);
     for (const RequestResult& each : expected) ASSERT_EQ(each.error_message, "") << name;
-    // In the middle of a prompt of several choices, and last of one whose rows alone are wanted.
+    // In the middle of a prompt of several choices, and in the last row of one whose rows alone are
+    // wanted.
     requests[1].prompts[0][3] = kOverflowing;
     requests[1].n = 3;
     requests[1].sampling.temperature = 1;
-    requests[3].prompts[0].back() = kOverflowing;
+    requests[3].prompts[0].end()[-2] = kOverflowing;
     requests[3].sampling.max_tokens = 0;
     requests[3].sampling.prompt_logprobs = 2;
     for (const auto& [devices, layout, mode] :

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "job/likelihood.h"
 #include "model.h"
 #include "prompts.h"
 
@@ -157,7 +158,8 @@ class Call {
         built.request.stream = stream;
         if (unbounded[i])
           built.request.sampling.max_tokens = built.request.sampling.default_max_tokens = -1;
-        asked_.emplace(tag, Asked{built.request.prompts[0], built.request.sampling.logprobs >= 0});
+        asked_.emplace(tag, Asked{built.request.prompts[0], built.request.sampling.logprobs >= 0,
+                                  built.line.endpoint == job::Endpoint::kLikelihood});
         ready_.push_back({.request = std::move(built.request), .tag = tag});
       }
     }
@@ -170,7 +172,8 @@ class Call {
   struct Asked {
     std::vector<int32_t> prompt;
     bool logprobs;
-    int64_t id = -1;  // once it was submitted
+    bool likelihoods;  // of continuations
+    int64_t id = -1;   // once it was submitted
   };
 
   // {token: Logprob} of one position; the position's own token comes first.
@@ -214,6 +217,20 @@ class Call {
                        choice.digest);
   }
 
+  nb::object Likelihoods(const job::Delivery& delivery, const nb::object& error) const {
+    nb::list list;
+    for (const auto& positions : delivery.result->prompt_logprobs) {
+      const job::Likelihood likelihood = job::LikelihoodOf(positions);
+      nb::list tokens, logprobs;
+      for (const TokenLogprob& token : likelihood.tokens) {
+        tokens.append(token.token);
+        logprobs.append(token.logprob);
+      }
+      list.append(likelihood_(likelihood.logprob, likelihood.is_greedy, tokens, logprobs));
+    }
+    return likelihoods_(std::to_string(delivery.tag), list, delivery.result->cached_tokens, error);
+  }
+
   nb::object Output(const job::Delivery& delivery, const nb::object& text,
                     const Asked& asked) const {
     const RequestResult& result = *delivery.result;
@@ -222,6 +239,7 @@ class Call {
     nb::object error = nb::none();
     if (!result.error_message.empty())
       error = make_error_(result.error_code, result.error_message, false);
+    if (asked.likelihoods) return Likelihoods(delivery, error);
     nb::object prompt_logprobs = nb::none();
     if (!result.prompt_logprobs.empty())
       prompt_logprobs = Logprobs(result.prompt_logprobs[0], true);
@@ -233,6 +251,8 @@ class Call {
   const nb::object logprob_ = outputs_.attr("Logprob"),
                    completion_ = outputs_.attr("CompletionOutput"),
                    request_ = outputs_.attr("RequestOutput"),
+                   likelihood_ = outputs_.attr("Likelihood"),
+                   likelihoods_ = outputs_.attr("LikelihoodOutput"),
                    make_error_ = nb::module_::import_("forebay.errors").attr("make_error");
   std::shared_ptr<Model> model_;
   std::shared_ptr<job::Inbox> inbox_;

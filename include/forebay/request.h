@@ -21,6 +21,10 @@ struct SamplingParams {
   float frequency_penalty = 0.0f;                     // [-2, 2], over generated tokens
   float repetition_penalty = 1.0f;                    // > 0, over prompt and generated tokens
   std::vector<std::pair<int32_t, float>> logit_bias;  // token id -> added to its logit
+  // Ascending: all others count as -inf. Empty: any may be drawn.
+  std::vector<int32_t> allowed_token_ids;
+  // Token sequences that no choice generates: the last token of one is banned behind its others.
+  std::vector<std::vector<int32_t>> bad_words;
   std::optional<int64_t> seed;  // keys the generator; without it the job's seed and the line do
 
   // generated tokens asked for at most; -1: not asked; 0: prompt only
@@ -52,7 +56,10 @@ struct Request {
   // The key of its draws where it has no seed: of a job's request the 0-based line in the input.
   int64_t line = 0;
   std::vector<std::vector<int32_t>> prompts;  // token ids, none empty
-  int32_t n = 1;                              // choices a prompt, >= 1
+  // With prompt_logprobs, one a prompt: its log probabilities are wanted from this position on (>=
+  // 1, before its end). Empty: of all. Rows before are found computed where others share them.
+  std::vector<int32_t> prompt_logprobs_from;
+  int32_t n = 1;  // choices a prompt, >= 1
   SamplingParams sampling;
   // Traces and replays: every choice ends after this many tokens, whatever is sampled (0: off; at
   // most max_tokens count). Only the engine's commit reads it, never a policy.

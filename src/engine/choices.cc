@@ -204,8 +204,8 @@ void Choices::Commit(const ChoiceRows& rows) {
   LetGoUnseen(sequence);
   CountRows(rows);
   (rows.is_decode() ? stats_.decode_rows : stats_.prefill_rows) += rows.count();
-  const Sequence*& computes = sequence->request->computes_prompt[sequence->prompt_index];
-  if (computes == sequence && rows.end >= sequence->prompt_tokens) computes = nullptr;
+  SharedPrefix& prefix = sequence->request->prefixes[static_cast<size_t>(sequence->prefix_index)];
+  if (prefix.computes == sequence && rows.end >= prefix.committed_at) prefix.computes = nullptr;
 }
 
 void Choices::LetGoUnseen(Sequence* sequence) {

@@ -127,6 +127,35 @@ TEST(ChoicesTest, AChoiceFromItsArrivalToItsEnd) {
   EXPECT_EQ(books.choices.load().tokens, 0);  // the last token is computed by nobody
 }
 
+// Of prompts that are scored one computes their common blocks, up to the first row that anybody
+// scores, and the others find them.
+TEST(ChoicesTest, ScoredPromptsShareTheirBegin) {
+  Request request = MakeRequest(3, 101, 0);
+  request.prompts.push_back(request.prompts[0]);
+  request.prompts[1].back() = 7;
+  request.sampling.prompt_logprobs = 0;
+  request.prompt_logprobs_from = {100, 100};
+  Books books;
+  books.Take(request);
+  EXPECT_EQ(books.Begin({.admit = {{0, 64}}}).waiting.size(), 1u);
+  books.End();
+  // The second waits for the third block.
+  EXPECT_TRUE(books.Begin({.run = {{0, 32}}}).waiting.empty());
+  books.End();
+  const schedule::StepView& view = books.Begin({.run = {{0, 5}}, .admit = {{0, 5}}});
+  ASSERT_EQ(view.waiting.size(), 1u);
+  EXPECT_EQ(view.waiting[0].cached_tokens, 96);
+  books.End();
+  ASSERT_EQ(books.finished.size(), 1u);
+  EXPECT_EQ(books.choices.stats().computed_tokens, 106);
+
+  // From an earlier row on, less is found.
+  request.id = 4;
+  request.prompt_logprobs_from = {40, 100};
+  books.Take(request);
+  EXPECT_EQ(books.choices.View(false, 0).waiting.at(0).cached_tokens, 32);
+}
+
 TEST(ChoicesTest, EarlierRunsTellHowLongAnswersAre) {
   ChoicesOptions options = Options();
   options.lengths = schedule::LengthPredictor::kQuantile;

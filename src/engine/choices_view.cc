@@ -7,17 +7,15 @@
 namespace forebay::engine {
 namespace {
 
-// What choices of one prompt share: its full blocks, but for its last token, which is always
-// computed.
-int64_t SharedTokens(const Sequence& sequence) {
-  return (sequence.prompt_tokens - 1) / kv::kBlockTokens * kv::kBlockTokens;
+SharedPrefix& PrefixOf(const Sequence& sequence) {
+  return sequence.request->prefixes[static_cast<size_t>(sequence.prefix_index)];
 }
 
-// Until its sibling's prompt is committed, which it then shares.
+// Until what a sibling computes is committed, which it then shares.
 bool WaitsForSibling(const Sequence& sequence) {
-  const Sequence* const computes = sequence.request->computes_prompt[sequence.prompt_index];
-  return computes != nullptr && computes != &sequence && !sequence.parked &&
-         SharedTokens(sequence) > 0;
+  const SharedPrefix& prefix = PrefixOf(sequence);
+  return prefix.computes != nullptr && prefix.computes != &sequence && !sequence.parked &&
+         prefix.tokens > 0;
 }
 
 // Whether no step may have more rows of the choice for now.
@@ -124,9 +122,9 @@ void ChoicesView::ViewWaiting() {
           from_.parking.shared_keys() ? std::min(cached.held_tokens, cached.tokens) : 0;
     } else {
       cached.tokens += from_.parking.FindPrefix(sequence, cached.tokens, MaxCached(*sequence));
-      // Who computed the prompt may be gone, and its blocks with it: one computes it again.
-      if (cached.tokens < std::min(SharedTokens(*sequence), MaxCached(*sequence)))
-        sequence->request->computes_prompt[sequence->prompt_index] = sequence;
+      // Who computed the prefix may be gone, and its blocks with it: one computes it again.
+      SharedPrefix& prefix = PrefixOf(*sequence);
+      if (cached.tokens < std::min(prefix.tokens, MaxCached(*sequence))) prefix.computes = sequence;
     }
     view_.waiting.push_back({.order = sequence->job_order(),
                              .known_tokens = sequence->known(),

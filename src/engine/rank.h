@@ -30,8 +30,10 @@ inline constexpr base::ErrorCode kStepTimeout{"step_timeout"};
 struct LogitTask {
   // logits are filled in by the rank; params null: only the logprobs below
   sample::SampleInput input;
+  std::vector<int32_t> bans;         // input.banned, where bad words are among them
   int32_t sequence = -1;             // whose last sampled token this is
   int32_t target = -1;               // prompt logprobs: the prompt's next token
+  int64_t target_position = 0;       // where it stands
   int32_t target_logprobs = -1;      // how many alternatives of it
   bool nan = false;                  // the logits are NaN: nothing was drawn
   const uint64_t* digest = nullptr;  // the logits', where the rank that draws them puts it

@@ -58,6 +58,11 @@ std::optional<RequestResult> RefusalOf(const Request& request, const ModelFacts&
                                   "Shorten the prompt or lower max_tokens.",
                                   facts.max_model_len, length, wanted));
   }
+  const auto outside = [&](std::string param, int32_t token) {
+    std::string message = fmt::format("{} names token id {}, outside the vocabulary of {}", param,
+                                      token, facts.vocab_size);
+    return BadRequest(request, "token_out_of_vocabulary", std::move(param), std::move(message));
+  };
   if (const int64_t bytes = MostLogprobBytes(request, facts); bytes > kMostLogprobBytes) {
     return BadRequest(
         request, "logprobs_too_many", "logprobs",
@@ -67,10 +72,18 @@ std::optional<RequestResult> RefusalOf(const Request& request, const ModelFacts&
                     base::FormatBytes(static_cast<uint64_t>(kMostLogprobBytes))));
   }
   for (const auto& [token, bias] : request.sampling.logit_bias) {
-    if (token >= 0 && token < facts.vocab_size) continue;
-    return BadRequest(request, "token_out_of_vocabulary", "logit_bias",
-                      fmt::format("logit_bias names token id {}, outside the vocabulary of {}",
-                                  token, facts.vocab_size));
+    if (token < 0 || token >= facts.vocab_size) return outside("logit_bias", token);
+  }
+  for (const int32_t token : request.sampling.allowed_token_ids) {
+    if (token < 0 || token >= facts.vocab_size) return outside("allowed_token_ids", token);
+  }
+  for (size_t i = 0; i < request.prompt_logprobs_from.size(); ++i) {
+    const int64_t from = request.prompt_logprobs_from[i], length = std::ssize(request.prompts[i]);
+    if (from < length) continue;
+    return BadRequest(request, "invalid_value", "prompt_logprobs_from",
+                      fmt::format("`prompt_logprobs_from` is {}, and the prompt has {} tokens; "
+                                  "expected at most {}",
+                                  from, length, length - 1));
   }
   return std::nullopt;
 }

@@ -35,14 +35,20 @@ LogitTask MakeTask(Sequence* sequence, int64_t position, bool sample, uint64_t j
   const Request& request = sequence->request->request;
   LogitTask task;
   task.sequence = sequence->id;
-  if (sequence->wants_prompt_logprobs() && position + 1 < sequence->prompt_tokens) {
+  if (sequence->prompt_logits().contains(position)) {
     task.target = sequence->tokens[position + 1];
+    task.target_position = position + 1;
     task.target_logprobs = request.sampling.prompt_logprobs;
   }
   if (!sample) return task;
   task.input.params = &request.sampling;
   if (sequence->uses_counts()) task.input.counts = &sequence->counts;
   task.input.banned = sequence->stop->banned();
+  if (!request.sampling.bad_words.empty()) {
+    task.bans.assign(task.input.banned.begin(), task.input.banned.end());
+    sample::AppendBanned(request.sampling.bad_words, sequence->output(), &task.bans);
+    task.input.banned = task.bans;
+  }
   task.input.key = {
       .has_request_seed = request.sampling.seed.has_value(),
       .seed = request.sampling.seed ? static_cast<uint64_t>(*request.sampling.seed) : job_seed,
@@ -173,8 +179,7 @@ void Replica::BuildBatch(Flight& flight) {
   for (const auto& [sequence, begin, end, first_block] : flight.rows) {
     if (choices_.book().table(0, sequence->id).size() > first_block)
       ranks_.SetTable(choices_.book(), sequence->id, first_block);
-    const bool prompt_rows =
-        sequence->wants_prompt_logprobs() && begin < sequence->prompt_tokens - 1;
+    const base::Part prompt_logits = sequence->prompt_logits();
     const bool samples = end == sequence->known() && sequence->max_generated > 0;
     // The token that the last step sampled is on the device already, where one device does all.
     const int32_t on_device = ~sequence->id;
@@ -185,13 +190,14 @@ void Replica::BuildBatch(Flight& flight) {
     buffers.Add({.tokens = sampled_last ? std::span(&on_device, 1) : tokens,
                  .first_position = begin,
                  .sequence = sequence->id,
-                 .all_logits = prompt_rows,
+                 .logits = prompt_logits,
                  .last_logits = samples,
                  .prompt_tokens = sequence->prompt_tokens});
     flight.first_task.push_back(flight.tasks.size());
-    for (int64_t at = prompt_rows ? begin : end - 1; at < end; ++at) {
-      if (prompt_rows || samples)
-        flight.tasks.push_back(MakeTask(sequence, at, samples && at == end - 1, options_.seed));
+    for (int64_t at = begin; at < end; ++at) {
+      const bool draws = samples && at == end - 1;
+      if (draws || prompt_logits.contains(at))
+        flight.tasks.push_back(MakeTask(sequence, at, draws, options_.seed));
     }
   }
   flight.first_task.push_back(flight.tasks.size());
@@ -271,7 +277,7 @@ void Replica::CommitLogits(Flight& flight, size_t index) {
     }
     if (task.target >= 0) {
       auto& logprobs = sequence->request->prompt_logprobs[sequence->prompt_index];
-      logprobs[rows.begin + static_cast<int64_t>(i - first) + 1] = std::move(task.target_output);
+      logprobs[static_cast<size_t>(task.target_position)] = std::move(task.target_output);
     }
     if (task.input.params == nullptr) continue;
     if (ranks_.digests_on()) sequence->result.digest += *task.digest;

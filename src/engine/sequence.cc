@@ -19,6 +19,10 @@ std::unique_ptr<Sequence> MakeSequence(RequestState* state, int32_t index,
   const bool last_to_need_it = (index + 1) % state->request.n == 0;
   sequence->tokens = last_to_need_it ? std::move(prompt) : prompt;
   sequence->prompt_tokens = sequence->known();
+  if (params.prompt_logprobs >= 0 && sequence->first_of_prompt()) {
+    const std::vector<int32_t>& from = state->request.prompt_logprobs_from;
+    sequence->logprobs_from = std::max(1, from.empty() ? 1 : from[sequence->prompt_index]);
+  }
   if (context.prompts_differ) sequence->salt.prompt_tokens = sequence->prompt_tokens;
   const int64_t room = context.max_model_len - sequence->prompt_tokens;
   const int64_t wanted = params.most_tokens();
@@ -40,6 +44,34 @@ std::unique_ptr<Sequence> MakeSequence(RequestState* state, int32_t index,
   return sequence;
 }
 
+int64_t WholeBlocks(int64_t tokens) { return tokens / kv::kBlockTokens * kv::kBlockTokens; }
+
+// Choices of one prompt share its full blocks, but for its last token, which is always computed.
+// Prompts of which each is scored from some position on share what they have in common before that.
+void SharePrefixes(RequestState* state) {
+  const auto& sequences = state->sequences;
+  const auto n = static_cast<size_t>(state->request.n);
+  const Sequence& first = *sequences.front();
+  if (n == 1 && sequences.size() > 1 && !state->request.prompt_logprobs_from.empty()) {
+    int64_t common = first.max_cached();
+    for (const auto& each : sequences) {
+      const auto [end, other] = std::ranges::mismatch(first.tokens, each->tokens);
+      common = std::min({common, each->max_cached(), end - first.tokens.begin()});
+    }
+    common = WholeBlocks(common);
+    state->prefixes.push_back({.computes = &first, .tokens = common, .committed_at = common});
+    return;
+  }
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    const Sequence& sequence = *sequences[i];
+    sequences[i]->prefix_index = sequence.prompt_index;
+    if (i % n != 0) continue;
+    state->prefixes.push_back({.computes = &sequence,
+                               .tokens = WholeBlocks(sequence.prompt_tokens - 1),
+                               .committed_at = sequence.prompt_tokens});
+  }
+}
+
 }  // namespace
 
 int64_t Sequence::job_order() const {
@@ -47,10 +79,6 @@ int64_t Sequence::job_order() const {
 }
 
 bool Sequence::first_of_prompt() const { return choice_index % request->request.n == 0; }
-
-bool Sequence::wants_prompt_logprobs() const {
-  return request->request.sampling.prompt_logprobs >= 0 && first_of_prompt();
-}
 
 bool Sequence::uses_counts() const {
   const SamplingParams& params = request->request.sampling;
@@ -127,9 +155,8 @@ std::unique_ptr<RequestState> MakeRequestState(Request request, const SequenceCo
   }
   for (int32_t index = 0; index < prompts * state->request.n; ++index) {
     state->sequences.push_back(MakeSequence(state.get(), index, context, expected_output));
-    if (index % state->request.n == 0)
-      state->computes_prompt.push_back(state->sequences.back().get());
   }
+  SharePrefixes(state.get());
   state->unfinished = static_cast<int32_t>(state->sequences.size());
   return state;
 }
@@ -162,9 +189,9 @@ std::unique_ptr<RequestState> CopyForAnother(const RequestState& state,
     sequence.told_text = original.told_text;
     sequence.told_tokens = original.told_tokens;
   }
-  for (size_t prompt = 0; prompt < copy->computes_prompt.size(); ++prompt) {
-    const Sequence* const computes = state.computes_prompt[prompt];
-    copy->computes_prompt[prompt] =
+  for (size_t prefix = 0; prefix < copy->prefixes.size(); ++prefix) {
+    const Sequence* const computes = state.prefixes[prefix].computes;
+    copy->prefixes[prefix].computes =
         computes ? copy->sequences[static_cast<size_t>(computes->choice_index)].get() : nullptr;
   }
   copy->prompt_logprobs = state.prompt_logprobs;

@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "base/part.h"
 #include "base/status.h"
 #include "forebay/request.h"
 #include "kv/book/block_book.h"
@@ -44,11 +46,13 @@ struct Sequence {
   RequestState* request = nullptr;
   int32_t prompt_index = 0;
   int32_t choice_index = 0;  // prompt_index * n + j
+  int32_t prefix_index = 0;  // of RequestState::prefixes
   Phase phase = Phase::kWaiting;
   kv::SequenceId id = -1;       // while running
   std::vector<int32_t> tokens;  // prompt, then generated
   int64_t prompt_tokens = 0;
-  kv::KeySalt salt;  // its blocks' keys have it
+  int64_t logprobs_from = 0;  // log probabilities of its prompt are wanted from here on; 0: none
+  kv::KeySalt salt;           // its blocks' keys have it
   // The keys of its first full blocks, as far as they were looked up.
   std::vector<kv::PrefixKey> prefix_keys;
   int64_t expected_rows = 0;  // while waiting: rows until its prompt is computed, a guess
@@ -77,6 +81,9 @@ struct Sequence {
 
   int64_t known() const { return static_cast<int64_t>(tokens.size()); }
   int64_t generated() const { return known() - prompt_tokens; }
+  std::span<const int32_t> output() const {
+    return std::span(tokens).subspan(static_cast<size_t>(prompt_tokens));
+  }
   // max_tokens, within the context.
   int64_t max_generated = 0;
   int64_t room() const { return max_generated - generated(); }
@@ -100,9 +107,15 @@ struct Sequence {
   int64_t job_order() const;
   // The other choices of a prompt share what this one computes.
   bool first_of_prompt() const;
-  bool wants_prompt_logprobs() const;
+  bool wants_prompt_logprobs() const { return logprobs_from > 0; }
+  // Rows at these positions have logits of which the prompt's log probabilities are made.
+  base::Part prompt_logits() const {
+    return wants_prompt_logprobs()
+               ? base::Part{logprobs_from - 1, std::max(logprobs_from, prompt_tokens) - 1}
+               : base::Part{};
+  }
   // Positions that it may find computed; rows whose logits are wanted must be computed.
-  int64_t max_cached() const { return wants_prompt_logprobs() ? 0 : known() - 1; }
+  int64_t max_cached() const { return wants_prompt_logprobs() ? logprobs_from - 1 : known() - 1; }
   bool uses_counts() const;  // a penalty is on
 
   // The token was appended to `tokens`: its text, and whether it ends the choice (then `result` has
@@ -117,13 +130,22 @@ struct Sequence {
   ChoicePiece TakePiece();
 };
 
+// The begin of a prompt that several choices of a request share: one computes it, the others wait.
+struct SharedPrefix {
+  // As long as it has not come to its end; null: it was committed, and is there while the cache has
+  // it.
+  const Sequence* computes = nullptr;
+  int64_t tokens = 0;  // whole blocks
+  // It counts as committed with so many positions of the choice that computes it.
+  int64_t committed_at = 0;
+};
+
 // One request in the engine. Owns its sequences; finished when all of them are.
 struct RequestState {
   Request request;  // its prompts went to the sequences
   std::vector<std::unique_ptr<Sequence>> sequences;
-  // By prompt: the choice that computes it, for which its siblings wait, as long as it has not
-  // finished; null: it was committed, and they share it while the cache has it.
-  std::vector<const Sequence*> computes_prompt;
+  // One a prompt; or one for all prompts that are scored, which begin alike.
+  std::vector<SharedPrefix> prefixes;
   std::vector<std::vector<PositionLogprobs>> prompt_logprobs;
   int64_t prompt_tokens = 0;  // all prompts, each counted once
   int64_t cached_tokens = 0;

@@ -66,9 +66,10 @@ void StepBuffers::Add(const PlannedRows& rows) {
     batch.positions[first_row + i] = first_position + i;
     batch.row_sequence[first_row + i] = batch.num_sequences;
     const bool last = i == count - 1;
-    if (rows.all_logits || (rows.last_logits && last)) {
+    const int32_t position = first_position + i;
+    if (rows.logits.contains(position) || (rows.last_logits && last)) {
       batch.logit_rows[batch.num_logit_rows] = first_row + i;
-      arrays_.logit_positions[batch.num_logit_rows++] = first_position + i;
+      arrays_.logit_positions[batch.num_logit_rows++] = position;
     }
   }
   if (expanded_blocks_ > 0) {

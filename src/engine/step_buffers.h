@@ -4,6 +4,7 @@
 
 #include <span>
 
+#include "base/part.h"
 #include "device/device.h"
 #include "kernels/step_batch.h"
 #include "layout/step_arrays.h"
@@ -15,9 +16,8 @@ struct PlannedRows {
   std::span<const int32_t> tokens;  // tokens of these rows
   int64_t first_position;
   int32_t sequence;
-  // every row's logits are wanted (prompt logprobs), not only the last one's
-  bool all_logits;
-  bool last_logits;
+  base::Part logits;  // positions whose logits are wanted, for the prompt's log probabilities
+  bool last_logits;   // and those of the last row, to draw from
   int64_t prompt_tokens = 0;  // the sequence's: rows at positions before it are its prompt's
 };
 

@@ -20,8 +20,41 @@ using simdjson::dom::element;
 // dropped.
 constexpr size_t kLongLineBytes = 256 << 10;
 
-constexpr std::string_view kChatUrl = "/v1/chat/completions";
-constexpr std::string_view kCompletionUrl = "/v1/completions";
+// An endpoint: its URL, the parameters that it takes, and the one that it needs and is known by.
+struct EndpointRow {
+  Endpoint endpoint;
+  EndpointSet bit;
+  std::string_view url, needs, expected;
+};
+constexpr EndpointRow kEndpoints[] = {
+    {Endpoint::kChat, kInChat, "/v1/chat/completions", "messages", "an array of messages"},
+    {Endpoint::kCompletion, kInCompletion, "/v1/completions", "prompt", "text or token ids"},
+    {Endpoint::kLikelihood, kInLikelihood, "/v1/score", "continuations",
+     "a list of what may follow `prompt`"},
+};
+
+const EndpointRow& RowOf(Endpoint endpoint) {
+  return *std::ranges::find(kEndpoints, endpoint, &EndpointRow::endpoint);
+}
+
+// "\"/v1/a\", \"/v1/b\" or \"/v1/c\""
+std::string Urls() {
+  std::string urls;
+  for (const EndpointRow& row : kEndpoints) {
+    const bool last = &row == std::end(kEndpoints) - 1;
+    urls += fmt::format("{}\"{}\"", urls.empty() ? "" : last ? " or " : ", ", row.url);
+  }
+  return urls;
+}
+
+// The URLs of the endpoints that take a parameter.
+std::string UrlsOf(EndpointSet endpoints) {
+  std::string urls;
+  for (const EndpointRow& row : kEndpoints) {
+    if (endpoints & row.bit) urls += fmt::format("{}{}", urls.empty() ? "" : " and ", row.url);
+  }
+  return urls;
+}
 
 // The members of OpenAI's batch line.
 struct Envelope {
@@ -36,27 +69,32 @@ std::optional<Endpoint> EndpointOf(std::string_view url) {
     url = path == std::string_view::npos ? "" : url.substr(path);
   }
   if (url.ends_with('/')) url.remove_suffix(1);
-  if (url.starts_with("/v1/")) url.remove_prefix(3);
-  if (url == "/chat/completions") return Endpoint::kChat;
-  if (url == "/completions") return Endpoint::kCompletion;
+  for (const EndpointRow& row : kEndpoints) {
+    if (url == row.url || (url.starts_with('/') && url == row.url.substr(3))) return row.endpoint;
+  }
   return std::nullopt;
 }
 
 std::optional<LineError> UnknownUrl(element url) {
-  LineError error =
-      OutOfRange("url", url, fmt::format("\"{}\" or \"{}\"", kChatUrl, kCompletionUrl));
+  LineError error = OutOfRange("url", url, Urls());
   error.http_status = 404;
   error.code = "invalid_url";
   return error;
 }
 
 // Without a URL, as other vendors' batch files have it, the body says what it is.
+std::optional<Endpoint> EndpointOf(bool messages, bool prompt, bool continuations) {
+  if (continuations && !messages) return Endpoint::kLikelihood;
+  if (messages == prompt) return std::nullopt;
+  return messages ? Endpoint::kChat : Endpoint::kCompletion;
+}
+
 std::optional<Endpoint> EndpointOf(simdjson::dom::object body) {
-  element value;
-  const bool chat = body.at_key("messages").get(value) == simdjson::SUCCESS && !value.is_null();
-  const bool completion = body.at_key("prompt").get(value) == simdjson::SUCCESS && !value.is_null();
-  if (chat == completion) return std::nullopt;
-  return chat ? Endpoint::kChat : Endpoint::kCompletion;
+  const auto has = [&](std::string_view name) {
+    element value;
+    return body.at_key(name).get(value) == simdjson::SUCCESS && !value.is_null();
+  };
+  return EndpointOf(has("messages"), has("prompt"), has("continuations"));
 }
 
 std::optional<LineError> ReadEnvelope(const Envelope& envelope, Endpoint* endpoint,
@@ -76,7 +114,7 @@ std::optional<LineError> ReadEnvelope(const Envelope& envelope, Endpoint* endpoi
   if (!envelope.body) return Missing("body", "an object");
   if (envelope.body->get(*body)) return WrongType("body", *envelope.body, "an object");
   if (!named) named = EndpointOf(*body);
-  if (!named) return Missing("url", fmt::format("\"{}\" or \"{}\"", kChatUrl, kCompletionUrl));
+  if (!named) return Missing("url", Urls());
   *endpoint = *named;
   return std::nullopt;
 }
@@ -259,34 +297,33 @@ std::optional<LineError> LineParser::ParseBody(simdjson::dom::object body, bool 
     return false;
   };
   if (is_convenience) {
-    if (has("messages") == has("prompt")) {
+    const auto endpoint = EndpointOf(has("messages"), has("prompt"), has("continuations"));
+    if (!endpoint) {
       return InvalidValue(
           "messages",
-          has("prompt")
+          has("messages")
               ? "the line has both `messages` and `prompt`; expected one of them"
               : "the line has none of `body`, `messages` and `prompt`; expected one of them");
     }
-    line->endpoint = has("messages") ? Endpoint::kChat : Endpoint::kCompletion;
+    line->endpoint = *endpoint;
   }
   if (unknown) return UnknownParameter(*unknown);
 
-  const bool is_chat = line->endpoint == Endpoint::kChat;
+  const EndpointRow& endpoint = RowOf(line->endpoint);
   line->sampling = rules_.defaults;
   LineDraft draft{.rules = &rules_, .line = line};
   for (size_t row = 0; row < table.size(); ++row) {
     if (!values[row]) continue;
-    if (!(table[row].endpoints & (is_chat ? kInChat : kInCompletion))) {
-      return Unsupported(
-          table[row].name,
-          fmt::format("parameter `{}` belongs to {}, not to {}", table[row].name,
-                      is_chat ? kCompletionUrl : kChatUrl, is_chat ? kChatUrl : kCompletionUrl));
+    if (!(table[row].endpoints & endpoint.bit)) {
+      return Unsupported(table[row].name,
+                         fmt::format("parameter `{}` belongs to {}, not to {}", table[row].name,
+                                     UrlsOf(table[row].endpoints), endpoint.url));
     }
     if (auto error = Apply(table[row], *values[row], draft)) return error;
   }
-  if (!has(is_chat ? "messages" : "prompt")) {
-    return is_chat ? Missing("messages", "an array of messages")
-                   : Missing("prompt", "text or token ids");
-  }
+  if (!has(endpoint.needs)) return Missing(endpoint.needs, endpoint.expected);
+  if (line->endpoint == Endpoint::kLikelihood && line->prompts.empty())
+    return Missing("prompt", "text or token ids");
   return Finish(draft);
 }
 

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "base/json.h"
+#include "job/parameter_page.h"
 #include "job/testing/files.h"
 #include "testing/test_data.h"
 
@@ -274,7 +275,8 @@ std::vector<BadLine> BadLines() {
       {R"({"custom_id":"c","url":"/v1/chat/completions","body":{"model":"tiny"}})",
        "`messages` is missing", "messages", "missing_required_parameter"},
       {R"({"custom_id":"c","url":"/v1/chat/completions","body":{"prompt":"x"}})",
-       "`prompt` belongs to /v1/completions, not to /v1/chat/completions", "prompt", kUnsupported},
+       "`prompt` belongs to /v1/completions and /v1/score, not to /v1/chat/completions", "prompt",
+       kUnsupported},
       {R"({"custom_id":"c","url":"/v1/completions","body":{"prompt":"x","messages":[]}})",
        "`messages` belongs to /v1/chat", "messages", kUnsupported},
       // Model and prompts.
@@ -414,8 +416,41 @@ std::vector<BadLine> BadLines() {
        kType},
       {Chat("\"functions\":[]"), "parameter `functions` is not supported", "functions",
        kUnsupported},
-      {Chat("\"truncate_prompt_tokens\":5"), "parameter `truncate_prompt_tokens` is not supported",
-       "truncate_prompt_tokens", kUnsupported},
+      {Chat("\"truncate_prompt_tokens\":0"),
+       "`truncate_prompt_tokens` is 0; expected an integer of at least 1, or -1",
+       "truncate_prompt_tokens", kValue},
+      {Chat("\"truncate_prompt_tokens\":\"5\""), "`truncate_prompt_tokens` is \"5\"",
+       "truncate_prompt_tokens", kType},
+      {Chat("\"allowed_token_ids\":[]"), "`allowed_token_ids` is empty", "allowed_token_ids",
+       kValue},
+      {Chat("\"allowed_token_ids\":[1000]"), "`allowed_token_ids` is 1000", "allowed_token_ids",
+       kValue},
+      {Chat("\"allowed_token_ids\":7"), "`allowed_token_ids` is 7", "allowed_token_ids", kType},
+      {Chat("\"bad_words\":\"a\""), "`bad_words` is \"a\"", "bad_words", kType},
+      {Chat("\"bad_words\":[\"a\",\" \"]"), "expected a list of strings, none empty", "bad_words",
+       kValue},
+      {Chat("\"documents\":[\"a\"]"), "`documents` is \"a\"", "documents", kType},
+      {Chat("\"reasoning_effort\":\"most\""), "`reasoning_effort` is \"most\"", "reasoning_effort",
+       kValue},
+      {Chat("\"parallel_tool_calls\":1"), "`parallel_tool_calls` is 1", "parallel_tool_calls",
+       kType},
+      // Likelihoods.
+      {Completion("\"prompt_logprobs_from\":3"), "is given without `prompt_logprobs`",
+       "prompt_logprobs_from", kValue},
+      {Completion("\"prompt_logprobs\":0,\"prompt_logprobs_from\":0"),
+       "`prompt_logprobs_from` is 0", "prompt_logprobs_from", kValue},
+      {R"({"prompt":"a","continuations":[]})", "`continuations` is empty", "continuations", kValue},
+      {R"({"prompt":"a","continuations":"b"})", "`continuations` is \"b\"", "continuations", kType},
+      {R"({"prompt":"a","continuations":[3]})", "`continuations` is 3", "continuations", kType},
+      {R"({"prompt":"a","continuations":[[1]]})", "are not both text", "continuations", kValue},
+      {R"({"prompt":["a","b"],"continuations":["c"]})", "`prompt` holds 2 prompts", "prompt",
+       kValue},
+      {R"({"continuations":["c"]})", "`prompt` is missing", "prompt", "missing_required_parameter"},
+      {R"({"prompt":"a","continuations":["c"],"temperature":1})",
+       "`temperature` belongs to /v1/chat/completions and /v1/completions, not to /v1/score",
+       "temperature", kUnsupported},
+      {R"({"custom_id":"c","url":"/v1/score","body":{"prompt":"a"}})", "`continuations` is missing",
+       "continuations", "missing_required_parameter"},
       {Completion("\"suffix\":\"x\""), "parameter `suffix` is not supported", "suffix",
        kUnsupported},
       {Completion("\"use_beam_search\":true"), "parameter `use_beam_search` is not supported",
@@ -446,6 +481,31 @@ TEST(LineParserTest, AWholeFloatIsAnInteger) {
   EXPECT_EQ(line.sampling.seed, 42);
   EXPECT_EQ(line.sampling.logprobs, 3);
   EXPECT_THAT(line.sampling.stop_token_ids, ElementsAre(7));
+}
+
+TEST(LineParserTest, ContinuationsAreALineOfTheirOwn) {
+  for (
+      const char* text :
+      {R"({"prompt":[5,6],"continuations":[[7],[8,9]],"return_token_ids":true})",
+       R"({"custom_id":"c","url":"/v1/score","body":{"prompt":[[5,6]],"continuations":[[7],[8,9]]}})",
+       R"({"custom_id":"c","body":{"prompt":[5,6],"continuations":[[7],[8,9]]}})"}) {
+    const ParsedLine line = Good(text);
+    EXPECT_EQ(line.endpoint, Endpoint::kLikelihood);
+    EXPECT_THAT(std::get<std::vector<int32_t>>(line.continuations.at(1)), ElementsAre(8, 9));
+    EXPECT_EQ(line.sampling.max_tokens, 0);
+    EXPECT_EQ(line.sampling.prompt_logprobs, 0);
+  }
+}
+
+TEST(LineParserTest, WhatMayBeDrawn) {
+  const ParsedLine line = Good(
+      Chat(R"("allowed_token_ids":[9,3,9],"bad_words":["a"," b"],"truncate_prompt_tokens":-1,)"
+           R"("documents":[{"text":"x"}],"reasoning_effort":"low","parallel_tool_calls":false)"));
+  EXPECT_THAT(line.sampling.allowed_token_ids, ElementsAre(3, 9));
+  EXPECT_THAT(line.bad_words, ElementsAre("a", " b"));
+  EXPECT_EQ(line.truncate_prompt_tokens, -1);
+  EXPECT_EQ(line.chat.documents, R"([{"text":"x"}])");
+  EXPECT_EQ(line.chat.reasoning_effort, "low");
 }
 
 TEST(LineParserTest, HintsThatAskForNothingAreIgnored) {
@@ -501,13 +561,16 @@ TEST(LineParserTest, AnUnknownParameterThatIsLongIsCut) {
 }
 
 TEST(LineParserTest, TheDocumentListsEveryParameter) {
-  std::set<std::string> documented, known;
-  std::istringstream document(ReadWhole(TestData() + "/../docs/formats/requests.md"));
+  const std::string page = ReadWhole(TestData() + "/../docs/formats/requests.md");
+  EXPECT_EQ(*FillParameters(page), page) << "forebay docs docs/formats/requests.md";
+  std::multiset<std::string> documented, known;
+  std::istringstream document(page);
   for (std::string row; std::getline(document, row);) {
     if (row.starts_with("| `")) documented.insert(row.substr(3, row.find('`', 3) - 3));
   }
   for (const Parameter& parameter : Parameters()) known.emplace(parameter.name);
   EXPECT_EQ(documented, known);
+  EXPECT_FALSE(FillParameters("no marks").ok());
 }
 
 TEST(LineParserTest, ALongLineLeavesNoLargeParserBehind) {

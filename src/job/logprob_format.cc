@@ -6,11 +6,10 @@
 #include <string>
 #include <unordered_set>
 
+#include "job/likelihood.h"
+
 namespace forebay::job {
 namespace {
-
-// As vLLM: JSON has no infinity.
-constexpr float kLeastLogprob = -9999.0f;
 
 std::string TokenName(const LogprobStyle& style, int32_t id) {
   return style.tokens_as_ids || !style.text.has_tokenizer() ? fmt::format("token_id:{}", id)

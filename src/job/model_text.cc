@@ -24,6 +24,15 @@ base::Status NoTokenizer(std::string_view what) {
       fmt::format("{} needs a tokenizer, but --skip-tokenizer-init is set; give token ids", what));
 }
 
+// Variables of the template as JSON; chat_template_kwargs count before reasoning_effort.
+std::string KwargsOf(const ChatPrompt& prompt) {
+  if (prompt.reasoning_effort.empty()) return prompt.chat_template_kwargs;
+  std::string kwargs = fmt::format("{{\"reasoning_effort\":\"{}\"", prompt.reasoning_effort);
+  const std::string_view more = prompt.chat_template_kwargs;
+  if (more.size() > 2) kwargs += fmt::format(",{}", more.substr(1));
+  return more.size() > 2 ? kwargs : kwargs + "}";
+}
+
 }  // namespace
 
 base::Result<std::unique_ptr<ModelText>> ModelText::Load(const ModelTextOptions& options) {
@@ -102,7 +111,9 @@ base::Result<text::RenderedText> ModelText::RenderPrompt(const ChatPrompt& promp
   text::ChatInput input;
   input.messages_json = prompt.messages;
   input.tools_json = prompt.tools;
-  input.kwargs_json = prompt.chat_template_kwargs;
+  input.documents_json = prompt.documents;
+  const std::string kwargs = KwargsOf(prompt);
+  input.kwargs_json = kwargs;
   input.add_generation_prompt = prompt.add_generation_prompt;
   input.continue_final_message = prompt.continue_final_message;
   input.now = options_.now;

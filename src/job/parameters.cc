@@ -25,6 +25,7 @@ constexpr size_t kMostPrompts = 2048;
 constexpr size_t kMostStops = 64;
 constexpr size_t kMostStopIds = 1024;
 constexpr size_t kMostBiases = 4096;
+constexpr size_t kMostBadWords = 1024;
 
 int32_t ToInt32(int64_t value) { return static_cast<int32_t>(value); }
 
@@ -140,6 +141,31 @@ MaybeError SetPrompt(LineDraft& draft, element value) {
   return std::nullopt;
 }
 
+// Text, or a list of token ids, that follow the prompt.
+MaybeError SetContinuations(LineDraft& draft, element value) {
+  constexpr std::string_view kExpected = "a list of strings or of lists of token ids";
+  simdjson::dom::array array;
+  if (value.get(array)) return WrongType("continuations", value, kExpected);
+  std::vector<Prompt>& continuations = draft.line->continuations;
+  for (const element item : array) {
+    if (continuations.size() == kMostPrompts) {
+      return InvalidValue(
+          "continuations",
+          fmt::format("`continuations` holds more than {}; split the line", kMostPrompts));
+    }
+    if (item.is_string()) {
+      continuations.emplace_back(std::string(item.get_string().value_unsafe()));
+      continue;
+    }
+    simdjson::dom::array ids;
+    if (item.get(ids)) return WrongType("continuations", item, kExpected);
+    std::vector<int32_t> read;
+    if (auto error = ReadTokenIds(draft, "continuations", ids, &read)) return error;
+    continuations.emplace_back(std::move(read));
+  }
+  return std::nullopt;
+}
+
 MaybeError SetMessages(LineDraft& draft, element value) {
   return AppendMessages(value, &draft.line->chat.messages);
 }
@@ -162,6 +188,33 @@ MaybeError SetToolChoice(LineDraft&, element value) {
   return Unsupported("tool_choice",
                      fmt::format("`tool_choice` is {}; \"auto\" and \"none\" alone are supported",
                                  Describe(value)));
+}
+
+MaybeError SetDocuments(LineDraft& draft, element value) {
+  simdjson::dom::array documents;
+  if (value.get(documents)) return WrongType("documents", value, "an array of objects");
+  for (const element document : documents) {
+    if (!document.is_object()) return WrongType("documents", document, "an array of objects");
+  }
+  if (documents.begin() != documents.end()) AppendJson(value, &draft.line->chat.documents);
+  return std::nullopt;
+}
+
+MaybeError SetReasoningEffort(LineDraft& draft, element value) {
+  constexpr std::string_view kEfforts[] = {"none", "minimal", "low", "medium", "high", "xhigh"};
+  std::string_view effort;
+  if (value.get(effort) || std::ranges::count(kEfforts, effort) == 0) {
+    return OutOfRange("reasoning_effort", value,
+                      fmt::format("\"{}\"", fmt::join(kEfforts, "\", \"")));
+  }
+  draft.line->chat.reasoning_effort = effort;
+  return std::nullopt;
+}
+
+MaybeError SetParallelToolCalls(LineDraft&, element value) {
+  bool ignored;
+  if (value.get(ignored)) return WrongType("parallel_tool_calls", value, "true or false");
+  return std::nullopt;
 }
 
 MaybeError SetTemplateKwargs(LineDraft& draft, element value) {
@@ -199,6 +252,48 @@ MaybeError SetStopTokenIds(LineDraft& draft, element value) {
   if (ids.size() <= kMostStopIds) return std::nullopt;
   return InvalidValue("stop_token_ids", fmt::format("`stop_token_ids` holds {} ids, at most {}",
                                                     ids.size(), kMostStopIds));
+}
+
+MaybeError SetAllowedTokenIds(LineDraft& draft, element value) {
+  simdjson::dom::array items;
+  if (value.get(items)) return WrongType("allowed_token_ids", value, "an array of token ids");
+  auto& ids = draft.line->sampling.allowed_token_ids;
+  if (auto error = ReadTokenIds(draft, "allowed_token_ids", items, &ids)) return error;
+  if (ids.empty())
+    return InvalidValue("allowed_token_ids",
+                        "`allowed_token_ids` is empty; expected at least one token id");
+  std::ranges::sort(ids);
+  ids.erase(std::ranges::unique(ids).begin(), ids.end());
+  return std::nullopt;
+}
+
+MaybeError SetBadWords(LineDraft& draft, element value) {
+  constexpr std::string_view kExpected = "a list of strings, none empty";
+  simdjson::dom::array items;
+  if (value.get(items)) return WrongType("bad_words", value, kExpected);
+  auto& words = draft.line->bad_words;
+  for (const element item : items) {
+    if (!item.is_string()) return WrongType("bad_words", item, kExpected);
+    const std::string_view word = item.get_string().value_unsafe();
+    if (word.find_first_not_of(' ') == std::string_view::npos)
+      return OutOfRange("bad_words", item, kExpected);
+    if (words.size() == kMostBadWords)
+      return InvalidValue("bad_words",
+                          fmt::format("`bad_words` holds more than {} words", kMostBadWords));
+    words.emplace_back(word);
+  }
+  return std::nullopt;
+}
+
+MaybeError SetTruncatePromptTokens(LineDraft& draft, element value) {
+  constexpr std::string_view kExpected = "an integer of at least 1, or -1 for the context's length";
+  int64_t number;
+  const Whole whole = ReadWhole(value, &number);
+  if (whole == Whole::kNo) return WrongType("truncate_prompt_tokens", value, kExpected);
+  if (whole == Whole::kTooLarge || number < -1 || number == 0 || number > kInt32Max)
+    return OutOfRange("truncate_prompt_tokens", value, kExpected);
+  draft.line->truncate_prompt_tokens = ToInt32(number);
+  return std::nullopt;
 }
 
 // {"<token id>": bias}; a repeated id's last bias counts.
@@ -289,9 +384,10 @@ MaybeError SetResponseFormat(LineDraft&, element value) {
 }
 
 constexpr Parameter kTable[] = {
-    {"model", kInBoth, Special(SetModel)},
+    {"model", kInAll, Special(SetModel)},
     {"messages", kInChat, Special(SetMessages)},
-    {"prompt", kInCompletion, Special(SetPrompt)},
+    {"prompt", kInPrompts, Special(SetPrompt)},
+    {"continuations", kInLikelihood, Special(SetContinuations)},
 
     {"temperature", kInBoth,
      FloatField([](LineDraft& d) -> float& { return d.line->sampling.temperature; }), 0, 2},
@@ -311,6 +407,8 @@ constexpr Parameter kTable[] = {
      FloatField([](LineDraft& d) -> float& { return d.line->sampling.repetition_penalty; }), 0,
      kInt32Max, true},
     {"logit_bias", kInBoth, Special(SetLogitBias)},
+    {"allowed_token_ids", kInBoth, Special(SetAllowedTokenIds)},
+    {"bad_words", kInBoth, Special(SetBadWords)},
     {"seed", kInBoth, Special(SetSeed)},
 
     {"max_tokens", kInBoth, IntField([](LineDraft& d, int64_t v) { d.max_tokens = ToInt32(v); }), 0,
@@ -336,36 +434,43 @@ constexpr Parameter kTable[] = {
     {"logprobs", kInBoth, Special(SetLogprobs)},
     {"top_logprobs", kInChat, Special(SetTopLogprobs)},
     {"prompt_logprobs", kInBoth, Special(SetPromptLogprobs)},
-    {"return_token_ids", kInBoth,
+    {"prompt_logprobs_from", kInBoth,
+     IntField([](LineDraft& d, int64_t v) { d.line->prompt_logprobs_from = ToInt32(v); }), 1,
+     kInt32Max},
+    {"return_token_ids", kInAll,
      BoolField([](LineDraft& d) -> bool& { return d.line->return_token_ids; })},
     {"return_tokens_as_token_ids", kInBoth,
      BoolField([](LineDraft& d) -> bool& { return d.line->return_tokens_as_token_ids; })},
 
     {"tools", kInChat, Special(SetTools)},
     {"tool_choice", kInChat, Special(SetToolChoice)},
-    {"parallel_tool_calls", kInChat, Refused{"true"}},
+    {"parallel_tool_calls", kInChat, Special(SetParallelToolCalls)},
+    {"documents", kInChat, Special(SetDocuments)},
+    {"reasoning_effort", kInChat, Special(SetReasoningEffort)},
     {"chat_template_kwargs", kInChat, Special(SetTemplateKwargs)},
     {"add_generation_prompt", kInChat,
      BoolField([](LineDraft& d) -> bool& { return d.line->chat.add_generation_prompt; })},
     {"continue_final_message", kInChat,
      BoolField([](LineDraft& d) -> bool& { return d.line->chat.continue_final_message; })},
-    {"add_special_tokens", kInBoth, BoolField([](LineDraft& d) -> bool& {
+    {"truncate_prompt_tokens", kInAll, Special(SetTruncatePromptTokens)},
+    {"add_special_tokens", kInAll, BoolField([](LineDraft& d) -> bool& {
        return d.line->endpoint == Endpoint::kChat ? d.line->chat.add_special_tokens
                                                   : d.line->add_special_tokens;
      })},
 
-    {"user", kInBoth, Ignored{}},
-    {"metadata", kInBoth, Ignored{}},
-    {"store", kInBoth, Ignored{}},
-    {"service_tier", kInBoth, Ignored{}},
-    {"safety_identifier", kInBoth, Ignored{}},
-    {"prompt_cache_key", kInBoth, Ignored{}},
-    {"prompt_cache_retention", kInBoth, Ignored{}},
-    {"request_id", kInBoth, Ignored{}},
-    {"cache_salt", kInBoth, Ignored{}},
-    {"stream_options", kInBoth, Ignored{}},
+    {"user", kInAll, Ignored{}},
+    {"metadata", kInAll, Ignored{}},
+    {"store", kInAll, Ignored{}},
+    {"service_tier", kInAll, Ignored{}},
+    {"safety_identifier", kInAll, Ignored{}},
+    {"prompt_cache_key", kInAll, Ignored{}},
+    {"prompt_cache_retention", kInAll, Ignored{}},
+    {"prompt_cache_options", kInAll, Ignored{}},
+    {"request_id", kInAll, Ignored{}},
+    {"cache_salt", kInAll, Ignored{}},
+    {"stream_options", kInAll, Ignored{}},
 
-    {"stream", kInBoth, Refused{"false"}},
+    {"stream", kInAll, Refused{"false"}},
     {"response_format", kInBoth, Special(SetResponseFormat)},
     {"suffix", kInCompletion, Refused{"\"\""}},
     {"functions", kInChat, Refused{}},
@@ -373,17 +478,13 @@ constexpr Parameter kTable[] = {
     {"modalities", kInChat, Refused{"[\"text\"]"}},
     {"audio", kInChat, Refused{}},
     {"prediction", kInChat, Refused{}},
-    {"reasoning_effort", kInChat, Refused{}},
     {"include_reasoning", kInChat, Refused{"true"}},
     {"verbosity", kInChat, Refused{}},
     {"web_search_options", kInChat, Refused{}},
+    {"moderation", kInChat, Refused{}},
     {"use_beam_search", kInBoth, Refused{"false"}},
     {"length_penalty", kInBoth, Refused{"1.0"}},
-    {"truncate_prompt_tokens", kInBoth, Refused{}},
-    {"allowed_token_ids", kInBoth, Refused{}},
-    {"bad_words", kInBoth, Refused{"[]"}},
     {"spaces_between_special_tokens", kInBoth, Refused{"true"}},
-    {"documents", kInChat, Refused{"[]"}},
     {"chat_template", kInChat, Refused{}},
     {"mm_processor_kwargs", kInBoth, Refused{}},
     {"media_io_kwargs", kInChat, Refused{}},
@@ -397,9 +498,12 @@ constexpr Parameter kTable[] = {
     {"structural_tag", kInBoth, Refused{}},
     {"logits_processors", kInBoth, Refused{}},
     {"prompt_embeds", kInCompletion, Refused{}},
-    {"priority", kInBoth, Refused{"0"}},
+    {"priority", kInAll, Refused{"0"}},
     {"kv_transfer_params", kInBoth, Refused{}},
     {"vllm_xargs", kInBoth, Refused{}},
+    {"flat_logprobs", kInBoth, Refused{"false"}},
+    {"repetition_detection", kInBoth, Refused{}},
+    {"thinking_token_budget", kInBoth, Refused{}},
 };
 
 std::string Range(const Parameter& p, std::string_view type) {
@@ -447,6 +551,24 @@ MaybeError CheckHarmless(const Parameter& p, const Refused& refused, element val
   return Unsupported(p.name, message);
 }
 
+// Nothing is generated, and each continuation's log probabilities are all that is wanted.
+MaybeError FinishLikelihood(LineDraft& draft) {
+  ParsedLine& line = *draft.line;
+  if (line.prompts.size() > 1)
+    return InvalidValue(
+        "prompt", fmt::format("`prompt` holds {} prompts; expected one beside `continuations`",
+                              line.prompts.size()));
+  if (line.continuations.empty())
+    return InvalidValue("continuations", "`continuations` is empty; expected at least one");
+  for (const Prompt& continuation : line.continuations) {
+    if (continuation.index() == line.prompts[0].index()) continue;
+    return InvalidValue("continuations",
+                        "`continuations` and `prompt` are not both text, or both token ids");
+  }
+  line.sampling = {.max_tokens = 0, .prompt_logprobs = 0};
+  return std::nullopt;
+}
+
 MaybeError FinishLengths(LineDraft& draft) {
   ParsedLine& line = *draft.line;
   SamplingParams& sampling = line.sampling;
@@ -466,10 +588,10 @@ MaybeError FinishLengths(LineDraft& draft) {
   } else if (line.endpoint == Endpoint::kCompletion) {
     sampling.default_max_tokens = kCompletionTokens;
   }
-  if (sampling.max_tokens == 0 && !line.echo) {
-    return InvalidValue(
-        name, fmt::format("`{}` is 0; expected an integer of at least 1 (0 goes with `echo` alone)",
-                          name));
+  if (sampling.max_tokens == 0 && !line.echo && !line.report_prompt_logprobs) {
+    return InvalidValue(name, fmt::format("`{}` is 0; expected an integer of at least 1 (0 goes "
+                                          "with `echo` or `prompt_logprobs` alone)",
+                                          name));
   }
   const bool counts_default = !most && line.endpoint == Endpoint::kCompletion;
   const int32_t limit = counts_default ? kCompletionTokens : sampling.max_tokens;
@@ -498,6 +620,11 @@ MaybeError FinishLogprobs(LineDraft& draft) {
   if (line.echo && sampling.logprobs >= 0 && sampling.logprobs > sampling.prompt_logprobs) {
     sampling.prompt_logprobs = sampling.logprobs;
   }
+  if (line.prompt_logprobs_from > 0 && sampling.prompt_logprobs < 0) {
+    return InvalidValue("prompt_logprobs_from",
+                        "`prompt_logprobs_from` is given without `prompt_logprobs`, or `echo` with "
+                        "`logprobs`; expected one of them");
+  }
   return std::nullopt;
 }
 
@@ -525,6 +652,7 @@ std::optional<LineError> Apply(const Parameter& parameter, element value, LineDr
 
 std::optional<LineError> Finish(LineDraft& draft) {
   ParsedLine& line = *draft.line;
+  if (line.endpoint == Endpoint::kLikelihood) return FinishLikelihood(draft);
   if (line.endpoint == Endpoint::kChat && line.echo) {
     return Unsupported("echo", "parameter `echo` is not supported in chat; it can be false alone");
   }

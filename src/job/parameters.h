@@ -50,7 +50,14 @@ struct Refused {
   std::string_view harmless = "";
 };
 
-enum EndpointSet : uint8_t { kInChat = 1, kInCompletion = 2, kInBoth = 3 };
+enum EndpointSet : uint8_t {
+  kInChat = 1,
+  kInCompletion = 2,
+  kInLikelihood = 4,
+  kInBoth = kInChat | kInCompletion,
+  kInPrompts = kInCompletion | kInLikelihood,
+  kInAll = kInBoth | kInLikelihood,
+};
 
 struct Parameter {
   std::string_view name;

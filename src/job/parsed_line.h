@@ -11,13 +11,16 @@
 
 namespace forebay::job {
 
-enum class Endpoint : uint8_t { kChat, kCompletion };
+// kLikelihood: how likely a model finds given continuations of a prompt.
+enum class Endpoint : uint8_t { kChat, kCompletion, kLikelihood };
 
 // A chat's prompt as JSON text, for the template; empty where the request has none.
 struct ChatPrompt {
   std::string messages;              // an array, not empty
   std::string tools;                 // an array
+  std::string documents;             // an array
   std::string chat_template_kwargs;  // an object
+  std::string reasoning_effort;      // a variable of the template; "": none
   bool add_generation_prompt = true;
   bool continue_final_message = false;
   bool add_special_tokens = false;
@@ -31,13 +34,19 @@ struct ParsedLine {
   std::optional<std::string> custom_id;
   Endpoint endpoint = Endpoint::kCompletion;
   ChatPrompt chat;              // kChat
-  std::vector<Prompt> prompts;  // kCompletion
+  std::vector<Prompt> prompts;  // kCompletion; kLikelihood: one
+  // kLikelihood: of the prompt's kind, text or ids
+  std::vector<Prompt> continuations;
   bool add_special_tokens = true;
 
   int32_t n = 1;
   SamplingParams sampling;
+  std::vector<std::string> bad_words;
+  // A prompt's last so many tokens stay; 0: all, -1: as many as the context has room for.
+  int32_t truncate_prompt_tokens = 0;
   bool echo = false;
   std::optional<int32_t> report_prompt_logprobs;  // `prompt_logprobs`, shown apart from echo's
+  int32_t prompt_logprobs_from = 0;               // position in the prompt; 0 is 1
   bool return_token_ids = false;
   bool return_tokens_as_token_ids = false;
 };

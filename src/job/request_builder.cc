@@ -16,6 +16,14 @@ LineError FromStatus(const base::Status& status, std::string_view param) {
   return {.message = status.message(), .param = std::string(param), .code = status.code().name};
 }
 
+LineError NeedsTokenizer(std::string_view param, std::string_view instead) {
+  return {.message = fmt::format("`{}` strings need a tokenizer, but --skip-tokenizer-init is set; "
+                                 "use {}",
+                                 param, instead),
+          .param = std::string(param),
+          .code = "unsupported_parameter"};
+}
+
 }  // namespace
 
 std::optional<LineError> TooLong(const LineEntry& entry) {
@@ -46,7 +54,9 @@ BuiltLine RequestParser::Build(ParsedLine parsed, int64_t line) {
   BuiltLine built{.line = std::move(parsed)};
   built.request = {.id = line, .line = line, .n = built.line.n, .sampling = built.line.sampling};
   StopAtSpecialTokens(&built.request.sampling);
-  built.error = Tokenize(built.line, &built.request);
+  built.error = BanWords(built.line, &built.request.sampling);
+  if (!built.error) built.error = Tokenize(built.line, &built.request);
+  if (!built.error) built.error = Truncate(built.line, &built.request);
   if (!built.error && engine_ != nullptr) {
     if (ends_at_context_) EndAtContext(&built.request);
     if (const auto refusal = engine_->Refusal(built.request)) built.error = ToLineError(*refusal);
@@ -75,32 +85,116 @@ void RequestParser::StopAtSpecialTokens(SamplingParams* sampling) const {
   }
 }
 
-std::optional<LineError> RequestParser::Tokenize(const ParsedLine& line, Request* request) {
-  if (!text_.has_tokenizer() && !line.sampling.stop.empty()) {
-    return LineError{.message =
-                         "`stop` strings need a tokenizer, but --skip-tokenizer-init is set; use "
-                         "`stop_token_ids`",
-                     .param = "stop",
-                     .code = "unsupported_parameter"};
-  }
-  const bool is_chat = line.endpoint == Endpoint::kChat;
-  const std::string_view param = is_chat ? "messages" : "prompt";
-  const auto add = [&](base::Result<std::vector<int32_t>> ids) -> std::optional<LineError> {
-    if (!ids.ok()) return FromStatus(ids.status(), param);
-    if (ids->empty()) {
-      return LineError{.message = fmt::format("`{}` has no tokens; expected at least one", param),
-                       .param = std::string(param),
-                       .code = "prompt_empty"};
+std::optional<LineError> RequestParser::BanWords(const ParsedLine& line, SamplingParams* sampling) {
+  if (line.bad_words.empty()) return std::nullopt;
+  if (!text_.has_tokenizer()) return NeedsTokenizer("bad_words", "`logit_bias`");
+  for (const std::string& word : line.bad_words) {
+    // A word is told apart from a part of another by the space before it.
+    const std::string bare = word.substr(word.find_first_not_of(' '));
+    for (const std::string& text : {bare, " " + bare}) {
+      auto ids = text_.Tokenize(text, false);
+      if (!ids.ok()) return FromStatus(ids.status(), "bad_words");
+      if (!ids->empty()) sampling->bad_words.push_back(std::move(*ids));
     }
-    request->prompts.push_back(std::move(*ids));
-    return std::nullopt;
-  };
-  if (is_chat) return add(text_.RenderChat(line.chat));
+  }
+  return std::nullopt;
+}
+
+std::optional<LineError> RequestParser::Tokenize(const ParsedLine& line, Request* request) {
+  if (!text_.has_tokenizer() && !line.sampling.stop.empty())
+    return NeedsTokenizer("stop", "`stop_token_ids`");
+  if (line.endpoint == Endpoint::kChat)
+    return AddPrompt(text_.RenderChat(line.chat), "messages", request);
+  if (line.endpoint == Endpoint::kLikelihood) return AddContinuations(line, request);
   for (const Prompt& prompt : line.prompts) {
     const auto* text = std::get_if<std::string>(&prompt);
-    auto error = text ? add(text_.Tokenize(*text, line.add_special_tokens))
-                      : add(std::get<std::vector<int32_t>>(prompt));
+    auto error = text ? AddPrompt(text_.Tokenize(*text, line.add_special_tokens), "prompt", request)
+                      : AddPrompt(std::get<std::vector<int32_t>>(prompt), "prompt", request);
     if (error) return error;
+  }
+  if (line.prompt_logprobs_from > 0)
+    request->prompt_logprobs_from.assign(request->prompts.size(), line.prompt_logprobs_from);
+  return std::nullopt;
+}
+
+std::optional<LineError> RequestParser::AddPrompt(base::Result<std::vector<int32_t>> ids,
+                                                  std::string_view param, Request* request) const {
+  if (!ids.ok()) return FromStatus(ids.status(), param);
+  if (ids->empty()) {
+    return LineError{.message = fmt::format("`{}` has no tokens; expected at least one", param),
+                     .param = std::string(param),
+                     .code = "prompt_empty"};
+  }
+  request->prompts.push_back(std::move(*ids));
+  return std::nullopt;
+}
+
+// Text is tokenized together with the prompt, as lm_eval does it: white space at the prompt's end
+// goes to the continuation, and what follows as many tokens as the prompt has alone is scored.
+std::optional<LineError> RequestParser::AddContinuations(const ParsedLine& line, Request* request) {
+  std::string text, space;
+  std::vector<int32_t> context;
+  if (const auto* given = std::get_if<std::string>(&line.prompts[0])) {
+    text = given->substr(0, given->find_last_not_of(" \t\n\v\f\r") + 1);
+    space = given->substr(text.size());
+    auto ids = text_.Tokenize(text, line.add_special_tokens);
+    if (!ids.ok()) return FromStatus(ids.status(), "prompt");
+    context = std::move(*ids);
+  } else {
+    context = std::get<std::vector<int32_t>>(line.prompts[0]);
+  }
+  if (context.empty()) {
+    return LineError{.message =
+                         "`prompt` has no tokens before its white space at the end; expected "
+                         "at least one, such as the model's BOS",
+                     .param = "prompt",
+                     .code = "prompt_empty"};
+  }
+  for (const Prompt& continuation : line.continuations) {
+    std::vector<int32_t> whole = context;
+    if (const auto* ids = std::get_if<std::vector<int32_t>>(&continuation)) {
+      whole.insert(whole.end(), ids->begin(), ids->end());
+    } else {
+      auto tokens = text_.Tokenize(text + space + std::get<std::string>(continuation),
+                                   line.add_special_tokens);
+      if (!tokens.ok()) return FromStatus(tokens.status(), "continuations");
+      whole = std::move(*tokens);
+    }
+    if (whole.size() <= context.size()) {
+      return LineError{
+          .message = fmt::format("continuations[{}] adds no token to the prompt; expected at least "
+                                 "one",
+                                 request->prompts.size()),
+          .param = "continuations",
+          .code = "continuation_empty"};
+    }
+    request->prompts.push_back(std::move(whole));
+    request->prompt_logprobs_from.push_back(static_cast<int32_t>(context.size()));
+  }
+  return std::nullopt;
+}
+
+std::optional<LineError> RequestParser::Truncate(const ParsedLine& line, Request* request) const {
+  int64_t most = line.truncate_prompt_tokens;
+  if (most < 0 && engine_ != nullptr)
+    most = engine_->facts().max_model_len - std::max(0, request->sampling.most_tokens());
+  if (most <= 0) return std::nullopt;  // all, or nobody knows, or the engine says that none fits
+  for (size_t i = 0; i < request->prompts.size(); ++i) {
+    std::vector<int32_t>& prompt = request->prompts[i];
+    const int64_t cut = std::ssize(prompt) - most;
+    if (cut <= 0) continue;
+    prompt.erase(prompt.begin(), prompt.begin() + cut);
+    if (line.endpoint != Endpoint::kLikelihood) continue;
+    int32_t& from = request->prompt_logprobs_from[i];
+    if (from <= cut) {
+      return LineError{
+          .message = fmt::format("`truncate_prompt_tokens` leaves {} tokens, and continuations[{}] "
+                                 "has {}; expected at least one token before it",
+                                 most, i, std::ssize(prompt) + cut - from),
+          .param = "truncate_prompt_tokens",
+          .code = "invalid_value"};
+    }
+    from -= static_cast<int32_t>(cut);
   }
   return std::nullopt;
 }

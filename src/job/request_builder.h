@@ -43,7 +43,12 @@ class RequestParser {
   // A stop string that spells a special token never shows in a text without such tokens: the token
   // itself stops.
   void StopAtSpecialTokens(SamplingParams* sampling) const;
+  std::optional<LineError> BanWords(const ParsedLine& line, SamplingParams* sampling);
   std::optional<LineError> Tokenize(const ParsedLine& line, Request* request);
+  std::optional<LineError> AddPrompt(base::Result<std::vector<int32_t>> ids, std::string_view param,
+                                     Request* request) const;
+  std::optional<LineError> AddContinuations(const ParsedLine& line, Request* request);
+  std::optional<LineError> Truncate(const ParsedLine& line, Request* request) const;
 
   void EndAtContext(Request* request) const;
 

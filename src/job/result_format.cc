@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/json_writer.h"
+#include "job/likelihood.h"
 #include "job/logprob_format.h"
 
 namespace forebay::job {
@@ -50,6 +51,7 @@ class BodyWriter {
         writer_(writer) {}
 
   void Body(const ResultId& id, int64_t created) {
+    if (line_.endpoint == Endpoint::kLikelihood) return Likelihoods(id, created);
     const bool is_chat = line_.endpoint == Endpoint::kChat;
     writer_.BeginObject().Key("id").String(
         fmt::format("{}-{}-{:016x}", is_chat ? "chatcmpl" : "cmpl", id.line, id.hash.input));
@@ -59,6 +61,18 @@ class BodyWriter {
     for (const Choice& choice : result_.choices)
       is_chat ? ChatChoice(choice) : CompletionChoice(choice);
     writer_.EndArray();
+    Usage();
+    // A chat has one prompt, and what belongs to it stands beside the choices; each choice of a
+    // completion tells of its own.
+    if (is_chat && line_.report_prompt_logprobs) PromptLogprobs(0);
+    if (is_chat && line_.return_token_ids) PromptTokenIds(0);
+    writer_.EndObject();
+  }
+
+ private:
+  LogprobStyle logprob_style() const { return {text_, line_.return_tokens_as_token_ids, drain_}; }
+
+  void Usage() {
     writer_.Key("usage").BeginObject();
     writer_.Key("prompt_tokens")
         .Int(result_.prompt_tokens)
@@ -72,15 +86,34 @@ class BodyWriter {
         .EndObject();
     writer_.EndObject();
     writer_.Key("system_fingerprint").String(style_.system_fingerprint);
-    // A chat has one prompt, and what belongs to it stands beside the choices; each choice of a
-    // completion tells of its own.
-    if (is_chat && line_.report_prompt_logprobs) PromptLogprobs(0);
-    if (is_chat && line_.return_token_ids) PromptTokenIds(0);
-    writer_.EndObject();
   }
 
- private:
-  LogprobStyle logprob_style() const { return {text_, line_.return_tokens_as_token_ids, drain_}; }
+  // vLLM's list of scores, and what each is the sum of.
+  void Likelihoods(const ResultId& id, int64_t created) {
+    writer_.BeginObject().Key("id").String(fmt::format("score-{}-{:016x}", id.line, id.hash.input));
+    writer_.Key("object").String("list").Key("created").Int(created);
+    writer_.Key("model").String(style_.model).Key("data").BeginArray();
+    for (const Choice& choice : result_.choices) {
+      const Likelihood likelihood =
+          LikelihoodOf(result_.prompt_logprobs[static_cast<size_t>(choice.index)]);
+      writer_.BeginObject().Key("index").Int(choice.index).Key("object").String("score");
+      writer_.Key("score").Double(likelihood.logprob);
+      writer_.Key("is_greedy").Bool(likelihood.is_greedy);
+      writer_.Key("token_logprobs").BeginArray();
+      for (const TokenLogprob& token : likelihood.tokens) writer_.Float(token.logprob);
+      writer_.EndArray();
+      if (line_.return_token_ids) {
+        writer_.Key("token_ids").BeginArray();
+        for (const TokenLogprob& token : likelihood.tokens) writer_.Int(token.token);
+        writer_.EndArray();
+      }
+      if (style_.digests) writer_.Key("digest").String(fmt::format("{:016x}", choice.digest));
+      writer_.EndObject();
+    }
+    writer_.EndArray();
+    Usage();
+    writer_.EndObject();
+  }
 
   void ChatChoice(const Choice& choice) {
     writer_.BeginObject().Key("index").Int(choice.index);

@@ -14,19 +14,28 @@ namespace {
 // A row whose mean weight is more than one such part of the greatest is surely flat.
 constexpr double kFlatTokens = 1024;
 
-// The row after logit_bias, penalties and bans: the input itself where none applies, else a copy in
-// `scratch`.
+// The row after allowed tokens, logit_bias, penalties and bans: the input itself where none
+// applies, else a copy in `scratch`.
 std::span<const float> Penalize(const SampleInput& input, SampleScratch* scratch) {
   const SamplingParams& params = *input.params;
   const bool penalties =
       input.counts != nullptr && (params.repetition_penalty != 1 || params.frequency_penalty != 0 ||
                                   params.presence_penalty != 0);
-  if (params.logit_bias.empty() && !penalties && input.banned.empty()) return input.logits;
+  if (params.logit_bias.empty() && params.allowed_token_ids.empty() && !penalties &&
+      input.banned.empty())
+    return input.logits;
   std::vector<float>& row = scratch->processed;
-  row.assign(input.logits.begin(), input.logits.end());
   const auto in_vocabulary = [&](int32_t token) {
-    return token >= 0 && token < static_cast<int64_t>(row.size());
+    return token >= 0 && token < static_cast<int64_t>(input.logits.size());
   };
+  if (params.allowed_token_ids.empty()) {
+    row.assign(input.logits.begin(), input.logits.end());
+  } else {
+    row.assign(input.logits.size(), kNone);
+    for (const int32_t token : params.allowed_token_ids) {
+      if (in_vocabulary(token)) row[token] = input.logits[token];
+    }
+  }
   for (const auto& [token, bias] : params.logit_bias) {
     if (in_vocabulary(token)) row[token] += bias;
   }
@@ -227,6 +236,15 @@ uint64_t DrawBits(const SampleKey& key) {
   if (!key.has_request_seed) bits = base::Combine64(bits, static_cast<uint64_t>(key.line));
   bits = base::Combine64(bits, static_cast<uint64_t>(key.choice));
   return base::Combine64(bits, static_cast<uint64_t>(key.position));
+}
+
+void AppendBanned(const std::vector<std::vector<int32_t>>& bad_words,
+                  std::span<const int32_t> generated, std::vector<int32_t>* banned) {
+  for (const std::vector<int32_t>& word : bad_words) {
+    const auto begin = std::span(word).first(word.size() - 1);
+    if (begin.size() <= generated.size() && std::ranges::equal(begin, generated.last(begin.size())))
+      banned->push_back(word.back());
+  }
 }
 
 SampleOutput Sample(const SampleInput& input, SampleScratch* scratch) {

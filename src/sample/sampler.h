@@ -3,11 +3,12 @@
 //
 // Logits that are NaN count as -inf, +inf as the greatest float. If all are -inf, token 0 is taken;
 // the caller first asks whether a row is all NaN (AllNan), from which no token may be drawn.
-// Order: logit_bias (added), repetition penalty (a logit above 0 is divided, else multiplied),
-// frequency, presence penalty, banned ids; at temperature 0 the greatest, the lowest id on a tie;
-// else temperature, min_p (drops what is below min_p times the maximum), top_k (all ties with the
-// k-th stay), top_p (drops from the least likely on, of equal ones the highest id first, while the
-// running sum is at most 1 - top_p of what top_k left; one stays), and the draw.
+// Order: allowed_token_ids, logit_bias (added), repetition penalty (a logit above 0 is divided,
+// else multiplied), frequency, presence penalty, banned ids; at temperature 0 the greatest, the
+// lowest id on a tie; else temperature, min_p (drops what is below min_p times the maximum), top_k
+// (all ties with the k-th stay), top_p (drops from the least likely on, of equal ones the highest
+// id first, while the running sum is at most 1 - top_p of what top_k left; one stays), and the
+// draw.
 #pragma once
 
 #include <cstdint>
@@ -52,9 +53,14 @@ struct SampleInput {
   std::span<const float> logits;  // [vocab], raw; not changed
   const SamplingParams* params = nullptr;
   const TokenCounts* counts = nullptr;  // null where no penalty is on
-  std::span<const int32_t> banned;      // ids set to -inf (end tokens before min_tokens)
+  // ids set to -inf (end tokens before min_tokens, what would end a bad word)
+  std::span<const int32_t> banned;
   SampleKey key;
 };
+
+// Appends the tokens that would complete one of `bad_words` behind `generated`.
+void AppendBanned(const std::vector<std::vector<int32_t>>& bad_words,
+                  std::span<const int32_t> generated, std::vector<int32_t>* banned);
 
 struct SampleOutput {
   int32_t token = 0;

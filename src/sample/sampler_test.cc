@@ -295,6 +295,34 @@ TEST(SampleTest, BannedAndForeignIds) {
 }
 
 // Prints what one row of 152K logits costs; nothing is asserted, machines differ.
+TEST(SampleTest, AllowedTokensAlone) {
+  SamplingParams params;
+  params.allowed_token_ids = {1, 3};
+  params.logit_bias = {{0, 100.0f}, {3, 1.0f}};
+  const std::vector<float> logits = {9, 1, 8, 2};
+  SampleScratch scratch;
+  for (const float temperature : {0.0f, 1.0f}) {
+    params.temperature = temperature;
+    const Distribution kept =
+        ProcessedDistribution({.logits = logits, .params = &params}, &scratch);
+    EXPECT_EQ(kept.tokens,
+              temperature == 0 ? std::vector<int32_t>{3} : std::vector<int32_t>({1, 3}));
+  }
+}
+
+TEST(SampleTest, ABadWordIsBannedBehindItsBegin) {
+  const std::vector<std::vector<int32_t>> bad_words = {{5}, {7, 8}, {1, 7, 9}};
+  const auto banned = [&](const std::vector<int32_t>& generated) {
+    std::vector<int32_t> ids;
+    AppendBanned(bad_words, generated, &ids);
+    return ids;
+  };
+  EXPECT_EQ(banned({}), std::vector<int32_t>({5}));
+  EXPECT_EQ(banned({7}), std::vector<int32_t>({5, 8}));
+  EXPECT_EQ(banned({1, 7}), std::vector<int32_t>({5, 8, 9}));
+  EXPECT_EQ(banned({7, 1}), std::vector<int32_t>({5}));
+}
+
 TEST(SampleTest, Speed) {
   const std::vector<float> row = RandomRow(152000, 11, 2.5), flat = RandomRow(152000, 12, 0.05);
   SampleScratch scratch;

@@ -129,11 +129,11 @@ def test_members_of_a_prompt_that_nobody_reads(llm):
 
 
 @pytest.mark.parametrize("arguments", [
-    {"structured_outputs": object()}, {"structured_outputs": {"regex": "a"}}, {"bad_words": ["a"]}, {"allowed_token_ids": [1]},
+    {"structured_outputs": object()}, {"structured_outputs": {"regex": "a"}},
 ])
 def test_what_the_engine_does_not_have_is_refused_when_it_is_given(arguments):
     (name, value), = arguments.items()
-    params = SamplingParams(structured_outputs=None, bad_words=[], allowed_token_ids=None)
+    params = SamplingParams(structured_outputs=None)
     for give in (lambda: SamplingParams(**arguments), lambda: setattr(params, name, value)):
         with pytest.raises(ValueError, match=name) as caught:
             give()

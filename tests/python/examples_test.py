@@ -49,3 +49,7 @@ def test_the_first_lines_of_a_page(page):
     assert count == 1
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=HANGS, stdin=subprocess.DEVNULL)
     assert done.returncode == 0 and done.stdout.strip(), done.stderr
+
+
+def test_evaluate():
+    assert re.fullmatch(r"200 questions, accuracy 0\.\d{3} \+- 0\.\d{3}\n", example("evaluate.py", LLAMA))

@@ -3,6 +3,7 @@ import ast
 import contextlib
 import dataclasses
 import enum
+import importlib
 import inspect
 import json
 import pathlib
@@ -56,8 +57,11 @@ def test_every_parameter_of_a_line_may_be_asked_for():
     asked, refused = page[page.index("## Sampling") : page.index("## Accepted")], page[page.index("## Refused") :]
     of_lines, of_nobody = (set(re.findall(r"^\| `(\w+)`", part, re.MULTILINE)) for part in (asked, refused))
     ours = {field.name for field in dataclasses.fields(forebay.SamplingParams)}
-    # Other names of `n`, `max_tokens` and `logprobs`; what every output has (the prompt's ids, the tokens') or a caller can put together.
-    assert of_lines - ours == {"best_of", "max_completion_tokens", "top_logprobs", "return_token_ids", "return_tokens_as_token_ids", "echo"}
+    # Other names of `n`, `max_tokens` and `logprobs`; what every output has (the prompt's ids, the tokens') or a caller can put together;
+    # what another call is for (`loglikelihood`).
+    assert of_lines - ours == {
+        "best_of", "max_completion_tokens", "top_logprobs", "return_token_ids", "return_tokens_as_token_ids", "echo", "prompt_logprobs_from",
+    }
     assert ours - of_lines - of_nobody == {"detokenize", "output_kind"}
 
 
@@ -100,3 +104,13 @@ def test_codes_of_python_are_in_the_document():
     made = r'(?:InvalidValueError|EngineError|make_error)\(\s*"([a-z_]+)"'
     codes = {code for path in pathlib.Path(forebay.__file__).parent.glob("*.py") for code in re.findall(made, path.read_text())}
     assert len(codes) >= 6 and {code for code in codes if f"`{code}`" not in listed} == set()
+
+
+@pytest.mark.parametrize("module, name", [
+    ("openai.types.chat.completion_create_params", "CompletionCreateParamsBase"), ("openai.types.completion_create_params", "CompletionCreateParamsBase"),
+])
+def test_every_parameter_of_openai_is_on_the_page(module, name):
+    pytest.importorskip("openai")
+    page = (pathlib.Path(TESTS).parent / "docs" / "formats" / "requests.md").read_text()
+    theirs = set(getattr(importlib.import_module(module), name).__annotations__) | {"stream"}
+    assert theirs <= set(re.findall(r"^\| `(\w+)`", page, re.MULTILINE))

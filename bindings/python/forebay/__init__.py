@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from ._forebay import __version__
 from .errors import EngineError, Error, Interrupted, InvalidValueError
 from .llm import LLM
-from .outputs import CompletionOutput, Logprob, RequestOutput
+from .outputs import CompletionOutput, Likelihood, LikelihoodOutput, Logprob, RequestOutput
 from .params import RequestOutputKind, SamplingParams
 from .tokenizer import Tokenizer
 
@@ -22,6 +22,8 @@ __all__ = [
     "Error",
     "Interrupted",
     "InvalidValueError",
+    "Likelihood",
+    "LikelihoodOutput",
     "Logprob",
     "RequestOutput",
     "RequestOutputKind",

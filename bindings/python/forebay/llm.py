@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -10,14 +11,14 @@ from typing import Any
 
 from . import _forebay
 from .ending import still_open
-from .errors import Error, Interrupted, make_error, prompt_error
+from .errors import Error, Interrupted, InvalidValueError, make_error, prompt_error
 from .flags import flags_of
 from .inputs import (
     Key, Lines, Prompt, chat_json, check_keys, check_params, conversations_of, key_of, keys_for, params_for, prompt_json, prompts_of, returns_errors,
     text_of, value_of,
 )
 from .metrics import Metric, metrics_of
-from .outputs import RequestOutput
+from .outputs import LikelihoodOutput, RequestOutput
 from .params import SamplingParams
 from .progress import Progress
 from .tokenizer import Tokenizer
@@ -104,6 +105,31 @@ class LLM:
             wrong, sampling_params, keys, on_error, use_tqdm,
         )
 
+    def loglikelihood(
+        self,
+        prompts: Sequence[Prompt],
+        continuations: Sequence[Sequence[str | list[int]]],
+        *,
+        use_tqdm: bool = True,
+        on_error: str = "raise",
+    ) -> list[LikelihoodOutput]:
+        """How likely the model finds each of a prompt's continuations. Text is tokenized together with its prompt, as lm_eval does it.
+
+        A prompt is computed once for all of its continuations, and what prompts have in common in the order of the list nearly so.
+        """
+        every = list(prompts_of(prompts))
+        if len(every) != len(continuations):
+            raise InvalidValueError(
+                "invalid_value", f"there are {len(every)} prompts and {len(continuations)} lists of continuations; expected as many"
+            )
+        returns, wrong = returns_errors(on_error), dict[int, Error]()
+        values = [value_of(prompt, index, prompt_json, returns, wrong) for index, prompt in enumerate(every)]
+        lines = [f'{{"prompt": {value}, "continuations": {json.dumps(list(each))}}}' for value, each in zip(values, continuations)]
+        return self._run(
+            [None] * len(lines), lambda call, params, *rest: call.add(lines, *rest, False), wrong, None, None, on_error, use_tqdm,
+            LikelihoodOutput, False,
+        )
+
     def generate_iter(
         self,
         prompts: Prompt | Iterable[Prompt],
@@ -174,21 +200,27 @@ class LLM:
         keys: Sequence[Key] | None,
         on_error: str,
         use_tqdm: bool,
-    ) -> list[RequestOutput]:
-        """``texts``: the prompts that are text; ``add`` gives them all to the call; ``wrong``: what it refuses, and why."""
+        output_type: Any = RequestOutput,
+        decode: bool = True,
+    ) -> list[Any]:
+        """``texts``: the prompts that are text; ``add`` gives them all to the call; ``wrong``: what it refuses, and why.
+
+        Returns outputs of one type; ``decode``: they have their prompt's text.
+        """
         params = list(params_for(sampling_params, len(texts)))
         call = _forebay.Call(self._model)
         free = [each is not None and each.max_tokens is None for each in params]
-        outputs: dict[int, RequestOutput] = {}
+        outputs: dict[int, Any] = {}
         for tag, code, message, param in add(call, params, keys_for(keys, len(texts)), free):
             error = wrong.get(tag) or prompt_error(tag, code, message, param)
             if on_error == "raise":
                 raise error
-            outputs[tag] = RequestOutput(str(tag), texts[tag], None, error=error)
-        decode = None in texts
+            outputs[tag] = output_type(str(tag), error=error)
+            outputs[tag].complete(texts[tag], params[tag])
+        decode = decode and None in texts
         progress = Progress(len(texts), use_tqdm)
 
-        def take() -> list[RequestOutput]:
+        def take() -> list[Any]:
             taken = []
             for tag, output, _ in call.take(0, 1, decode):
                 assert output is not None, "nothing streams"

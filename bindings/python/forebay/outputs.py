@@ -36,8 +36,8 @@ class RequestOutput:
     """``error`` is set, and ``outputs`` empty, where the request failed and ``on_error="return"``."""
 
     request_id: str
-    prompt: str | None
-    prompt_token_ids: list[int] | None
+    prompt: str | None = None
+    prompt_token_ids: list[int] | None = None
     prompt_logprobs: list[dict[int, Logprob] | None] | None = None
     outputs: list[CompletionOutput] = field(default_factory=list)
     finished: bool = True
@@ -52,3 +52,26 @@ class RequestOutput:
         if params is not None and not params.detokenize:
             for choice in self.outputs:
                 choice.text = ""
+
+
+@dataclass
+class Likelihood:
+    """How likely the model finds a continuation; ``is_greedy``: no other token is likelier anywhere in it."""
+
+    logprob: float
+    is_greedy: bool
+    token_ids: list[int]
+    token_logprobs: list[float]
+
+
+@dataclass
+class LikelihoodOutput:
+    """``likelihoods``: one a continuation; empty, and ``error`` set, where the request failed and ``on_error="return"``."""
+
+    request_id: str
+    likelihoods: list[Likelihood] = field(default_factory=list)
+    num_cached_tokens: int | None = None
+    error: Error | None = None
+
+    def complete(self, text: str | None, params: SamplingParams | None) -> None:
+        """Nothing is missing."""

@@ -53,6 +53,12 @@ def _texts(name: str, value: Any) -> Any:
     return value
 
 
+def _words(name: str, value: Any) -> Any:
+    if not isinstance(value, (list, tuple)):
+        raise _wrong(name, value, "a list of strings")
+    return _texts(name, value)
+
+
 def _ids(name: str, value: Any) -> Any:
     if not isinstance(value, (list, tuple)):
         raise _wrong(name, value, "a list of token ids")
@@ -93,9 +99,10 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     **dict.fromkeys(
         ("ignore_eos", "detokenize", "skip_special_tokens", "spaces_between_special_tokens", "include_stop_str_in_output"), _boolean
     ),
-    **dict.fromkeys(("structured_outputs", "bad_words", "allowed_token_ids"), _absent),
+    "structured_outputs": _absent,
     "stop": _texts,
-    "stop_token_ids": _ids,
+    "bad_words": _words,
+    **dict.fromkeys(("stop_token_ids", "allowed_token_ids"), _ids),
     "logit_bias": _bias,
     "output_kind": _kind,
 }

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-
-from .outputs import RequestOutput
-
+from typing import Any
 
 # How often it draws, seconds.
 _OFTEN = 0.1
@@ -22,10 +20,10 @@ class Progress:
         self._drawn = 0.0
         self.often = _OFTEN if self._shown else None
 
-    def add(self, outputs: list[RequestOutput]) -> None:
+    def add(self, outputs: list[Any]) -> None:
         if self._shown:
-            prompt = sum(len(output.prompt_token_ids or ()) for output in outputs)
-            generated = sum(len(choice.token_ids) for output in outputs for choice in output.outputs)
+            prompt = sum(len(getattr(output, "prompt_token_ids", None) or ()) for output in outputs)
+            generated = sum(len(choice.token_ids) for output in outputs for choice in getattr(output, "outputs", ()))
             self.at(self._done + len(outputs), self._prompt + prompt, self._output + generated)
 
     def at(self, done: int, prompt_tokens: int, output_tokens: int) -> None:

@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""Questions with four answers by likelihood: lines of `continuations` beside one completion with `echo` for each answer, in turns.
+
+usage: likelihoods.py FOREBAY MODEL [--questions N] [--rounds N] [--threads N] [--out FILE] [-- FLAGS...]
+A question has --context tokens, of which --shared are those of --group questions, and answers of 1 to 8 tokens; ids are random.
+Rates are questions a second; log probabilities of both ways are compared bit for bit.
+"""
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+
+from turns import HEAD, in_turns, machine, table
+
+
+def write(path, lines):
+    with open(path, "w", encoding="utf-8") as file:
+        file.writelines(json.dumps(line) + "\n" for line in lines)
+
+
+def bodies(path):
+    with open(path, encoding="utf-8") as file:
+        results = sorted((int(line.split("_", 3)[2]), line) for line in file)
+    return [json.loads(line)["response"]["body"] for _, line in results]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("forebay")
+    parser.add_argument("model")
+    parser.add_argument("--questions", type=int, default=4000)
+    parser.add_argument("--context", type=int, default=600)
+    parser.add_argument("--shared", type=int, default=400)
+    parser.add_argument("--group", type=int, default=100)
+    parser.add_argument("--vocab", type=int, default=256, help="ids are drawn from 3 to this")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--out")
+    args, flags = parser.parse_known_args()
+    flags = [flag for flag in flags if flag != "--"]
+    draw = random.Random(7)
+    ids = lambda count: [draw.randrange(3, args.vocab) for _ in range(count)]
+    questions, shared = [], []
+    for i in range(args.questions):
+        if i % args.group == 0:
+            shared = ids(args.shared)
+        questions.append((shared + ids(args.context - args.shared), [ids(draw.randrange(1, 9)) for _ in range(4)]))
+    with tempfile.TemporaryDirectory() as folder:
+        place = lambda name: os.path.join(folder, name)
+        write(place("score.jsonl"), [{"prompt": context, "continuations": answers} for context, answers in questions])
+        write(place("echo.jsonl"), [{"prompt": context + answer, "max_tokens": 0, "echo": True, "logprobs": 0}
+                                    for context, answers in questions for answer in answers])
+
+        def run(name):
+            if os.path.exists(place(name + ".out")):
+                os.remove(place(name + ".out"))
+            subprocess.run([args.forebay, "run", "-m", args.model, "-i", place(name + ".jsonl"), "-o", place(name + ".out"), "--threads",
+                            str(args.threads), "--skip-tokenizer-init", *flags], check=True, capture_output=True)
+
+        times = in_turns({"an echo an answer": lambda: run("echo"), "continuations": lambda: run("score")}, args.rounds)
+        echoes = iter(bodies(place("echo.out")))
+        for (context, answers), body in zip(questions, bodies(place("score.out"))):
+            for answer, score in zip(answers, body["data"]):
+                theirs = next(echoes)["choices"][0]["logprobs"]["token_logprobs"]
+                if theirs[len(context):] != score["token_logprobs"]:
+                    sys.exit(f"log probabilities differ: {theirs[len(context):]}, {score['token_logprobs']}")
+    rows = [f"{args.questions} questions of four answers, {args.context} tokens, {args.shared} of them shared by {args.group}", "", machine(), "",
+            *HEAD, *table(f"{args.questions} questions", times)]
+    print("\n".join(rows))
+    if args.out:
+        with open(args.out, "w", encoding="utf-8") as file:
+            print("\n".join(rows), file=file)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,18 @@
+// The table of parameters in words: the tables of docs/formats/requests.md.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+
+namespace forebay::job {
+
+// `page` with a table of parameters between each pair of the marks
+//     <!-- parameters: SECTION -->
+//     <!-- end -->
+// kInvalidArgument: a mark names no section, a section has no mark, or a mark has no end. REQUIRES:
+// each parameter of Parameters() is described in one section, and nothing else is.
+base::Result<std::string> FillParameters(std::string_view page);
+
+}  // namespace forebay::job
