@@ -482,9 +482,9 @@ Status WeightSource::ReadStored(std::string_view name, int64_t begin, int64_t en
     const int64_t bad = FindBadGroup(form, to, columns);
     if (bad < 0) continue;
     return Status(kTensorNotFinite,
-                  fmt::format("{}: row {}, group {} of {} values has a scale that is no finite "
-                              "number; expected finite weights",
-                              Label(*tensor), row, bad, kernels::TraitsOf(form).group));
+                  fmt::format("{}: row {}, group {} has a scale that is no finite number; expected "
+                              "finite weights",
+                              Label(*tensor), row, bad));
   }
   return files_[tensor->file].CheckUnchanged();
 }
