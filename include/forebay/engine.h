@@ -28,6 +28,8 @@ class RequestSource {
   virtual std::optional<Request> Next(bool wait) = 0;
   // True once Next can have nothing more.
   virtual bool ended() const = 0;
+  // An interactive request ahead of all others, or nothing: none is ready. Never blocks.
+  virtual std::optional<Request> NextInteractive() { return std::nullopt; }
   // How many requests may still come, at most; -1: not known. From any thread.
   virtual int64_t remaining() const { return -1; }
   // Requests come over time, and are handed out in that order to the end.
@@ -86,9 +88,10 @@ struct EngineStats {
   // computed rows of one generated token, alone in their step; the others are prefill
   int64_t decode_rows = 0;
   int64_t prefill_rows = 0;
-  int64_t choices_running = 0;  // now
-  int64_t choices_waiting = 0;  // now, admitted to the engine's queue but not running
-  int64_t output_room = 0;      // now: tokens that the running choices may still generate
+  int64_t interactive_rows = 0;  // those of both that interactive requests had
+  int64_t choices_running = 0;   // now
+  int64_t choices_waiting = 0;   // now, admitted to the engine's queue but not running
+  int64_t output_room = 0;       // now: tokens that the running choices may still generate
   // tokens that the finished choices might have generated at most
   int64_t output_allowed = 0;
   int64_t kv_blocks_used = 0;  // now, without evictable ones
@@ -131,6 +134,7 @@ inline constexpr EngineCounter kEngineCounters[] = {
     {"requests_returned", &EngineStats::requests_returned, false},
     {"decode_rows", &EngineStats::decode_rows, false},
     {"prefill_rows", &EngineStats::prefill_rows, false},
+    {"interactive_rows", &EngineStats::interactive_rows, false},
     {"choices_running", &EngineStats::choices_running, false},
     {"choices_waiting", &EngineStats::choices_waiting, false},
     {"output_room", &EngineStats::output_room, false},
@@ -175,6 +179,7 @@ struct StepRecord {
   double end_seconds = 0;
   int32_t decode_rows = 0;
   int32_t prefill_rows = 0;
+  int32_t interactive_decode_rows = 0, interactive_prefill_rows = 0;  // interactive requests' part
   int64_t context_tokens = 0;  // sum over rows of the positions they see
   // the same with a sequence's rows counted once: positions that its last row sees
   int64_t kv_tokens = 0;

@@ -2,10 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "forebay/service.h"
 
 namespace forebay {
 
@@ -65,6 +68,9 @@ struct Request {
   // most max_tokens count). Only the engine's commit reads it, never a policy.
   int32_t ends_after = 0;
   bool stream = false;  // ResultSink::Progress is told of its tokens as they come
+  Service service = Service::kBatch;
+  // By when a batch wants the answer, in seconds since the run's begin; infinite: whenever.
+  double deadline_seconds = std::numeric_limits<double>::infinity();
 };
 
 struct TokenLogprob {

@@ -28,6 +28,7 @@ base::Status CheckOutputFiles(const RunFlags& flags) {
                                      {"--steps", flags.steps_path},
                                      {"--report", flags.report_path}},
                          .inputs = {{"--trace", flags.trace},
+                                    {"--batch-trace", flags.batch_trace},
                                     {"--output-lengths", flags.output_lengths},
                                     {"--routing", flags.routing},
                                     {"--arrivals", flags.arrivals.file()}}};
@@ -102,6 +103,8 @@ base::Status CheckWork(const RunFlags& flags) {
   for (const auto& [given, flag] : of_results) {
     if (!results && given) return refuse(fmt::format("{} is for jobs that have results", flag));
   }
+  if (!trace && !flags.batch_trace.empty())
+    return refuse("--batch-trace without --trace; expected the trace of people beside it");
   if (!trace && flags.trace_options() != trace::TraceOptions())
     return refuse("--trace-rows and --trace-scale are for a --trace");
   if (!flags.simulated() && flags.engine.machine.full_detail)

@@ -24,6 +24,7 @@ namespace {
 // What runs: a trace, or the lines of an input.
 struct SimulatedJob {
   std::optional<trace::LengthTrace> trace;
+  std::optional<trace::LengthTrace> batch;  // beside it, which is people's then
   std::optional<job::JobFile> input;
   std::unique_ptr<job::ModelText> text;
   trace::OutputLengths lengths;
@@ -51,11 +52,26 @@ base::Status SetArrivals(const RunFlags& flags, SimulatedJob* simulated) {
   return {};
 }
 
+// Two traces, or one whose rows say whom they serve.
+base::Status ReadServices(const RunFlags& flags, SimulatedJob* simulated) {
+  trace::LengthTrace& trace = *simulated->trace;
+  if (!flags.batch_trace.empty()) {
+    FB_ASSIGN_OR_RETURN(simulated->batch,
+                        trace::ReadTrace(flags.batch_trace, {.time_scale = flags.trace_scale}));
+    for (trace::TraceRow& row : trace.rows) row.service = Service::kInteractive;
+    for (trace::TraceRow& row : simulated->batch->rows) row.service = Service::kBatch;
+  } else if (trace.has(Service::kInteractive)) {
+    simulated->batch = trace.Take(Service::kBatch);
+  }
+  return {};
+}
+
 base::Result<SimulatedJob> OpenSimulatedJob(const RunFlags& flags,
                                             const engine::ModelFiles& files) {
   SimulatedJob simulated;
   if (!flags.trace.empty()) {
     FB_ASSIGN_OR_RETURN(simulated.trace, trace::ReadTrace(flags.trace, flags.trace_options()));
+    FB_RETURN_IF_ERROR(ReadServices(flags, &simulated));
     FB_RETURN_IF_ERROR(SetArrivals(flags, &simulated));
     return simulated;
   }
@@ -76,11 +92,13 @@ base::Result<SimulatedJob> OpenSimulatedJob(const RunFlags& flags,
 // Tells the engine what is known of the job, which says the layout where nobody does.
 base::Status Describe(const engine::ModelFiles& files, SimulatedJob& simulated, RunFlags* flags) {
   layout::EngineOptions& engine = flags->engine;
-  const bool all_there = simulated.arrivals.seconds.empty(),
+  const bool all_there = simulated.arrivals.seconds.empty() && !simulated.batch,
              choose_layout = all_there && choose::LeavesLayoutOpen(engine, files.config);
   engine.layout_by_job |= choose_layout;  // lines are measured where something is decided by them
   open::KnownJob known{.lengths = &simulated.lengths, .all_there = all_there};
-  if (simulated.trace) {
+  if (simulated.batch) {
+    // Nobody knows when each of two ends.
+  } else if (simulated.trace) {
     known.trace = &*simulated.trace;
   } else {
     known.lines = [&] { return &*simulated.input; };
@@ -114,7 +132,7 @@ trace::MakeSource SourceOf(const RunFlags& flags, const engine::ModelFiles& file
 base::Result<trace::CountedRun> RunReal(const RunFlags& flags, runtime::Runtime& runtime,
                                         const engine::ModelFiles& files,
                                         const trace::MakeSource& make_source,
-                                        const job::Arrivals& arrivals, StepObserver* observer,
+                                        const SimulatedJob& job, StepObserver* observer,
                                         RunControl& control) {
   const runtime::TimeNs began = runtime.Now();
   FB_ASSIGN_OR_RETURN(const auto engine,
@@ -122,21 +140,31 @@ base::Result<trace::CountedRun> RunReal(const RunFlags& flags, runtime::Runtime&
   engine->SetStepObserver(observer);
   const std::unique_ptr<trace::CountedSource> source = make_source(runtime, *engine, control);
   const runtime::TimeNs run_began = runtime.Now();
-  FB_ASSIGN_OR_RETURN(trace::CountedRun run, trace::RunCounted(runtime, *engine, *source, control,
-                                                               arrivals, flags.measures_tokens()));
+  const auto run_job = [&] {
+    if (!job.batch) {
+      return trace::RunCounted(runtime, *engine, *source, control, job.arrivals,
+                               flags.measures_tokens());
+    }
+    const auto people = static_cast<int64_t>(job.trace->rows.size());
+    trace::TraceSource batch(*job.batch, engine->facts(), flags.engine.seed, control, {}, people);
+    return trace::RunBoth(runtime, *engine, *source, batch, people, control, job.arrivals,
+                          flags.measures_tokens());
+  };
+  FB_ASSIGN_OR_RETURN(trace::CountedRun run, run_job());
   run.summary.startup_seconds = runtime::SecondsOf(run_began - began);
   return run;
 }
 
 base::Result<trace::CountedRun> RunVirtual(const RunFlags& flags, const engine::ModelFiles& files,
-                                           trace::MakeSource make_source,
-                                           const job::Arrivals& arrivals, StepObserver* observer,
-                                           RunControl& control) {
+                                           trace::MakeSource make_source, const SimulatedJob& job,
+                                           StepObserver* observer, RunControl& control) {
   FB_ASSIGN_OR_RETURN(trace::SimulationResult result,
                       trace::Simulate({.engine = flags.engine,
                                        .files = &files,
+                                       .trace = job.batch ? &*job.trace : nullptr,
                                        .make_source = std::move(make_source),
-                                       .arrivals = arrivals,
+                                       .batch_trace = job.batch ? &*job.batch : nullptr,
+                                       .arrivals = job.arrivals,
                                        .each_token = flags.measures_tokens(),
                                        .observer = observer,
                                        .control = &control}));
@@ -150,8 +178,14 @@ base::Result<trace::CountedRun> RunVirtual(const RunFlags& flags, const engine::
 int Finish(const RunFlags& flags, trace::CountedRun& run, bool online,
            report::RunOutputs& outputs) {
   job::AddLatencies(run.latencies, &run.summary);
+  trace::AddServices(run, &run.summary);
   job::LogSummary(run.summary);
-  if (online) job::LogLatencies(run.latencies);
+  if (run.interactive) {
+    job::LogLatencies(run.interactive->latencies, "interactive ");
+    job::LogLatencies(run.batch->latencies, "batch ");
+  } else if (online) {
+    job::LogLatencies(run.latencies);
+  }
   if (flags.prints_profile) PrintProfile(run.profile, run.summary.stats.step_seconds, nullptr);
   if (const base::Status status = outputs.Finish(run); !status.ok()) return Fail(status);
   if (!flags.job.summary_path.empty()) {
@@ -184,10 +218,10 @@ int RunWithoutResults(RunFlags& flags, runtime::Runtime& runtime) {
   RunControl control;
   const job::SignalControl signals(&control);
   const trace::MakeSource make_source = SourceOf(flags, *files, *simulated);
-  auto run = flags.simulated() ? RunVirtual(flags, *files, make_source, simulated->arrivals,
-                                            outputs->observer(), control)
-                               : RunReal(flags, runtime, *files, make_source, simulated->arrivals,
-                                         outputs->observer(), control);
+  auto run =
+      flags.simulated()
+          ? RunVirtual(flags, *files, make_source, *simulated, outputs->observer(), control)
+          : RunReal(flags, runtime, *files, make_source, *simulated, outputs->observer(), control);
   if (!run.ok()) return Fail(run.status());
   return Finish(flags, *run, simulated->online(), *outputs);
 }

@@ -1,12 +1,24 @@
 #include "engine/choice_lists.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace forebay::engine {
 
+ChoiceLists::Count& ChoiceLists::CountOf(const Sequence& sequence) {
+  return sequence.service() == Service::kInteractive ? interactive_ : batch_;
+}
+
+bool ChoiceLists::Before(const Sequence& a, const Sequence& b) const {
+  if (!by_service_) return false;
+  if (a.service() != b.service()) return a.service() == Service::kInteractive;
+  return a.deadline() < b.deadline();
+}
+
 ReplicaLoad ChoiceLists::load(int64_t step_rows) const {
   ReplicaLoad load{.tokens = tokens_left_,
-                   .choices = static_cast<int64_t>(waiting_.size() + running_.size())};
+                   .choices = static_cast<int64_t>(waiting_.size() + running_.size()),
+                   .interactive = interactive_.running + interactive_.waiting};
   int64_t rows = 0;
   const auto add = [&](const Sequence* sequence) {
     rows += sequence->new_rows();
@@ -21,30 +33,41 @@ ReplicaLoad ChoiceLists::load(int64_t step_rows) const {
 
 void ChoiceLists::Queue(Sequence* sequence, int64_t expected_rows) {
   sequence->expected_rows = expected_rows;
-  waiting_rows_ += expected_rows;
+  ++CountOf(*sequence).waiting;
+  CountOf(*sequence).waiting_rows += expected_rows;
   CountLeft(*sequence);
-  waiting_.push_back(sequence);
+  auto at = waiting_.end();
+  while (at != waiting_.begin() && Before(*sequence, **std::prev(at))) --at;
+  waiting_.insert(at, sequence);
 }
 
 void ChoiceLists::LeaveQueue(Sequence* sequence) {
-  waiting_rows_ -= sequence->expected_rows;
+  --CountOf(*sequence).waiting;
+  CountOf(*sequence).waiting_rows -= sequence->expected_rows;
   std::erase(waiting_, sequence);
 }
 
 void ChoiceLists::StartRunning(Sequence* sequence) {
   sequence->phase = Phase::kRunning;
+  ++CountOf(*sequence).running;
   running_.push_back(sequence);
   output_room_ += sequence->room();
 }
 
 void ChoiceLists::StopRunning(Sequence* sequence) {
   output_room_ -= sequence->room();
+  --CountOf(*sequence).running;
   std::erase(running_, sequence);
 }
 
 void ChoiceLists::QueuePreempted(std::span<Sequence* const> preempted) {
-  for (const Sequence* sequence : preempted) waiting_rows_ += sequence->expected_rows;
-  waiting_.insert(waiting_.begin(), preempted.rbegin(), preempted.rend());
+  for (Sequence* sequence : preempted) {
+    ++CountOf(*sequence).waiting;
+    CountOf(*sequence).waiting_rows += sequence->expected_rows;
+    auto at = waiting_.begin();
+    while (at != waiting_.end() && Before(**at, *sequence)) ++at;
+    waiting_.insert(at, sequence);
+  }
 }
 
 }  // namespace forebay::engine

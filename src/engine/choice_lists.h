@@ -16,12 +16,20 @@ namespace forebay::engine {
 
 class ChoiceLists {
  public:
-  // In the order of admission; preempted ones at the front.
+  // `by_service`: interactive choices come first, then batches by their deadlines.
+  explicit ChoiceLists(bool by_service = false) : by_service_(by_service) {}
+
+  // In the order of admission; preempted ones at the front, by service of those of their deadline.
   const std::deque<Sequence*>& waiting() const { return waiting_; }
   const std::vector<Sequence*>& running() const { return running_; }  // ascending admission
   bool empty() const { return waiting_.empty() && running_.empty(); }
   // Sum of the waiting choices' expected rows.
-  int64_t waiting_rows() const { return waiting_rows_; }
+  int64_t waiting_rows() const { return batch_.waiting_rows + interactive_.waiting_rows; }
+  // Of interactive choices.
+  struct Count {
+    int64_t running = 0, waiting = 0, waiting_rows = 0;
+  };
+  const Count& interactive() const { return interactive_; }
   // Tokens that the running choices may still generate.
   int64_t output_room() const { return output_room_; }
   // `step_rows`: the most that its steps have.
@@ -45,10 +53,15 @@ class ChoiceLists {
   void CountLeft(const Sequence& sequence) { tokens_left_ += sequence.tokens_left(); }
 
  private:
+  Count& CountOf(const Sequence& sequence);
+  // Whether `a` comes before `b`, whenever they came.
+  bool Before(const Sequence& a, const Sequence& b) const;
+
+  bool by_service_;
   std::deque<Sequence*> waiting_;
   std::vector<Sequence*> running_;
   int64_t output_room_ = 0;
-  int64_t waiting_rows_ = 0;
+  Count batch_, interactive_;
   int64_t tokens_left_ = 0;  // sum over all choices
 };
 

@@ -42,6 +42,7 @@ Choices::Choices(const ChoicesOptions& options, KvDigest kv_digest)
              .prefix_sharing = options.prefix_caching,
              .notes_evictions = parking_.stores_evicted()},
             options.kv_reaches),
+      lists_(options.by_service),
       foresight_(options.lengths, options.earlier),
       streaming_(options.streaming, kv_digest_, parking_, book_),
       loans_(options.replica, book_),
@@ -58,6 +59,16 @@ bool Choices::WantsRequests() const {
                                   .available_blocks = book_.available_blocks() + streaming_.room(),
                                   .logprob_bytes = logprob_bytes,
                                   .most_logprob_bytes = options_.most_logprob_bytes});
+}
+
+bool Choices::WantsInteractive() const {
+  const ChoiceLists::Count& held = lists_.interactive();
+  return options_.by_service &&
+         schedule::WantsRequests(options_.limits, {.running = held.running,
+                                                   .waiting = held.waiting,
+                                                   .waiting_rows = held.waiting_rows,
+                                                   .ended = static_cast<int64_t>(ended_.size()),
+                                                   .available_blocks = book_.num_blocks()});
 }
 
 void Choices::Queue(Sequence* sequence) {
@@ -98,10 +109,10 @@ void Choices::DeliverEnded(std::vector<RequestResult>* finished) {
   ended_.clear();
 }
 
-const schedule::StepView& Choices::View(bool share, int64_t now_us) {
+const schedule::StepView& Choices::View(bool share, int64_t now_us, double price_factor) {
   parking_.CommitReturned(book_);
   foresight_.Update(lists_);
-  return view_.Update(share, now_us);
+  return view_.Update(share, now_us, price_factor);
 }
 
 void Choices::Apply(const schedule::StepPlan& plan, int64_t now_ns, std::vector<ChoiceRows>* rows) {
@@ -219,6 +230,7 @@ void Choices::LetGoUnseen(Sequence* sequence) {
 
 void Choices::CountRows(const ChoiceRows& rows) {
   stats_.computed_tokens += rows.count();
+  if (rows.sequence->service() == Service::kInteractive) stats_.interactive_rows += rows.count();
   stats_.recomputed_tokens +=
       std::max<int64_t>(0, std::min(rows.sequence->computed_peak, rows.end) - rows.begin);
   const int64_t left = rows.sequence->tokens_left();

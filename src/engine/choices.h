@@ -60,6 +60,8 @@ class Choices {
 
   // Requests come and go.
   bool WantsRequests() const;  // schedule/intake.h
+  // The same of interactive requests, to which batches give way.
+  bool WantsInteractive() const;
   bool idle() const { return lists_.empty() && ended_.empty(); }
   void Take(std::unique_ptr<RequestState> state);
   // Takes a request that a replica which failed has given back: its choices are computed again as
@@ -88,7 +90,8 @@ class Choices {
   // A step is planned over a view and taken into the books by Apply, which writes its rows: they
   // are in flight until Commit. `share`: the view has only this step's part of the choices
   // (schedule/step_share.h). REQUIRES of Apply: the plan is of the latest view.
-  const schedule::StepView& View(bool share, int64_t now_us);
+  // `price_factor`: the view's.
+  const schedule::StepView& View(bool share, int64_t now_us, double price_factor = 1);
   // Where choices alone come back from below there are no rows.
   void Apply(const schedule::StepPlan& plan, int64_t now_ns, std::vector<ChoiceRows>* rows);
   // What Apply has let go below and called back, until the caller clears it: it moves before the

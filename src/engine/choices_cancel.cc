@@ -67,7 +67,7 @@ std::vector<std::unique_ptr<RequestState>> Choices::GiveBack(const SequenceConte
   }
   std::ranges::move(states_, std::back_inserter(given_back_));
   states_.clear();
-  lists_ = {};
+  lists_ = ChoiceLists(options_.by_service);
   return returned;
 }
 

@@ -38,7 +38,7 @@ kv::CachedPrefix ChoicesView::FindCached(Sequence* sequence) const {
                                &sequence->prefix_keys);
 }
 
-const schedule::StepView& ChoicesView::Update(bool share, int64_t now_us) {
+const schedule::StepView& ChoicesView::Update(bool share, int64_t now_us, double price_factor) {
   view_.running.clear();
   view_.elsewhere.clear();
   view_.waiting.clear();
@@ -50,6 +50,8 @@ const schedule::StepView& ChoicesView::Update(bool share, int64_t now_us) {
   view_.later_blocks = from_.streaming.room() - movable;
   view_.now_us = now_us;
   view_.overcommit = options_.overcommit;
+  view_.prices = options_.prices.get();
+  view_.price_factor = price_factor;
   view_.mean_tokens = from_.foresight.mean_tokens();
   const int64_t running = std::ssize(from_.lists.running());
   const schedule::StepShare part = schedule::ShareOf(
@@ -60,10 +62,13 @@ const schedule::StepView& ChoicesView::Update(bool share, int64_t now_us) {
                         .lent_blocks = from_.loans.blocks(),
                         .steps = share ? options_.steps_in_flight : 1});
   view_.limits = part.limits;
+  view_.more_places = options_.limits.max_num_seqs - from_.loans.count() -
+                      (running - part.running) - part.limits.max_num_seqs;
   view_.limits.total_blocks += from_.streaming.limit();
   view_.limits.streamed_blocks = from_.streaming.limit();
-  // No policy preempts where one more block for each is there.
-  const bool short_of_blocks = view_.available_blocks < running;
+  // No policy preempts where one more block for each is there, but for an interactive choice.
+  const bool short_of_blocks = view_.available_blocks < running ||
+                               (options_.by_service && from_.lists.interactive().waiting > 0);
   for (Sequence* sequence : from_.lists.running()) {
     // Who is in a step under way, or is left to the share of a later one, is seen and cannot be
     // planned.
@@ -74,8 +79,26 @@ const schedule::StepView& ChoicesView::Update(bool share, int64_t now_us) {
     view_.running.push_back(ViewOf(*sequence, short_of_blocks));
     running_.push_back(sequence);
   }
+  ViewServices();
   ViewWaiting();
   return view_;
+}
+
+void ChoicesView::ViewServices() {
+  schedule::Held interactive;
+  batch_held_ = {};
+  for (const std::vector<schedule::RunningView>* choices : {&view_.running, &view_.elsewhere}) {
+    for (const schedule::RunningView& choice : *choices) {
+      const bool batch = choice.service == Service::kBatch;
+      // Those of other steps cannot give way.
+      if (batch && choices == &view_.elsewhere) continue;
+      schedule::Held& held = batch ? batch_held_ : interactive;
+      ++held.choices;
+      held.blocks += choice.reserved_blocks;
+    }
+  }
+  interactive_peak_.Add(view_.now_us, interactive);
+  view_.interactive_peak = interactive_peak_.most();
 }
 
 schedule::RunningView ChoicesView::ViewOf(const Sequence& sequence, bool short_of_blocks) const {
@@ -95,7 +118,9 @@ schedule::RunningView ChoicesView::ViewOf(const Sequence& sequence, bool short_o
           .exclusive_blocks = exclusive - counted,
           .remaining_output = OutputHere(sequence),
           .expected_left = from_.foresight.ExpectedLeft(sequence),
-          .decoding = sequence.known() - sequence.computed == 1};
+          .decoding = sequence.known() - sequence.computed == 1,
+          .service = sequence.service(),
+          .deadline = sequence.deadline()};
 }
 
 int64_t ChoicesView::OutputHere(const Sequence& sequence) const {
@@ -111,7 +136,12 @@ void ChoicesView::ViewWaiting() {
   int64_t rows = options_.limits.max_num_batched_tokens,
           blocks = view_.available_blocks + view_.later_blocks;
   for (Sequence* sequence : from_.lists.waiting()) {
-    if (rows <= 0 || blocks < 0 || view_.waiting.size() == most) return;
+    // Batch choices give way to interactive ones.
+    const bool first = options_.by_service && sequence->service() == Service::kInteractive;
+    const schedule::Held given = first ? batch_held_ : schedule::Held();
+    if (rows <= 0 || blocks + given.blocks < 0 ||
+        view_.waiting.size() >= most + static_cast<size_t>(given.choices))
+      return;
     // It is passed over and keeps its place; those behind it may go ahead.
     if (options_.prefix_caching && WaitsForSibling(*sequence)) continue;
     kv::CachedPrefix cached = FindCached(sequence);
@@ -131,7 +161,8 @@ void ChoicesView::ViewWaiting() {
                              .cached_tokens = cached.tokens,
                              .held_tokens = cached.held_tokens,
                              .remaining_output = OutputHere(*sequence),
-                             .expected_left = from_.foresight.ExpectedLeft(*sequence)});
+                             .expected_left = from_.foresight.ExpectedLeft(*sequence),
+                             .service = sequence->service()});
     waiting_.push_back(sequence);
     rows -= sequence->known() - cached.tokens;
     // Cached blocks that somebody holds are shared; those that nobody holds count as available, and

@@ -15,6 +15,7 @@
 #include "engine/streaming.h"
 #include "forebay/engine.h"
 #include "kv/book/group_books.h"
+#include "schedule/held_peak.h"
 #include "schedule/plan.h"
 #include "schedule/steal.h"
 
@@ -40,6 +41,9 @@ struct ChoicesOptions {
   // Of host memory, for log probabilities of the requests that it takes.
   int64_t most_logprob_bytes = std::numeric_limits<int64_t>::max();
   double overcommit = 1;  // the view's
+  // Whether interactive choices come before batches; and the view's prices, null: there are none.
+  bool by_service = false;
+  std::shared_ptr<const schedule::StepPrices> prices;
 };
 
 class ChoicesView {
@@ -57,7 +61,7 @@ class ChoicesView {
       : options_(options), from_(sources) {}
 
   // As Choices::View has it.
-  const schedule::StepView& Update(bool share, int64_t now_us);
+  const schedule::StepView& Update(bool share, int64_t now_us, double price_factor);
   // Those of the latest view.
   Sequence* running(int32_t index) const { return running_[static_cast<size_t>(index)]; }
   Sequence* waiting(int32_t index) const { return waiting_[static_cast<size_t>(index)]; }
@@ -73,6 +77,8 @@ class ChoicesView {
 
  private:
   schedule::RunningView ViewOf(const Sequence& sequence, bool short_of_blocks) const;
+  // What interactive choices hold, and what the batch choices of the view do.
+  void ViewServices();
   void ViewWaiting();
   // Tokens that the choice may still generate here.
   int64_t OutputHere(const Sequence& sequence) const;
@@ -81,6 +87,8 @@ class ChoicesView {
   const Sources from_;
   schedule::StepView view_;
   std::vector<Sequence*> running_, waiting_;
+  schedule::HeldPeak interactive_peak_;
+  schedule::Held batch_held_;
 };
 
 }  // namespace forebay::engine

@@ -12,6 +12,7 @@
 #include "price/park_price.h"
 #include "price/steal_price.h"
 #include "price/step_price.h"
+#include "price/step_table.h"
 #include "price/stream_price.h"
 
 namespace forebay::engine {
@@ -33,6 +34,7 @@ constexpr struct {
                                      const layout::EngineOptions&);
 } kBackends[] = {
     {layout::CpuPlatform, CreateCpuBackend},
+    {layout::CudaPlatform, CreateCudaBackend},
     {layout::SimulatedPlatform, CreateSimBackend},
 };
 
@@ -51,6 +53,24 @@ std::string KeptIdentity(const ModelFiles& files, const layout::LayoutPlan& plan
                      files.fingerprint, numerics, plan.KvBlockBytes(digests), kv::kBlockTokens);
 }
 
+// Null where the policy asks for no prices.
+std::shared_ptr<const schedule::StepPrices> PricesFor(const schedule::Policy& policy,
+                                                      const layout::EngineOptions& options,
+                                                      const layout::LayoutPlan& plan) {
+  if (!policy.orders_services()) return nullptr;
+  auto prices = std::make_shared<schedule::StepPrices>(price::PriceSteps(options, plan));
+  const double target_ms = options.limits.target_itl_ms,
+               least_ms = 1e3 * prices->Seconds(schedule::StepRows().With(0, 1, true));
+  if (target_ms > 0 && target_ms < least_ms) {
+    base::Log(
+        base::LogLevel::kWarning,
+        fmt::format("--target-itl-ms {}: a step of one row takes {:.3g} ms by the profile {}; "
+                    "beside interactive answers batches get one row a step",
+                    target_ms, least_ms, plan.machine.profile.name));
+  }
+  return prices;
+}
+
 // What all groups of a role are made from.
 struct Materials {
   runtime::Runtime& runtime;
@@ -65,8 +85,10 @@ struct Materials {
   Backend& backend;
   std::optional<schedule::StealPrices> steal;
   schedule::ParkPrices park;
-  std::shared_ptr<model::RoutingLog> routing_log;  // null: nobody records
-  std::string kept_identity, model_name;           // of what a kept file is
+  bool by_service = false;                             // the policy orders services
+  std::shared_ptr<const schedule::StepPrices> prices;  // null: it does not
+  std::shared_ptr<model::RoutingLog> routing_log;      // null: nobody records
+  std::string kept_identity, model_name;               // of what a kept file is
   // Where the policy wants to know how long choices will be, EngineParts::earlier; else null.
   std::shared_ptr<std::vector<schedule::EarlierAnswer>> earlier;
 };
@@ -175,7 +197,9 @@ ReplicaOptions ReplicaOptionsOf(const Materials& job, const layout::JobGroup& gr
                              .max_num_batched_tokens = job.plan.machine.max_num_batched_tokens,
                              .least_chunk = job.config.expands_prompts() ? model::kLeastChunk : 0,
                              .total_blocks = memory.num_blocks,
-                             .prompt_blocks = job.plan.prompt_blocks},
+                             .prompt_blocks = job.plan.prompt_blocks,
+                             .target_itl_seconds = job.options.limits.target_itl_ms / 1e3,
+                             .max_step_seconds = job.options.limits.max_step_ms / 1e3},
                   .prefix_caching = job.options.prefix_caching,
                   .max_blocks_per_sequence = memory.max_blocks_per_sequence,
                   .steps_in_flight = job.plan.steps_in_flight,
@@ -189,7 +213,9 @@ ReplicaOptions ReplicaOptionsOf(const Materials& job, const layout::JobGroup& gr
                   .lengths = job.earlier ? std::optional(job.options.lengths) : std::nullopt,
                   .earlier = job.earlier,
                   .most_logprob_bytes = kHeldLogprobBytes / JobReplicas(job),
-                  .overcommit = job.options.trial.overcommit},
+                  .overcommit = job.options.trial.overcommit,
+                  .by_service = job.by_service,
+                  .prices = job.prices},
       .mode = ModeRuleOf(job, group.layout),
       .seed = job.options.seed,
       .stall_timeout = static_cast<runtime::TimeNs>(job.options.stall_seconds * 1e9),
@@ -395,6 +421,8 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
                         .backend = backend,
                         .steal = price::PriceStealing(options, role.plan),
                         .park = price::PriceParking(options, role.plan),
+                        .by_service = policy->orders_services(),
+                        .prices = PricesFor(*policy, options, role.plan),
                         .routing_log = routing_log,
                         .kept_identity = KeptIdentity(files, role.plan, numerics, options.digest),
                         .model_name = files.name,

@@ -291,6 +291,7 @@ using Traffic = RankSet::TierTraffic;
 const Row kRows[] = {
     {"rows_decode", OfJob<&EngineStats::decode_rows>},
     {"rows_prefill", OfJob<&EngineStats::prefill_rows>},
+    {"rows_interactive", [](const JobSource& of) { return IfAny(of.sum.interactive_rows); }},
     {"requests_stolen", OfSeveralReplicas<&EngineStats::requests_stolen>},
     {"kv_bytes_stolen", OfSeveralReplicas<&EngineStats::kv_bytes_stolen>},
     {"requests_handed_over", OfRoles<&EngineStats::requests_handed_over>},

@@ -16,11 +16,14 @@ void EngineRun::TakeRequests(Replica& replica, bool wait) {
     load.full = !choices.WantsRequests();
     queue_.SetLoad(replica.index(), load);
   };
-  while (!queue_.ended(replica.index()) && choices.WantsRequests() && !stop_) {
+  while (!queue_.ended(replica.index()) && !stop_) {
+    const bool interactive_only = !choices.WantsRequests();
+    if (interactive_only && !choices.WantsInteractive()) break;
     // While choices run the device must not wait for a slow line, nor others for this replica.
     tell();
     std::optional<TakenRequest> taken =
-        queue_.Next(replica.index(), replica.steps(), replica.policy(), choices.idle() && wait);
+        queue_.Next(replica.index(), replica.steps(), replica.policy(), choices.idle() && wait,
+                    interactive_only);
     if (!taken) return;
     if (taken->returned) {
       choices.TakeReturned(std::move(taken->returned));

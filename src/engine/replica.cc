@@ -61,6 +61,15 @@ LogitTask MakeTask(Sequence* sequence, int64_t position, bool sample, uint64_t j
   return task;
 }
 
+// In seconds by the profile, 0 without one.
+double PriceOf(std::span<const ChoiceRows> step, const schedule::StepPrices* prices) {
+  if (prices == nullptr) return 0;
+  schedule::StepRows sum;
+  for (const ChoiceRows& rows : step)
+    sum = sum.With(rows.begin, rows.count(), rows.end == rows.sequence->known());
+  return prices->Seconds(sum);
+}
+
 // Before the step is committed.
 void MeasureStep(const std::vector<ChoiceRows>& rows, Meters* meters) {
   int64_t count = 0;
@@ -136,7 +145,8 @@ base::Result<bool> Replica::Begin(bool share) {
   // Before the view, so that no plan counts on what is lost.
   FB_ASSIGN_OR_RETURN(const kv::LostBlocks lost, ranks_.LostBelow());
   choices_.LoseBelow(lost);
-  const schedule::StepView& view = choices_.View(share, runtime_.Now() / 1000);
+  const schedule::StepView& view =
+      choices_.View(share, runtime_.Now() / 1000, price_factor_.value());
   policy_->Plan(view, &plan_);
   if (plan_.run.empty() && plan_.admit.empty()) return false;
   schedule::CheckPlan(view, plan_);
@@ -158,6 +168,7 @@ base::Result<bool> Replica::Begin(bool share) {
   ranks_.BeginStreaming(streamed);
   flight.record.kv_blocks_streamed = std::ssize(streamed);
   const uint64_t bytes_pulled = ranks_.bytes_pulled();
+  flight.priced = PriceOf(flight.rows, options_.choices.prices.get());
   ranks_.EnqueueStep(&flight.tasks, round_, index);
   RecordPlan(ranks_.bytes_pulled() - bytes_pulled, &flight);
   ++begun_;
@@ -213,6 +224,12 @@ void Replica::RecordPlan(uint64_t bytes_pulled, Flight* flight) {
   record.decode_rows =
       static_cast<int32_t>(std::ranges::count_if(flight->rows, &ChoiceRows::is_decode));
   record.prefill_rows = batch.num_rows - record.decode_rows;
+  record.interactive_decode_rows = record.interactive_prefill_rows = 0;
+  for (const ChoiceRows& rows : flight->rows) {
+    if (rows.sequence->service() != Service::kInteractive) continue;
+    (rows.is_decode() ? record.interactive_decode_rows : record.interactive_prefill_rows) +=
+        static_cast<int32_t>(rows.count());
+  }
   record.context_tokens = buffers.context_tokens();
   record.logit_rows = batch.num_logit_rows;
   record.kv_tokens = 0;
@@ -247,6 +264,7 @@ StepEnd Replica::End(std::vector<RequestResult>* finished, StepRecord* record) {
   // Where steps overlap, each has the time since the one before.
   const runtime::TimeNs begin = std::max(flight.begin, last_end_);
   last_end_ = runtime_.Now();
+  price_factor_.Observe(flight.priced, runtime::SecondsOf(last_end_ - flight.begin));
   stats_.step_seconds += runtime::SecondsOf(last_end_ - begin);
   if (choices_.streaming().measures())
     choices_.streaming().Observe(stats_.step_seconds, ranks_.waits().total());

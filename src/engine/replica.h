@@ -96,6 +96,7 @@ class Replica {
     std::vector<LogitTask> tasks;
     runtime::TimeNs begin = 0;
     StepRecord record;  // what the plan says
+    double priced = 0;  // what it should take, in seconds; 0: nobody asks
   };
 
   // Fills the sequences of the request that it takes over.
@@ -133,6 +134,7 @@ class Replica {
   runtime::TimeNs last_end_ = 0;  // when the last committed step ended
   EngineStats stats_;             // the steps' time, and the KV that came from others
   Meters meters_;
+  schedule::PriceFactor price_factor_;
   // when waiting for loans becomes a stall; -1: nothing waits for them
   runtime::TimeNs lending_until_ = -1;
   std::string what_stalled_;

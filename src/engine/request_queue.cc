@@ -51,6 +51,7 @@ RequestQueue::RequestQueue(runtime::Runtime& runtime, int replicas, size_t most_
       held_(replicas),
       held_tokens_(replicas),
       left_tokens_(replicas),
+      held_interactive_(replicas),
       full_(replicas),
       loads_(static_cast<size_t>(replicas)),
       replicas_(replicas) {}
@@ -77,6 +78,15 @@ double RequestQueue::LeastHeldByOthers(int replica) const {
   return least;
 }
 
+int64_t RequestQueue::FewestInteractiveOfOthers(int replica) const {
+  int64_t fewest = std::numeric_limits<int64_t>::max();
+  for (int each = 0; each < std::ssize(held_tokens_); ++each) {
+    if (each != replica && held_tokens_[each] >= 0)
+      fewest = std::min<int64_t>(fewest, held_interactive_[each]);
+  }
+  return fewest;
+}
+
 double RequestQueue::NextTokens() {
   const std::lock_guard lock(mutex_);
   if (!returned_.empty()) return static_cast<double>(TokensOf(*returned_.front()));
@@ -94,6 +104,10 @@ schedule::QueueView RequestQueue::View(int replica) {
       .held_tokens = static_cast<double>(held_tokens_[replica]),
       .least_held_tokens = LeastHeldByOthers(replica),
       .next_tokens = NextTokens(),
+      .next_service =
+          num_returned_ == 0 && interactive_next() ? Service::kInteractive : Service::kBatch,
+      .held_interactive = held_interactive_[replica],
+      .least_held_interactive = FewestInteractiveOfOthers(replica),
       .held_choices = loads_[replica].choices,
       .held_longest_output = static_cast<double>(loads_[replica].longest_output),
       .at_end = last_.has_value()};
@@ -138,6 +152,15 @@ void RequestQueue::ReadAhead(bool wait) {
     return source_.remaining() == 0 ||
            (num_ahead() < most_ahead_ && prompt_tokens_ahead_ < kMostPromptTokensAhead);
   };
+  // Those who wait do not stand in line behind what is read ahead.
+  while (by_service_ && !source_.ended()) {
+    const auto first_batch = std::ranges::find(
+        ahead_, Service::kBatch, [](const Ahead& ahead) { return ahead.request.service; });
+    if (static_cast<size_t>(first_batch - ahead_.begin()) >= most_ahead_) break;
+    std::optional<Request> request = source_.NextInteractive();
+    if (!request) break;
+    Insert(std::move(*request));
+  }
   while (room() && ReadOne(wait && num_ahead() == 0)) {
   }
 }
@@ -146,14 +169,23 @@ bool RequestQueue::ReadOne(bool wait) {
   if (source_.ended()) return false;
   std::optional<Request> request = source_.Next(wait);
   if (!request) return false;
-  const schedule::LengthView length = LengthOf(*request);
+  Insert(std::move(*request));
+  return true;
+}
+
+void RequestQueue::Insert(Request request) {
+  const schedule::LengthView length = LengthOf(request);
   const double tokens = schedule::ExpectedTokens(length, MeanOutput());
   tokens_read_ += tokens;
   ++requests_read_;
   tokens_ahead_ += tokens;
   prompt_tokens_ahead_ += length.prompt_tokens;
-  ahead_.push_back({std::move(*request), length, tokens});
-  return true;
+  const auto key = [](const Request& of) {
+    return std::pair(of.service == Service::kBatch, of.deadline_seconds);
+  };
+  auto at = ahead_.end();
+  while (by_service_ && at != ahead_.begin() && key(request) < key(std::prev(at)->request)) --at;
+  ahead_.insert(at, {std::move(request), length, tokens});
 }
 
 TakenRequest RequestQueue::TakeAt(size_t index) {
@@ -227,19 +259,22 @@ std::optional<TakenRequest> RequestQueue::TakeFirstReturned() {
 // only when nothing is left ahead either, or a replica would leave while requests are still to be
 // handed out.
 std::optional<TakenRequest> RequestQueue::Next(int replica, int64_t step,
-                                               const schedule::Policy& policy, bool wait) {
+                                               const schedule::Policy& policy, bool wait,
+                                               bool interactive_only) {
   if (ended(replica) || !TakeTurn(wait)) return std::nullopt;
+  by_service_ = policy.orders_services();
   std::optional<TakenRequest> taken;
   if (replay_) {
     taken = Replay(replica, step);
     if (taken) ++held_[replica];
-  } else if (num_returned_ > 0) {
+  } else if (num_returned_ > 0 && !interactive_only) {
     if (policy.HandOut(View(replica)) != schedule::Taking::kNothing) taken = TakeFirstReturned();
     if (taken) ++held_[replica];
   } else if (!ended_) {
     ReadAhead(wait);
     if (!last_ && source_.ended() && !source_.in_order()) Deal(replica);
-    taken = Take(replica, policy.HandOut(View(replica)));
+    if (!interactive_only || interactive_next())
+      taken = Take(replica, policy.HandOut(View(replica)));
     if (taken) ++held_[replica];
     if (num_ahead() == 0 && source_.ended()) ended_ = true;
   }

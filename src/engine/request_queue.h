@@ -26,7 +26,7 @@ struct TakenRequest {
 
 // What a replica holds and still has to compute, as far as is known.
 struct ReplicaLoad {
-  int64_t tokens = 0, choices = 0;
+  int64_t tokens = 0, choices = 0, interactive = 0;  // the last: of the choices
   int64_t step_tokens = 0;  // of the tokens those that its steps compute before it is heard again
   // tokens that one choice has yet to generate, of those that are bounded
   int64_t longest_output = 0;
@@ -47,6 +47,7 @@ HandOutLog LogHandOut(std::span<const StepRecord> steps, int replicas);
 //
 // Reads ahead of the replicas, so that at the job's end it has all that remains and the policy may
 // choose from it. Of a source that is in_order() it hands out first what came first, to the end.
+// Under a policy that orders services interactive requests come first, then batches by deadline.
 class RequestQueue {
  public:
   // Tokens of prompts that it reads ahead at most: 16 MiB.
@@ -61,8 +62,9 @@ class RequestQueue {
   // The next request for a replica before its `step`, or nothing: none is ready, the policy leaves
   // it to others, or the job has no more for it (ended()). Blocks only if `wait`, where the replica
   // holds nothing.
+  // `interactive_only`: no other, since there is no room for it.
   std::optional<TakenRequest> Next(int replica, int64_t step, const schedule::Policy& policy,
-                                   bool wait);
+                                   bool wait, bool interactive_only = false);
   bool ended(int replica) const {
     return replay_ ? replayed_[replica] == replay_->replicas[replica].size()
                    : ended_ && num_returned_ == 0;
@@ -87,6 +89,7 @@ class RequestQueue {
   void SetLoad(int replica, const ReplicaLoad& load) {
     held_tokens_[replica] = load.tokens;
     left_tokens_[replica] = load.tokens - load.step_tokens;
+    held_interactive_[replica] = load.interactive;
     full_[replica] = load.full;
     loads_[replica] = load;
   }
@@ -103,6 +106,11 @@ class RequestQueue {
   void EndTurn();
   void ReadAhead(bool wait);
   bool ReadOne(bool wait);
+  // What was read, where its service and deadline have it.
+  void Insert(Request request);
+  bool interactive_next() const {
+    return !ahead_.empty() && ahead_.front().request.service == Service::kInteractive;
+  }
   size_t num_ahead() const { return last_ ? static_cast<size_t>(last_->left()) : ahead_.size(); }
   // Out of ahead_, where it keeps its place when that is dealt.
   TakenRequest TakeAt(size_t index);
@@ -111,6 +119,7 @@ class RequestQueue {
   std::optional<TakenRequest> TakeFirstReturned();
   schedule::QueueView View(int replica);
   double LeastHeldByOthers(int replica) const;
+  int64_t FewestInteractiveOfOthers(int replica) const;
   double NextTokens();
   // Negative: it has left.
   double HeldTokens(int replica, bool after_its_steps) const;
@@ -132,6 +141,7 @@ class RequestQueue {
   std::atomic<int64_t> num_returned_{0}, returned_tokens_{0};
 
   // For whoever has the turn.
+  bool by_service_ = false;  // the policy's
   std::deque<Ahead> ahead_;
   std::optional<schedule::LastRequests> last_;  // at the job's end: of ahead_
   int64_t prompt_tokens_ahead_ = 0;
@@ -140,7 +150,7 @@ class RequestQueue {
   int64_t requests_read_ = 0;
 
   // By replica; held_tokens_ is -1 of one that has left. left_tokens_: after its steps.
-  std::vector<std::atomic<int64_t>> held_, held_tokens_, left_tokens_;
+  std::vector<std::atomic<int64_t>> held_, held_tokens_, left_tokens_, held_interactive_;
   std::vector<std::atomic<bool>> full_;
   std::vector<ReplicaLoad> loads_;                      // by replica, each its own
   std::atomic<int> replicas_;                           // that take requests

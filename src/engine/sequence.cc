@@ -74,6 +74,9 @@ void SharePrefixes(RequestState* state) {
 
 }  // namespace
 
+Service Sequence::service() const { return request->request.service; }
+double Sequence::deadline() const { return request->request.deadline_seconds; }
+
 int64_t Sequence::job_order() const {
   return (request->request.id << 16) + std::min(choice_index, 0xFFFF);
 }

@@ -103,6 +103,8 @@ struct Sequence {
     computed = 0;
   }
 
+  Service service() const;
+  double deadline() const;
   // The job's order: line, then choice.
   int64_t job_order() const;
   // The other choices of a prompt share what this one computes.

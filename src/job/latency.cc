@@ -125,38 +125,38 @@ TokenBook::Tokens TokenBook::Within(const SteadyWindow& window) const {
   return sum;
 }
 
-void AddLatencies(const Latencies& latencies, JobSummary* summary) {
+void AddLatencies(const Latencies& latencies, JobSummary* summary, const std::string& prefix) {
+  const auto add_value = [&](std::string_view name, double value) {
+    summary->latencies_ms.emplace_back(fmt::format("{}{}", prefix, name), value);
+  };
   const auto add = [&](const std::string& name, const Percentiles& p) {
     const std::pair<const char*, double> parts[] = {
         {"mean_", p.mean}, {"median_", p.p50}, {"p90_", p.p90}, {"p95_", p.p95}, {"p99_", p.p99}};
-    for (const auto& [part, seconds] : parts)
-      summary->latencies_ms.emplace_back(part + name + "_ms", seconds * 1e3);
+    for (const auto& [part, seconds] : parts) add_value(part + name + "_ms", seconds * 1e3);
   };
   add("ttft", latencies.first_token);
   add("tpot", latencies.token);
   add("e2el", latencies.completion);
-  summary->latencies_ms.emplace_back("tokens_per_second_per_user", latencies.tokens_per_s_user);
-  summary->latencies_ms.emplace_back("num_unfinished", latencies.unfinished);
+  add_value("tokens_per_second_per_user", latencies.tokens_per_s_user);
+  add_value("num_unfinished", static_cast<double>(latencies.unfinished));
   if (!latencies.tokens.any) return;
   add("itl", latencies.tokens.between);
-  summary->latencies_ms.emplace_back("peak_output_tokens_per_second_1s", latencies.tokens.peak_1s);
-  summary->latencies_ms.emplace_back("peak_output_tokens_per_second_10s",
-                                     latencies.tokens.peak_10s);
+  add_value("peak_output_tokens_per_second_1s", latencies.tokens.peak_1s);
+  add_value("peak_output_tokens_per_second_10s", latencies.tokens.peak_10s);
   const TokenTimes& tokens = latencies.tokens;
-  summary->latencies_ms.emplace_back("steady_begin_seconds", tokens.steady.begin);
-  summary->latencies_ms.emplace_back("steady_end_seconds", tokens.steady.end);
-  summary->latencies_ms.emplace_back(
-      "steady_context_tokens_per_second_per_rank",
-      tokens.steady_prompt / std::max(1, summary->model.context_ranks));
-  summary->latencies_ms.emplace_back("steady_output_tokens_per_second_per_rank",
-                                     tokens.steady_output / std::max(1, summary->model.ranks));
+  add_value("steady_begin_seconds", tokens.steady.begin);
+  add_value("steady_end_seconds", tokens.steady.end);
+  add_value("steady_context_tokens_per_second_per_rank",
+            tokens.steady_prompt / std::max(1, summary->model.context_ranks));
+  add_value("steady_output_tokens_per_second_per_rank",
+            tokens.steady_output / std::max(1, summary->model.ranks));
 }
 
-void LogLatencies(const Latencies& latencies) {
-  const auto line = [](const char* name, const Percentiles& p) {
+void LogLatencies(const Latencies& latencies, const std::string& prefix) {
+  const auto line = [&](const char* name, const Percentiles& p) {
     base::Log(base::LogLevel::kInfo,
-              fmt::format("{}: mean {:.2f}, median {:.2f}, p90 {:.2f}, p99 {:.2f} ms", name,
-                          p.mean * 1e3, p.p50 * 1e3, p.p90 * 1e3, p.p99 * 1e3));
+              fmt::format("{}{}: mean {:.2f}, median {:.2f}, p90 {:.2f}, p99 {:.2f} ms", prefix,
+                          name, p.mean * 1e3, p.p50 * 1e3, p.p90 * 1e3, p.p99 * 1e3));
   };
   line("time to first token", latencies.first_token);
   line("time per output token", latencies.token);

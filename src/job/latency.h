@@ -107,9 +107,9 @@ class TokenBook {
   std::vector<Tokens> stretches_;
 };
 
-// In the names of `vllm bench serve`.
-void AddLatencies(const Latencies& latencies, JobSummary* summary);
-// A line a kind, through base::Log.
-void LogLatencies(const Latencies& latencies);
+// In the names of `vllm bench serve`, each after `prefix`.
+void AddLatencies(const Latencies& latencies, JobSummary* summary, const std::string& prefix = "");
+// A line a kind, through base::Log, each after `prefix`.
+void LogLatencies(const Latencies& latencies, const std::string& prefix = "");
 
 }  // namespace forebay::job

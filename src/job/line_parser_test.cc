@@ -138,6 +138,9 @@ TEST(LineParserTest, ReadsEveryParameter) {
          "skip_special_tokens":false,"n":2,"best_of":2,"echo":true,"logprobs":5,"return_token_ids":true,
          "return_tokens_as_token_ids":true,"add_special_tokens":false,"user":7,"metadata":{"a":1},"store":true,
          "service_tier":"auto","stream":false,"suffix":"","use_beam_search":false,"length_penalty":1)"));
+  EXPECT_EQ(line.service, Service::kInteractive);
+  EXPECT_EQ(Good(Completion(R"("service_tier":"flex")")).service, Service::kBatch);
+  EXPECT_EQ(Good(Completion("")).service, std::nullopt);
   const SamplingParams& s = line.sampling;
   EXPECT_EQ(s.temperature, 0.5f);
   EXPECT_EQ(s.top_p, 0.25f);

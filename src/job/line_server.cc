@@ -19,6 +19,7 @@ void LineServer::Add(std::vector<Line> lines) {
   for (Line& line : lines) {
     const InputLine input{line.number, base::HashBytes(line.text)};
     BuiltLine built = parser_.Parse(&line.text, line.number);
+    built.request.service = Service::kBatch;  // nobody waits for a line of a file
     if (built.error) {
       ready_.push_back(answers_.Refused(input, built.line.custom_id, std::move(*built.error)));
       continue;

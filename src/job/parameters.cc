@@ -363,6 +363,14 @@ MaybeError SetPromptLogprobs(LineDraft& draft, element value) {
   return ReadLogprobCount(draft, "prompt_logprobs", value, &draft.line->report_prompt_logprobs);
 }
 
+// "flex" is slower and promises nothing, so it may wait; all other tiers do not.
+MaybeError SetServiceTier(LineDraft& draft, element value) {
+  std::string_view tier;
+  if (value.get(tier)) return WrongType("service_tier", value, "a string");
+  draft.line->service = tier == "flex" ? Service::kBatch : Service::kInteractive;
+  return std::nullopt;
+}
+
 MaybeError SetSeed(LineDraft& draft, element value) {
   int64_t seed;
   const Whole whole = ReadWhole(value, &seed);
@@ -461,7 +469,7 @@ constexpr Parameter kTable[] = {
     {"user", kInAll, Ignored{}},
     {"metadata", kInAll, Ignored{}},
     {"store", kInAll, Ignored{}},
-    {"service_tier", kInAll, Ignored{}},
+    {"service_tier", kInAll, Special(SetServiceTier)},
     {"safety_identifier", kInAll, Ignored{}},
     {"prompt_cache_key", kInAll, Ignored{}},
     {"prompt_cache_retention", kInAll, Ignored{}},

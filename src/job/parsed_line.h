@@ -49,6 +49,7 @@ struct ParsedLine {
   int32_t prompt_logprobs_from = 0;               // position in the prompt; 0 is 1
   bool return_token_ids = false;
   bool return_tokens_as_token_ids = false;
+  std::optional<Service> service;  // as `service_tier` says
 };
 
 // Why a line has no answer: what a client of the API would get.

@@ -39,6 +39,7 @@ base::Result<BuiltLine> RequestBuilder::Build(size_t ordinal) {
   if (auto error = TooLong(entry)) return BuiltLine{.error = std::move(error)};
   FB_RETURN_IF_ERROR(file_.Read(ordinal, &buffer_));
   BuiltLine built = parser_.Parse(&buffer_, entry.line);
+  built.request.service = Service::kBatch;  // nobody waits for a line of a file
   if (buffer_.size() > kKeepBufferBytes) buffer_ = std::string();
   return built;
 }
@@ -52,7 +53,11 @@ BuiltLine RequestParser::Parse(std::string* text, int64_t line) {
 
 BuiltLine RequestParser::Build(ParsedLine parsed, int64_t line) {
   BuiltLine built{.line = std::move(parsed)};
-  built.request = {.id = line, .line = line, .n = built.line.n, .sampling = built.line.sampling};
+  built.request = {.id = line,
+                   .line = line,
+                   .n = built.line.n,
+                   .sampling = built.line.sampling,
+                   .service = built.line.service.value_or(Service::kBatch)};
   StopAtSpecialTokens(&built.request.sampling);
   built.error = BanWords(built.line, &built.request.sampling);
   if (!built.error) built.error = Tokenize(built.line, &built.request);

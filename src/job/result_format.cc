@@ -86,6 +86,8 @@ class BodyWriter {
         .EndObject();
     writer_.EndObject();
     writer_.Key("system_fingerprint").String(style_.system_fingerprint);
+    if (line_.service)
+      writer_.Key("service_tier").String(*line_.service == Service::kBatch ? "flex" : "default");
   }
 
   // vLLM's list of scores, and what each is the sum of.

@@ -28,6 +28,8 @@ class TimedSource final : public RequestSource, public ResultSink {
   bool ended() const override { return Ending() || source_.ended(); }
   int64_t remaining() const override { return source_.remaining(); }
   bool in_order() const override { return arrivals_.any(); }
+  // When the next request arrives; kForever where that hangs on a result, or none is left.
+  runtime::TimeNs due() const { return ended() ? runtime::kForever : Due(); }
 
   bool Finish(RequestResult result) override;
   void Progress(ChoicePiece piece) override;
@@ -37,7 +39,7 @@ class TimedSource final : public RequestSource, public ResultSink {
 
  private:
   bool Ending() const { return control_.drain || control_.abort; }
-  // When the next request arrives, kForever where that hangs on a result.
+  // Of one that is left.
   runtime::TimeNs Due() const;
   double Seconds(runtime::TimeNs time) const { return runtime::SecondsOf(time - start_); }
 

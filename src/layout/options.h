@@ -21,6 +21,10 @@
 #include "share/ship_plan.h"
 #include "tensor/dtype.h"
 
+namespace forebay::device {
+struct Driver;
+}
+
 namespace forebay::layout {
 
 inline constexpr base::ErrorCode kOffloadingSize{"kv_offloading_size_invalid"};
@@ -61,10 +65,11 @@ struct MachineOptions {
   // Weights, KV and workspace of all ranks; 0: what the machine has free, less a margin.
   uint64_t memory_bytes = 0;
   uint64_t memory_per_rank_bytes = 0;  // The same of one rank; 0: an equal share of memory_bytes.
-  // Simulated GPUs: this part of their memory, where memory_bytes is 0.
+  // GPUs: this part of their memory, of real ones of what is free, where memory_bytes is 0.
   double memory_utilization = 0.9;
   // So much of each rank's KV cache is touched at start, the rest as it comes into use.
   uint64_t touch_kv_bytes = 0;
+  bool debug_sync = false;    // GPUs: each operation is waited for, so that a fault names it.
   bool full_detail = false;   // Every layer is simulated.
   bool uncalibrated = false;  // Prices are the datasheet's alone.
   // Partial sums of simulated ranks are priced as if they went from rank to rank in bf16.
@@ -85,6 +90,9 @@ struct LimitOptions {
   int steps_in_flight = 0;
   // Tokens that a running choice holds, for pool=auto; 0: max_model_len / 4, at most 2048.
   int64_t mean_context = 0;
+  // schedule::Limits, in milliseconds: between an interactive choice's tokens, negative: the
+  // default; and a step without such a choice.
+  double target_itl_ms = -1, max_step_ms = 250;
 };
 
 // How ranks reach weights that the layout pools.
@@ -157,6 +165,8 @@ struct TierOptions {
 // What only tests and trials set.
 struct TrialOptions {
   fabric::FaultPlan fault;
+  // Through which GPUs are reached; outlives the engine. Null: the machine's own.
+  const device::Driver* driver = nullptr;
   // Sees what all ranks' operations touch; outlives the engine. It is slow.
   device::HazardChecker* checker = nullptr;
   double overcommit = 1;  // schedule::StepView::overcommit

@@ -49,6 +49,7 @@ void ForEachBuffer(const ModelConfig& config, tensor::DType dtype, const StepCap
   }
   visit(&a->residual, rows * hidden * t);
   visit(&a->normed, rows * hidden * t);
+  visit(&a->sums, config.AddsPlainly() ? 0 : rows * hidden * sizeof(float));
   visit(&a->attention, attention.bytes);
   visit(&a->ffn, ffn.bytes);
   const int64_t widest = std::max({config.hidden_size, ffn.widest_input, attention.widest_input});

@@ -245,14 +245,14 @@ TEST(HfConfig, SlidingWindowsFollowTheFamily) {
 TEST(Rope, YarnScalesCosAndSin) {
   RopeParameters yarn{
       .scaling = RopeScaling::kYarn, .factor = 4, .original_max_position_embeddings = 64};
-  EXPECT_FLOAT_EQ(MakeRope(yarn, 16).cos_sin_scale, 0.1 * std::log(4.0) + 1);
+  EXPECT_FLOAT_EQ(MakeRope(yarn, 16, 16).cos_sin_scale, 0.1 * std::log(4.0) + 1);
   yarn.mscale = 0.707;
-  EXPECT_FLOAT_EQ(MakeRope(yarn, 16).cos_sin_scale, 0.1 * std::log(4.0) + 1);  // needs both
+  EXPECT_FLOAT_EQ(MakeRope(yarn, 16, 16).cos_sin_scale, 0.1 * std::log(4.0) + 1);  // needs both
   yarn.mscale_all_dim = 1.0;
-  EXPECT_FLOAT_EQ(MakeRope(yarn, 16).cos_sin_scale,
+  EXPECT_FLOAT_EQ(MakeRope(yarn, 16, 16).cos_sin_scale,
                   (0.0707 * std::log(4.0) + 1) / (0.1 * std::log(4.0) + 1));
   yarn.attention_factor = 1.5;
-  EXPECT_FLOAT_EQ(MakeRope(yarn, 16).cos_sin_scale, 1.5);
+  EXPECT_FLOAT_EQ(MakeRope(yarn, 16, 16).cos_sin_scale, 1.5);
 }
 
 TEST(Rope, YarnAndLinearScalingLengthenTheContext) {

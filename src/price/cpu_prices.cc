@@ -64,12 +64,13 @@ bool StreamsByPrices(const layout::EngineOptions& options) {
 
 bool WantsPrices(const layout::EngineOptions& options) {
   const layout::MachineOptions& machine = options.machine;
-  if (layout::RequireSimulated(machine.devices).ok() || !machine.device_profile.empty())
+  if (machine.devices.platform != &layout::CpuPlatform() || !machine.device_profile.empty())
     return false;
   const bool several = machine.devices.count > 1;
   if (several && options.layout_by_job && options.job == nullptr) return false;
   return (several && (DecidesByPrices(options) || ShiftsByPrice(options))) ||
-         ParksByPrice(options) || StreamsByPrices(options);
+         ParksByPrice(options) || StreamsByPrices(options) ||
+         options.policy->make()->orders_services();
 }
 
 std::string FittingProfile(std::string_view cpu, std::string_view isa, int workers) {

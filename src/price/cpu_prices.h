@@ -17,8 +17,8 @@ bool DecidesByPrices(const layout::EngineOptions& options);
 bool StreamsByPrices(const layout::EngineOptions& options);
 
 // Whether real ranks decide something by prices, and nobody has named a profile: that, the modes of
-// steps whose rows are cut, or what KV lies below the device. A layout is chosen of a job that is
-// known.
+// steps whose rows are cut, what KV lies below the device, or how long steps may be. A layout is
+// chosen of a job that is known.
 bool WantsPrices(const layout::EngineOptions& options);
 
 // The built-in profile that fits a CPU of this name (runtime::CpuName) under kernels of this set,

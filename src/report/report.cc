@@ -86,6 +86,14 @@ class Page {
     DrawSpread("Step time, ms", "",
                [](const auto& b) { return 1e3 * Ratio(b.busy_seconds, b.steps); });
     DrawRowsOfAStep();
+    if (total_.interactive_rows > 0) {
+      DrawStack(
+          "Rows a second by service", "interactive", "batch",
+          [&](const auto& b) { return b.interactive_rows / width; },
+          [&](const auto& b) {
+            return (b.decode_rows + b.prefill_rows - b.interactive_rows) / width;
+          });
+    }
     if (total_.sp_seconds > 1.001 * total_.busy_seconds)
       DrawSpread("Mode, sp of a step", "ranks over which its rows are cut",
                  [](const auto& b) { return Ratio(b.sp_seconds, b.busy_seconds); });
@@ -377,6 +385,14 @@ class Page {
     const auto row = [&](std::string_view name, const job::Percentiles& p) {
       Row(name, fmt::format("{:.1f}, {:.1f}, {:.1f} ms", 1e3 * p.p50, 1e3 * p.p90, 1e3 * p.p99));
     };
+    if (run_.interactive) {
+      row("interactive time to first token: median, p90, p99",
+          run_.interactive->latencies.first_token);
+      if (run_.interactive->latencies.tokens.any)
+        row("interactive time between tokens", run_.interactive->latencies.tokens.between);
+      const job::StreamTokens& batch = run_.batch->tokens;
+      Row("batch output tokens a second", fmt::format("{:.1f}", batch.PerSecond(batch.output)));
+    }
     row("time to first token: median, p90, p99", run_.latencies.first_token);
     row("time per output token", run_.latencies.token);
     const job::TokenTimes& tokens = run_.latencies.tokens;

@@ -25,6 +25,10 @@ void AppendStepLine(const StepRecord& record, std::string* out) {
   writer.Key("mode").String(schedule::Name(record.mode));
   writer.Key("sp").Int(record.mode.degrees.sp).Key("tp").Int(record.mode.degrees.tp);
   writer.Key("decode_rows").Int(record.decode_rows).Key("prefill_rows").Int(record.prefill_rows);
+  if (record.interactive_decode_rows + record.interactive_prefill_rows > 0) {
+    writer.Key("interactive_decode_rows").Int(record.interactive_decode_rows);
+    writer.Key("interactive_prefill_rows").Int(record.interactive_prefill_rows);
+  }
   writer.Key("context_tokens").Int(record.context_tokens).Key("kv_tokens").Int(record.kv_tokens);
   writer.Key("logit_rows").Int(record.logit_rows);
   writer.Key("running").Int(record.running).Key("waiting").Int(record.waiting);

@@ -8,9 +8,11 @@ namespace forebay::report {
 
 void TimelineBucket::Add(const TimelineBucket& other, double part) {
   double TimelineBucket::*const kSums[] = {
-      &TimelineBucket::busy_seconds, &TimelineBucket::steps,     &TimelineBucket::decode_rows,
-      &TimelineBucket::prefill_rows, &TimelineBucket::running,   &TimelineBucket::kv_blocks,
-      &TimelineBucket::bytes_pulled, &TimelineBucket::sp_seconds};
+      &TimelineBucket::busy_seconds,    &TimelineBucket::steps,
+      &TimelineBucket::decode_rows,     &TimelineBucket::prefill_rows,
+      &TimelineBucket::running,         &TimelineBucket::kv_blocks,
+      &TimelineBucket::bytes_pulled,    &TimelineBucket::sp_seconds,
+      &TimelineBucket::interactive_rows};
   for (double TimelineBucket::*const sum : kSums) this->*sum += part * other.*sum;
   for (size_t mode = 0; mode < kNumFfnModes; ++mode) {
     mode_seconds[mode] += part * other.mode_seconds[mode];
@@ -47,6 +49,8 @@ void Timeline::OnStep(const StepRecord& record) {
                       .steps = 1,
                       .decode_rows = static_cast<double>(record.decode_rows),
                       .prefill_rows = static_cast<double>(record.prefill_rows),
+                      .interactive_rows = static_cast<double>(record.interactive_decode_rows +
+                                                              record.interactive_prefill_rows),
                       .running = seconds * record.running,
                       .kv_blocks = seconds * record.kv_blocks_used,
                       .bytes_pulled = static_cast<double>(record.bytes_pulled)};

@@ -17,7 +17,7 @@ struct TimelineBucket {
   double sp_seconds = 0;    // seconds x StepMode::sp
   WaitSeconds waits;        // StepRecord::waits
   double steps = 0;
-  double decode_rows = 0, prefill_rows = 0;
+  double decode_rows = 0, prefill_rows = 0, interactive_rows = 0;
   double running = 0;     // choices x seconds
   ByMode mode_running{};  // the same by the steps' mode
   double kv_blocks = 0;   // blocks x seconds

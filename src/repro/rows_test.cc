@@ -42,6 +42,8 @@ TEST(Rows, ComeOutAsKnown) {
                                             "SH2",
                                             "SH2.peak",
                                             "SH2.sweep",
+                                            "SHL.stream.batch",
+                                            "SHL.sweep",
                                             "SHT.lowest",
                                             "SHT.loss",
                                             "SHT.bursts",

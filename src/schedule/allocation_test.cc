@@ -26,10 +26,12 @@ int64_t allocations = 0;
 namespace forebay::schedule {
 namespace {
 
-TEST(AllocationTest, NoneInSteadyState) {
+class AllocationTest : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(AllocationTest, NoneInSteadyState) {
   constexpr int kSequences = 8;
   kv::BlockBook book({.num_blocks = 40, .max_sequences = kSequences, .max_blocks_per_sequence = 8});
-  const auto policy = CreatePolicy("continuous");
+  const auto policy = CreatePolicy(GetParam());
   std::vector<int32_t> tokens(200);
   StepView view;
   StepPlan plan;
@@ -61,6 +63,8 @@ TEST(AllocationTest, NoneInSteadyState) {
   EXPECT_EQ(allocations, before);
   EXPECT_GT(book.stats().evictions, 0);
 }
+
+INSTANTIATE_TEST_SUITE_P(Policies, AllocationTest, ::testing::Values("continuous", "interactive"));
 
 }  // namespace
 }  // namespace forebay::schedule

@@ -7,6 +7,8 @@
 
 namespace forebay::schedule {
 
+inline constexpr double kTargetSteps = 4;
+
 struct Limits {
   int32_t max_num_seqs = 256;             // running choices
   int32_t max_num_batched_tokens = 2048;  // rows of a step
@@ -20,6 +22,12 @@ struct Limits {
   int32_t streamed_blocks = 0;
   // What a policy whose choices grow without memory gives to prompts; 0: all.
   int32_t prompt_blocks = 0;
+  // Of a policy that knows who waits, by price (StepPrices). Seconds between an interactive
+  // choice's tokens, at most: other rows fill its steps up to there. 0: no bound; negative: as many
+  // steps of one row as kTargetSteps.
+  double target_itl_seconds = 0;
+  // Seconds of a step that no interactive choice is in, since who comes waits for it; 0: no bound.
+  double max_step_seconds = 0;
 };
 
 }  // namespace forebay::schedule

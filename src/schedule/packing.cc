@@ -11,47 +11,50 @@ int64_t Reach(int64_t known_tokens, int64_t remaining_output, int64_t lookahead)
   return known_tokens + std::clamp<int64_t>(remaining_output - 1, 0, lookahead);
 }
 
-// Blocks for one more row.
+}  // namespace
+
 int64_t NextRowBlocks(const RunningView& choice, const Limits& limits) {
   const int64_t tokens = std::min(choice.computed_tokens + 1, choice.known_tokens);
   return MissingBlocks(tokens, choice.reserved_blocks, limits);
 }
 
-// Rows of a step that a prompt waits for that has so many left.
+int64_t ReachBlocks(const RunningView& choice, int64_t lookahead, const Limits& limits) {
+  return MissingBlocks(Reach(choice.known_tokens, choice.remaining_output, lookahead),
+                       choice.reserved_blocks, limits);
+}
+
+int64_t ReachBlocks(const WaitingView& choice, int64_t lookahead, const Limits& limits) {
+  return MissingBlocks(Reach(choice.known_tokens, choice.remaining_output, lookahead),
+                       choice.held_tokens / limits.block_tokens, limits);
+}
+
 int64_t LeastRows(int64_t left, const Limits& limits) {
   return std::min<int64_t>({left, limits.least_chunk, limits.max_num_batched_tokens / 2});
 }
 
-// Blocks of those that stay: all, the ones of these on the device, and the ones that cannot be
-// streamed, since they are not full; and what those that go hold alone.
-struct HeldBlocks {
-  int64_t kept = 0, on_device = 0, open = 0, given_back = 0;
+HeldBlocks::HeldBlocks(const StepView& view) {
+  for (const RunningView& choice : view.running) Add(choice, view.limits, 1);
+  for (const RunningView& choice : view.elsewhere) {
+    for (int64_t* sum : {&kept_, &on_device_, &open_}) *sum += choice.reserved_blocks;
+  }
+}
 
-  explicit HeldBlocks(const StepView& view) {
-    for (const RunningView& choice : view.running) Add(choice, view.limits, 1);
-    for (const RunningView& choice : view.elsewhere) {
-      for (int64_t* sum : {&kept, &on_device, &open}) *sum += choice.reserved_blocks;
-    }
-  }
-  void GiveBack(const RunningView& choice, const Limits& limits) {
-    Add(choice, limits, -1);
-    given_back += choice.exclusive_blocks;
-  }
-  int64_t Available(const StepView& view) const {
-    const int64_t device = view.limits.total_blocks - view.limits.streamed_blocks;
-    return std::max({view.available_blocks + given_back, device - on_device,
-                     std::min(view.limits.total_blocks - kept, device - open)});
-  }
+void HeldBlocks::GiveBack(const RunningView& choice, const Limits& limits) {
+  Add(choice, limits, -1);
+  given_back_ += choice.exclusive_blocks;
+}
 
- private:
-  void Add(const RunningView& choice, const Limits& limits, int64_t times) {
-    kept += times * choice.reserved_blocks;
-    on_device += times * (choice.reserved_blocks - choice.streamed_blocks);
-    open += times * (choice.reserved_blocks - choice.computed_tokens / limits.block_tokens);
-  }
-};
+int64_t HeldBlocks::Available(const StepView& view) const {
+  const int64_t device = view.limits.total_blocks - view.limits.streamed_blocks;
+  return std::max({view.available_blocks + given_back_, device - on_device_,
+                   std::min(view.limits.total_blocks - kept_, device - open_)});
+}
 
-}  // namespace
+void HeldBlocks::Add(const RunningView& choice, const Limits& limits, int64_t times) {
+  kept_ += times * choice.reserved_blocks;
+  on_device_ += times * (choice.reserved_blocks - choice.streamed_blocks);
+  open_ += times * (choice.reserved_blocks - choice.computed_tokens / limits.block_tokens);
+}
 
 int64_t AvailableAfter(const StepView& view, std::span<const int32_t> preempted) {
   HeldBlocks held(view);
@@ -112,10 +115,7 @@ void PackWaiting(const StepView& view, int64_t lookahead, StepRoom room, StepPla
   const Limits& limits = view.limits;
   int64_t blocks = view.available_blocks + view.later_blocks - spare_blocks;
   for (const std::vector<RunningView>* choices : {&view.running, &view.elsewhere}) {
-    for (const RunningView& choice : *choices) {
-      blocks -= MissingBlocks(Reach(choice.known_tokens, choice.remaining_output, lookahead),
-                              choice.reserved_blocks, limits);
-    }
+    for (const RunningView& choice : *choices) blocks -= ReachBlocks(choice, lookahead, limits);
   }
   // Two accounts: `blocks` is what may be promised, growth included; `now` what this step's rows
   // can have.
@@ -127,8 +127,7 @@ void PackWaiting(const StepView& view, int64_t lookahead, StepRoom room, StepPla
   for (size_t i = 0; i < view.waiting.size() && room.rows > 0 && room.choices > 0; ++i) {
     const WaitingView& choice = view.waiting[i];
     const int64_t held = choice.held_tokens / limits.block_tokens;
-    blocks -=
-        MissingBlocks(Reach(choice.known_tokens, choice.remaining_output, lookahead), held, limits);
+    blocks -= ReachBlocks(choice, lookahead, limits);
     // Those behind it may be shorter; but in order nobody is passed over for ever.
     if (blocks < 0) return;
     const int64_t left = choice.known_tokens - choice.cached_tokens;

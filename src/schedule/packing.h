@@ -19,6 +19,29 @@ inline int64_t MissingBlocks(int64_t tokens, int64_t reserved_blocks, const Limi
   return missing > 0 ? missing : 0;
 }
 
+// Blocks that the choice lacks for one more row.
+int64_t NextRowBlocks(const RunningView& choice, const Limits& limits);
+// Blocks that it lacks for what it may hold within `lookahead` more tokens.
+int64_t ReachBlocks(const RunningView& choice, int64_t lookahead, const Limits& limits);
+int64_t ReachBlocks(const WaitingView& choice, int64_t lookahead, const Limits& limits);
+// Rows of a step that a prompt waits for that has so many left.
+int64_t LeastRows(int64_t left, const Limits& limits);
+
+// Blocks of those that stay: all, the ones of these on the device, and the ones that cannot be
+// streamed, since they are not full; and what those that go hold alone.
+class HeldBlocks {
+ public:
+  explicit HeldBlocks(const StepView& view);
+  void GiveBack(const RunningView& choice, const Limits& limits);
+  // As AvailableAfter has it.
+  int64_t Available(const StepView& view) const;
+
+ private:
+  void Add(const RunningView& choice, const Limits& limits, int64_t times);
+
+  int64_t kept_ = 0, on_device_ = 0, open_ = 0, given_back_ = 0;
+};
+
 // Blocks that are surely available once these running choices are preempted. Three lower bounds
 // hold: what is available now plus what each of those holds alone; the device's blocks but for
 // those that the others have there; and all blocks but for those of the others, as long as what is

@@ -5,9 +5,14 @@
 #include <limits>
 #include <vector>
 
+#include "forebay/service.h"
+#include "schedule/held_peak.h"
 #include "schedule/limits.h"
+#include "schedule/step_prices.h"
 
 namespace forebay::schedule {
+
+inline constexpr double kNoDeadline = std::numeric_limits<double>::infinity();
 
 // A choice that holds KV blocks.
 struct RunningView {
@@ -24,9 +29,13 @@ struct RunningView {
   // What it is foreseen to generate of these (schedule/lengths.h); 0: not foreseen.
   int64_t expected_left = 0;
   bool decoding = false;  // its prompt is computed: exactly one row a step
+  Service service = Service::kBatch;
+  double deadline = kNoDeadline;  // its request's
 };
 
-// A choice that waits, in the order in which it should be admitted (preempted ones first).
+// A choice that waits, in the order in which it should be admitted: preempted ones first; under a
+// policy that orders services interactive ones, then batches by deadline, of each preempted ones
+// first.
 struct WaitingView {
   int64_t order = 0;
   int64_t known_tokens = 0;
@@ -36,6 +45,7 @@ struct WaitingView {
   int64_t held_tokens = 0;
   int64_t remaining_output = 0;
   int64_t expected_left = 0;  // as above
+  Service service = Service::kBatch;
 };
 
 struct StepView {
@@ -54,7 +64,14 @@ struct StepView {
   // How much of the cache foreseen needs may fill: more than 1 where preemption is cheap.
   double overcommit = 1;
   Limits limits;
+  int64_t more_places = 0;  // free ones beyond limits.max_num_seqs, which is the step's share
   int64_t now_us = 0;
+  // What steps take by the device's profile, which outlives the view (null: it is not known), and
+  // how many times as long they were measured to take.
+  const StepPrices* prices = nullptr;
+  double price_factor = 1;
+  // The most that interactive choices held in the last minute.
+  Held interactive_peak;
 };
 
 // The job's queue, as the replica sees it that asks for its next request. Tokens are those still to
@@ -68,7 +85,11 @@ struct QueueView {
   double held_tokens_by_all = 0;
   // The least that another replica holds which takes requests now; infinite: none does.
   double least_held_tokens = std::numeric_limits<double>::infinity();
-  double next_tokens = 0;          // of the next request
+  double next_tokens = 0;  // of the next request
+  Service next_service = Service::kBatch;
+  // Interactive choices of this replica, and the fewest that another one holds which takes
+  // requests.
+  int64_t held_interactive = 0, least_held_interactive = 0;
   int64_t held_choices = 0;        // this replica's requests'
   double held_longest_output = 0;  // tokens that one of them may yet generate; bounded ones count
   // All that remains is read, and dealt out: what is taken now may be chosen. Outputs are those of
@@ -92,6 +113,7 @@ struct StepPlan {
   std::vector<int32_t> preempt;
   std::vector<RowsOf> run;    // running ones, not preempted
   std::vector<RowsOf> admit;  // waiting ones, in order
+  std::vector<bool> marks;    // a policy's scratch, here to keep its memory
 
   // Empties the lists and keeps their memory.
   void Begin() {

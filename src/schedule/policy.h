@@ -25,6 +25,9 @@ class Policy {
   virtual std::string_view name() const = 0;
   // Whether views are to foresee how long choices will be (expected_left).
   virtual bool wants_lengths() const { return false; }
+  // Whether who waits for an answer comes first, in the queue and among the choices that wait, and
+  // steps are to have prices.
+  virtual bool orders_services() const { return false; }
   // Whether a job's lines are to come in an order in which it ends soonest (job::LineOrder).
   virtual bool orders_lines() const { return false; }
   // Whether what choices generate is to take no memory, as on no machine: there are blocks for all

@@ -20,6 +20,8 @@ struct Choice {
   int64_t output = 0;      // tokens after which it stops
   int64_t max_output = 0;  // what the policy is told
   int64_t sibling = -1;    // waits until that one has its first token
+  Service service = Service::kBatch;
+  int64_t arrives = 0;  // step
   kv::SequenceId id = -1;
   int64_t generated() const { return static_cast<int64_t>(tokens.size()) - prompt; }
 };
@@ -29,6 +31,7 @@ struct JobShape {
   int64_t max_prompt = 150;
   int64_t max_output = 250;
   bool siblings = true;
+  bool people = false;  // every fourth is interactive, and comes while the others run
 };
 
 std::vector<Choice> RandomJob(base::Rng& rng, const JobShape& shape) {
@@ -51,6 +54,10 @@ std::vector<Choice> RandomJob(base::Rng& rng, const JobShape& shape) {
     }
     choice.prompt = static_cast<int64_t>(choice.tokens.size());
     choice.output = 1 + rng.Below(choice.max_output);
+    if (shape.people && choice.sibling < 0 && rng.Below(4) == 0) {
+      choice.service = Service::kInteractive;
+      choice.arrives = static_cast<int64_t>(rng.Below(200));
+    }
   }
   return job;
 }
@@ -64,11 +71,14 @@ int64_t LargestNeed(const std::vector<Choice>& job) {
 
 struct Outcome {
   int64_t steps = 0, rows = 0, preemptions = 0, hits = 0, peak_running = 0;
+  int64_t people_preempted = 0;
 };
 
 class Loop {
  public:
-  Loop(std::vector<Choice> job, Limits limits, const Policy& policy, uint64_t seed)
+  // `prices`: of steps, null: they have none.
+  Loop(std::vector<Choice> job, Limits limits, const Policy& policy, uint64_t seed,
+       const StepPrices* prices = nullptr)
       : job_(std::move(job)),
         limits_(limits),
         policy_(policy),
@@ -77,6 +87,7 @@ class Loop {
                .max_sequences = limits.max_num_seqs,
                .max_blocks_per_sequence = limits.total_blocks}) {
     for (Choice& choice : job_) waiting_.push_back(&choice);
+    view_.prices = prices;
   }
 
   Outcome Run(int64_t max_steps) {
@@ -113,10 +124,14 @@ class Loop {
            .reserved_blocks = static_cast<int64_t>(book_.table(choice->id).size()),
            .exclusive_blocks = book_.exclusive_blocks(choice->id),
            .remaining_output = choice->max_output - choice->generated(),
-           .decoding = known - book_.computed(choice->id) == 1});
+           .decoding = known - book_.computed(choice->id) == 1,
+           .service = choice->service});
     }
     waiting_in_view_.clear();
+    std::ranges::stable_partition(
+        waiting_, [](const Choice* choice) { return choice->service == Service::kInteractive; });
     for (Choice* choice : waiting_) {
+      if (choice->arrives > outcome_.steps && !running_.empty()) continue;
       // It waits for its sibling's prompt to be committed and then shares it.
       if (choice->sibling >= 0 && job_[choice->sibling].generated() == 0) continue;
       waiting_in_view_.push_back(choice);
@@ -126,8 +141,10 @@ class Loop {
                                .known_tokens = known,
                                .cached_tokens = cached.tokens,
                                .held_tokens = cached.held_tokens,
-                               .remaining_output = choice->max_output - choice->generated()});
+                               .remaining_output = choice->max_output - choice->generated(),
+                               .service = choice->service});
     }
+    view_.interactive_peak = peak_;
   }
 
   void Apply() {
@@ -138,6 +155,7 @@ class Loop {
       std::erase(running_, choice);
       waiting_.push_front(choice);
       ++outcome_.preemptions;
+      if (choice->service == Service::kInteractive) ++outcome_.people_preempted;
     }
     for (const RowsOf& entry : plan_.admit) {
       Choice* choice = waiting_in_view_[entry.index];
@@ -147,6 +165,13 @@ class Loop {
       Compute(choice, entry.rows);
     }
     for (const RowsOf& entry : plan_.run) Compute(running[entry.index], entry.rows);
+    Held people;
+    for (const Choice* choice : running_) {
+      if (choice->service == Service::kBatch) continue;
+      ++people.choices;
+      people.blocks += static_cast<int64_t>(book_.table(choice->id).size());
+    }
+    peak_ = peak_.MostOf(people);
     outcome_.peak_running = std::max<int64_t>(outcome_.peak_running, running_.size());
     for (Choice* choice : std::vector(running_)) Finish(choice);
   }
@@ -182,6 +207,7 @@ class Loop {
   StepView view_;
   StepPlan plan_;
   Outcome outcome_;
+  Held peak_;  // people's
 };
 
 // Steps if each choice ran alone, every one of its prompt's chunks shortened by the others'
@@ -224,7 +250,7 @@ TEST_P(SimulatedLoopTest, FinishesInAnyMemoryThatHoldsTheLargestChoice) {
     EXPECT_LT(preemptions, 30);
   } else if (policy == "makespan") {  // overfills on purpose
     EXPECT_LT(preemptions, 300);
-  } else if (policy == "continuous" || policy == "whole") {
+  } else if (policy == "continuous" || policy == "interactive" || policy == "whole") {
     EXPECT_GT(preemptions, 100);
   } else {
     EXPECT_GT(preemptions, 1000) << "growth was foreseen";
@@ -239,8 +265,87 @@ TEST_P(SimulatedLoopTest, RunsALongJobWithoutAStall) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Policies, SimulatedLoopTest,
-                         ::testing::Values("adaptive", "continuous", "makespan", "sarathi",
-                                           "static_batch", "vasuki-printed", "vllm", "whole"));
+                         ::testing::Values("adaptive", "continuous", "interactive", "makespan",
+                                           "sarathi", "static_batch", "vasuki-printed", "vllm",
+                                           "whole"));
+
+// Plans as one policy and holds each plan to another's.
+class HeldTo final : public Policy {
+ public:
+  HeldTo(const Policy& policy, const Policy& other) : policy_(policy), other_(other) {}
+  std::string_view name() const override { return policy_.name(); }
+  void Plan(const StepView& view, StepPlan* plan) const override {
+    policy_.Plan(view, plan);
+    StepPlan other;
+    other_.Plan(view, &other);
+    const auto hash = [](const StepPlan& of) {
+      uint64_t sum = of.preempt.size();
+      for (const int32_t index : of.preempt) sum = base::Combine64(sum, index);
+      for (const std::vector<RowsOf>* const list : {&of.run, &of.admit}) {
+        sum = base::Combine64(sum, list->size());
+        for (const RowsOf& entry : *list)
+          sum = base::Combine64(base::Combine64(sum, entry.index), entry.rows);
+      }
+      return sum;
+    };
+    EXPECT_EQ(hash(*plan), hash(other));
+  }
+
+ private:
+  const Policy& policy_;
+  const Policy& other_;
+};
+
+TEST(InteractiveLoopTest, OneServiceAloneIsPlannedAsByContinuous) {
+  const auto interactive = CreatePolicy("interactive"), continuous = CreatePolicy("continuous");
+  const HeldTo both(**interactive, **continuous);
+  const StepPrices prices({{1, 1e-3}, {64, 2e-3}, {512, 1e-2}}, {1e-6, 1e-6, 1e-7});
+  for (uint64_t seed = 0; seed < 1000; ++seed) {
+    SCOPED_TRACE(seed);
+    base::Rng rng(seed);
+    std::vector<Choice> job = RandomJob(rng, {.num_choices = 20, .max_output = 60});
+    if (seed % 2 == 1) {
+      for (Choice& choice : job) choice.service = Service::kInteractive;
+    }
+    const Limits limits{
+        .max_num_seqs = seed % 3 == 0 ? 4 : 12,
+        .max_num_batched_tokens = seed % 5 == 0 ? 25 : 128,
+        .least_chunk = seed % 7 == 0 ? 16 : 0,
+        .total_blocks = static_cast<int32_t>(LargestNeed(job) + static_cast<int64_t>(seed % 30))};
+    Loop(job, limits, both, seed, &prices).Run(SerialSteps(job, limits));
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
+// People come while a batch has all places and blocks: it gives way, they never do while it can,
+// and all come to their ends.
+TEST(InteractiveLoopTest, BatchesGiveWay) {
+  const auto policy = CreatePolicy("interactive");
+  const StepPrices prices({{1, 1e-3}, {64, 2e-3}, {512, 1e-2}}, {1e-6, 1e-6, 1e-7});
+  int64_t preemptions = 0, people_preempted = 0;
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    SCOPED_TRACE(seed);
+    base::Rng rng(seed);
+    const std::vector<Choice> job =
+        RandomJob(rng, {.num_choices = 60, .siblings = seed % 2 == 0, .people = true});
+    const Limits limits{
+        .max_num_seqs = 8,
+        .max_num_batched_tokens = 128,
+        .total_blocks = static_cast<int32_t>(LargestNeed(job) + static_cast<int64_t>(seed % 40)),
+        .target_itl_seconds = seed % 3 == 0   ? 0
+                              : seed % 3 == 1 ? 1e-4
+                                              : 2e-3,
+        .max_step_seconds = seed % 4 == 0 ? 0 : 2e-3};
+    // A target that nothing keeps leaves a block's rows to prompts and one to a batch.
+    const Outcome outcome =
+        Loop(job, limits, **policy, seed, &prices).Run(60 * SerialSteps(job, limits));
+    preemptions += outcome.preemptions;
+    people_preempted += outcome.people_preempted;
+    if (::testing::Test::HasFailure()) return;
+  }
+  EXPECT_GT(preemptions, 200);
+  EXPECT_LT(people_preempted, preemptions / 4);
+}
 
 // Preemption is waste: in memory for about 13 choices it stays rare, and what is computed twice a
 // small part.

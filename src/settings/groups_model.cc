@@ -85,7 +85,7 @@ Group LengthsGroup() {
        {"--max-num-batched-tokens", kAll, Class::kUser,
         Positive(FB_AT(engine.limits.max_num_batched_tokens)),
         "Most tokens of a step; longer prompts are computed in chunks (default: 512; on simulated "
-        "GPUs 8,192, from 70 GiB on 16,384)\n"
+        "GPUs 8,192, from 70 GiB on 16,384; `--layout auto` may take fewer)\n"
         "The policies `sarathi` and `vasuki-printed` have 512. With KV cache below the device the "
         "default is as [`--kv-offload auto`](offload.md) chooses."},
        {"--scheduling-policy", kAll, Class::kUser,
@@ -95,6 +95,7 @@ Group LengthsGroup() {
         "at their mean length), `makespan` (as many as it holds until they end, by foreseen "
         "lengths), `whole` (prompts in one step), or a baseline: `sarathi`, `static_batch`, "
         "`vllm`, `vasuki-printed`\n"
+        "`interactive`: people beside a batch ([more](traffic.md)). "
         "[Policies](scheduling.md). Under `makespan`, lines with long answers begin [in "
         "time](scheduling.md#the-order-of-lines). `vasuki-printed` is for one simulated device."},
        {"--length-predictor", kAll, Class::kTuning,
@@ -105,6 +106,15 @@ Group LengthsGroup() {
         "How long `--scheduling-policy makespan` takes answers to become: `max` (as long as the "
         "request allows), `mean`, `quantile` (the median of the answers that came as far), or "
         "`known` (as a trace says)"},
+       {"--target-itl-ms", kAll, Class::kUser, AtLeast(FB_AT(engine.limits.target_itl_ms), -1),
+        "With `--scheduling-policy interactive`: milliseconds between two tokens of an interactive "
+        "answer; other rows fill its steps up to there, by price (0: no bound; -1: four steps of "
+        "one row)\n"
+        "[More](traffic.md)."},
+       {"--max-step-ms", kAll, Class::kUser, AtLeast(FB_AT(engine.limits.max_step_ms), 0),
+        "With `--scheduling-policy interactive`: milliseconds of a step without interactive "
+        "requests, since one that comes waits for it (0: no bound)\n"
+        "Steps keep .99 of the rows a second in any case."},
        {"--steps-in-flight", kAll, Class::kTuning, Positive(FB_AT(engine.limits.steps_in_flight)),
         "Steps of a replica at once, each with choices of its own (default: one a pipeline stage)"},
        {"--num-kv-blocks-override", kModel, Class::kTuning,

@@ -5,6 +5,7 @@
 
 #include "kernels/kernel_set.h"
 #include "layout/job_plan.h"
+#include "layout/platform.h"
 #include "layout/shift_plan.h"
 #include "model/routing.h"
 #include "settings/table.h"
@@ -119,6 +120,20 @@ base::Status CheckTier(const RunOptions& options) {
       preempt.name(), preempt.value.print(options)));
 }
 
+// What bounds steps by who waits needs a policy that knows it.
+base::Status CheckBounds(const RunOptions& options) {
+  if (options.engine.policy->make()->orders_services()) return {};
+  const RunOptions defaults;
+  for (const char* const name : {"--target-itl-ms", "--max-step-ms"}) {
+    const Setting& setting = *Find(name, kRun);
+    if (setting.value.print(options) == setting.value.print(defaults)) continue;
+    return Invalid(fmt::format(
+        "{} {} with --scheduling-policy {}: it does not know who waits; expected interactive", name,
+        setting.value.print(options), options.engine.policy->name));
+  }
+  return {};
+}
+
 }  // namespace
 
 base::Status SetLayout(const std::string& text, layout::EngineOptions* engine) {
@@ -135,8 +150,10 @@ base::Status Resolve(RunOptions* options) {
   FB_RETURN_IF_ERROR(ResolveRoles(options));
   FB_RETURN_IF_ERROR(ResolveShifts(options));
   FB_RETURN_IF_ERROR(CheckTier(*options));
+  FB_RETURN_IF_ERROR(CheckBounds(*options));
   if (options->isa != "auto" || options->numerics != "auto") {
-    const auto kernels = kernels::ChooseKernels(options->isa, options->numerics);
+    const layout::Platform& platform = *options->engine.machine.devices.platform;
+    const auto kernels = platform.Kernels(options->isa, options->numerics);
     if (!kernels.ok()) return kernels.status().WithContext("--isa and --numerics");
     options->engine.machine.kernels = *kernels;
   }

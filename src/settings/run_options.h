@@ -33,7 +33,7 @@ struct RunOptions : job::ModelOptions {
   std::optional<std::string> input;
   std::string shard;
   bool group_prefixes = false, quiet = false;
-  std::string trace, output_lengths;
+  std::string trace, batch_trace, output_lengths;
   int64_t trace_rows = 0;  // 0: all
   double trace_scale = 1;
   std::string steps_path, report_path;

@@ -354,7 +354,7 @@ void ServeLeaves(const model::BlockContext& context, int64_t layer, const ShipPl
                    .x_stride = gate_up.k,
                    .y_stride = gate_up.n,
                    .rows = rows,
-                   .output = kernels::LinearOutput::kSiluMul,
+                   .output = model::GatedOutput(*context.config),
                    .leaf_begin = 0,
                    .leaf_end = gate_up.leaves.num_leaves,
                    .workspace = a.linear});
@@ -404,7 +404,7 @@ void ShippedFfn::AddSums(const model::BlockContext& context, int64_t layer, int3
       reduce.planes[reduce.num_planes++] = {sums, first[plane], level[plane]};
     }
   }
-  kernels::ReducePlanes(*context.stream, "ship_reduce", reduce);
+  kernels::ReducePlanes(*context.stream, *context.kernels, "ship_reduce", reduce);
 }
 
 }  // namespace forebay::share

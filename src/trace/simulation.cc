@@ -1,8 +1,11 @@
 #include "trace/simulation.h"
 #include "choose/create_engine.h"
 
+#include <initializer_list>
 #include <optional>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "job/job.h"
 #include "job/timed_source.h"
@@ -33,16 +36,37 @@ class StepKeeper final : public StepObserver {
   int64_t count_ = 0;
 };
 
-job::JobSummary Summarize(const engine::LocalEngine& engine, const CountedSource& source,
-                          const CountingSink& sink, RunEnd end, runtime::TimeNs elapsed) {
+// What a run takes its requests from, and who measures them.
+struct Stream {
+  CountedSource& source;
+  job::TimedSource timed;
+
+  Stream(runtime::Runtime& runtime, CountedSource& from, CountingSink& sink, job::Arrivals arrivals,
+         const RunControl& control, bool each_token)
+      : source(from),
+        timed(runtime, from, sink,
+              {.seconds = arrivals.seconds.empty() ? from.arrivals() : std::move(arrivals.seconds),
+               .max_concurrency = arrivals.max_concurrency},
+              control, each_token) {}
+};
+
+job::JobSummary Summarize(const engine::LocalEngine& engine,
+                          std::span<const CountedSource* const> sources, const CountingSink& sink,
+                          RunEnd end, runtime::TimeNs elapsed) {
   job::JobSummary summary{.end = std::string(job::Name(job::ExitCodeOf(end))),
                           .isa = engine.isa(),
                           .model = engine.facts(),
                           .stats = engine.stats()};
-  summary.lines = source.lines();
-  summary.failed = summary.total_failed = sink.failed() + source.refused();
-  summary.done = sink.finished() + source.refused();
-  job::FailureTally failures = source.failures();
+  summary.failed = sink.failed();
+  summary.done = sink.finished();
+  job::FailureTally failures;
+  for (const CountedSource* const source : sources) {
+    summary.lines += source->lines();
+    summary.failed += source->refused();
+    summary.done += source->refused();
+    failures.Add(source->failures());
+  }
+  summary.total_failed = summary.failed;
   failures.Add(sink.failures());
   summary.failures = failures.ByCount();
   summary.prompt_tokens = sink.prompt_tokens();
@@ -54,13 +78,36 @@ job::JobSummary Summarize(const engine::LocalEngine& engine, const CountedSource
   return summary;
 }
 
+// The run, but for its latencies.
+base::Result<CountedRun> Run(runtime::Runtime& runtime, engine::LocalEngine& engine,
+                             std::initializer_list<const Stream*> streams, RequestSource& source,
+                             ResultSink& results, const CountingSink& sink, RunControl& control) {
+  const runtime::TimeNs began = runtime.Now();
+  const RunEnd end = engine.Run(source, results, control);
+  const runtime::TimeNs elapsed = runtime.Now() - began;
+  std::vector<const CountedSource*> sources;
+  for (const Stream* const stream : streams) {
+    FB_RETURN_IF_ERROR(stream->source.status());
+    sources.push_back(&stream->source);
+  }
+  if (end == RunEnd::kStalled) return base::Status(job::kStalled, "the engine made no progress");
+  CountedRun run{.end = end,
+                 .summary = Summarize(engine, sources, sink, end, elapsed),
+                 .profile = engine.Profile(),
+                 .ranks = engine.Reports()};
+  if (end == RunEnd::kComplete) run.did = engine.CheckCounters();
+  if (!CheckSuccess(run).ok()) run.summary.end = job::Name(job::ExitCode::kAllFailed);
+  return run;
+}
+
 // Inside virtual time, where the engine lives and dies.
 base::Result<SimulationResult> SimulateInside(runtime::Runtime& runtime,
                                               const SimulationOptions& options,
                                               const engine::ModelFiles& files,
                                               RunControl& control) {
   layout::EngineOptions engine_options = options.engine;
-  if (options.trace) DescribeTrace(*options.trace, &engine_options);
+  // Of two traces nobody knows when each ends.
+  if (options.trace && !options.batch_trace) DescribeTrace(*options.trace, &engine_options);
   FB_ASSIGN_OR_RETURN(const auto engine,
                       choose::CreateEngine(runtime, engine_options, files, nullptr));
   SimulationResult result;
@@ -76,8 +123,16 @@ base::Result<SimulationResult> SimulateInside(runtime::Runtime& runtime,
   }
   const std::unique_ptr<runtime::Runtime> host = runtime::CreateRealRuntime();
   const runtime::TimeNs began = host->Now();
-  FB_ASSIGN_OR_RETURN(result.run, RunCounted(runtime, *engine, *source, control, options.arrivals,
-                                             options.each_token));
+  if (options.batch_trace) {
+    const auto people = static_cast<int64_t>(options.trace->rows.size());
+    TraceSource batch(*options.batch_trace, engine->facts(), options.engine.seed, control, {},
+                      people);
+    FB_ASSIGN_OR_RETURN(result.run, RunBoth(runtime, *engine, *source, batch, people, control,
+                                            options.arrivals, options.each_token));
+  } else {
+    FB_ASSIGN_OR_RETURN(result.run, RunCounted(runtime, *engine, *source, control, options.arrivals,
+                                               options.each_token));
+  }
   if (options.control == nullptr) FB_RETURN_IF_ERROR(result.run.did);
   result.host_seconds = runtime::SecondsOf(host->Now() - began);
   if (result.host_seconds > 0)
@@ -93,21 +148,51 @@ base::Status CheckSuccess(const CountedRun& run) {
                                  "mend the input, or see --max-model-len");
 }
 
+void AddServices(const CountedRun& run, job::JobSummary* summary) {
+  for (const auto& [name, of] :
+       {std::pair("interactive_", &run.interactive), std::pair("batch_", &run.batch)}) {
+    if (!*of) continue;
+    job::AddLatencies((*of)->latencies, summary, name);
+    const job::StreamTokens& tokens = (*of)->tokens;
+    const std::pair<const char*, double> values[] = {
+        {"num_requests", static_cast<double>(tokens.requests)},
+        {"end_seconds", tokens.end_seconds},
+        {"tokens_per_second", tokens.PerSecond(tokens.prompt + tokens.output)},
+        {"output_tokens_per_second", tokens.PerSecond(tokens.output)}};
+    for (const auto& [value, number] : values)
+      summary->latencies_ms.emplace_back(std::string(name) + value, number);
+  }
+}
+
 base::Result<CountedRun> RunCounted(runtime::Runtime& runtime, engine::LocalEngine& engine,
                                     CountedSource& source, RunControl& control,
                                     job::Arrivals arrivals, bool each_token) {
-  const runtime::TimeNs began = runtime.Now();
-  if (arrivals.seconds.empty()) arrivals.seconds = source.arrivals();
   CountingSink sink(runtime);
-  job::TimedSource timed(runtime, source, sink, std::move(arrivals), control, each_token);
-  const RunEnd end = engine.Run(timed, timed, control);
-  const runtime::TimeNs elapsed = runtime.Now() - began;
-  FB_RETURN_IF_ERROR(source.status());
-  if (end == RunEnd::kStalled) return base::Status(job::kStalled, "the engine made no progress");
-  CountedRun run{end, Summarize(engine, source, sink, end, elapsed), timed.latencies(),
-                 engine.Profile(), engine.Reports()};
-  if (end == RunEnd::kComplete) run.did = engine.CheckCounters();
-  if (!CheckSuccess(run).ok()) run.summary.end = job::Name(job::ExitCode::kAllFailed);
+  Stream stream(runtime, source, sink, std::move(arrivals), control, each_token);
+  FB_ASSIGN_OR_RETURN(CountedRun run,
+                      Run(runtime, engine, {&stream}, stream.timed, stream.timed, sink, control));
+  run.latencies = stream.timed.latencies();
+  return run;
+}
+
+base::Result<CountedRun> RunBoth(runtime::Runtime& runtime, engine::LocalEngine& engine,
+                                 CountedSource& interactive, CountedSource& batch,
+                                 int64_t first_batch_id, RunControl& control,
+                                 job::Arrivals arrivals, bool each_token) {
+  CountingSink sink(runtime);
+  Stream people(runtime, interactive, sink, std::move(arrivals), control, each_token);
+  Stream beside(runtime, batch, sink, {}, control, each_token);
+  job::MixedSource mixed(runtime, people.timed, beside.timed, first_batch_id);
+  FB_ASSIGN_OR_RETURN(CountedRun run,
+                      Run(runtime, engine, {&people, &beside}, mixed, mixed, sink, control));
+  run.interactive = {people.timed.latencies(), mixed.interactive_tokens()};
+  run.batch = {beside.timed.latencies(), mixed.batch_tokens()};
+  std::vector<job::RequestTimes> all = run.interactive->latencies.requests;
+  const std::vector<job::RequestTimes>& others = run.batch->latencies.requests;
+  all.insert(all.end(), others.begin(), others.end());
+  run.latencies = job::Summarize(std::move(all));
+  run.latencies.unfinished =
+      run.interactive->latencies.unfinished + run.batch->latencies.unfinished;
   return run;
 }
 

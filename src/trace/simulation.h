@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "engine/compose.h"
@@ -11,6 +12,7 @@
 #include "job/arrivals.h"
 #include "job/latency.h"
 #include "job/line_order.h"
+#include "job/mixed_source.h"
 #include "job/summary.h"
 #include "runtime/runtime.h"
 #include "trace/counted_source.h"
@@ -18,11 +20,18 @@
 
 namespace forebay::trace {
 
+// What the requests of one service came to, where two traces ran.
+struct ServiceRun {
+  job::Latencies latencies;
+  job::StreamTokens tokens;
+};
+
 struct CountedRun {
   RunEnd end = RunEnd::kComplete;
-  job::JobSummary summary;  // as a real job's; in virtual time on simulated devices
-  job::Latencies latencies;
-  std::vector<device::OpProfile> profile;  // where EngineOptions::profile is on
+  job::JobSummary summary;   // as a real job's; in virtual time on simulated devices
+  job::Latencies latencies;  // of both services; tokens' times are each one's own
+  std::optional<ServiceRun> interactive, batch;  // both or none
+  std::vector<device::OpProfile> profile;        // where EngineOptions::profile is on
   std::vector<engine::RankReport> ranks;
   // LocalEngine::CheckCounters, where the run came to its end: the rest of one that was ended early
   // might have done what was asked.
@@ -32,12 +41,22 @@ struct CountedRun {
 // job::kAllLinesFailed where the run came to its end and not one of its lines to an answer.
 base::Status CheckSuccess(const CountedRun& run);
 
+// What the two services came to, in the summary of a run that has both.
+void AddServices(const CountedRun& run, job::JobSummary* summary);
+
 // Runs `source` to its end; results are counted and dropped. Requests come as `arrivals` says, at
 // the times of the source where it says none. `each_token`: as job::TimedSource. Errors:
 // job::kStalled, the source's.
 base::Result<CountedRun> RunCounted(runtime::Runtime& runtime, engine::LocalEngine& engine,
                                     CountedSource& source, RunControl& control,
                                     job::Arrivals arrivals = {}, bool each_token = false);
+
+// The same of two streams: `batch` beside people, whose requests come as `arrivals` says; the
+// batch's at its source's times. Its ids are `first_batch_id` and up.
+base::Result<CountedRun> RunBoth(runtime::Runtime& runtime, engine::LocalEngine& engine,
+                                 CountedSource& interactive, CountedSource& batch,
+                                 int64_t first_batch_id, RunControl& control,
+                                 job::Arrivals arrivals = {}, bool each_token = false);
 
 // A source for an engine that has just been made; all arguments outlive it.
 using MakeSource = std::function<std::unique_ptr<CountedSource>(
@@ -48,7 +67,8 @@ struct SimulationOptions {
   layout::EngineOptions engine;
   const engine::ModelFiles* files = nullptr;  // null: the configuration that engine.model names
   const LengthTrace* trace = nullptr;         // what runs: this trace,
-  MakeSource make_source;                     // or where that is null, this
+  MakeSource make_source;                     // or where that is null, this;
+  const LengthTrace* batch_trace = nullptr;   // and this beside people's `trace`; null: nothing
   job::Arrivals arrivals;                     // see RunCounted
   bool each_token = false;                    // see RunCounted
   StepObserver* observer = nullptr;           // is told of every step

@@ -112,7 +112,8 @@ std::vector<std::pair<std::string_view, std::string_view>> SplitFields(std::stri
 }
 
 struct Numbers {
-  double rows = 1000, rate = 0, seed = 0, shared = 0, choices = 1, bound = 0;
+  double rows = 1000, rate = 0, seed = 0, shared = 0, choices = 1, bound = 0, deadline = 0;
+  Service service = Service::kBatch;
   Distribution prompt{Shape::kConstant, 512}, output{Shape::kConstant, 128};
 };
 
@@ -126,7 +127,15 @@ base::Status ParseField(std::string_view spec, std::string_view name, std::strin
   const Field fields[] = {
       {"n", &numbers->rows, 1, kMostRows},     {"rate", &numbers->rate, 0, 1e9},
       {"seed", &numbers->seed, 0, 0x1p53},     {"shared", &numbers->shared, 0, kMostTraceTokens},
-      {"choices", &numbers->choices, 1, 1024}, {"bound", &numbers->bound, 0, 1e6}};
+      {"choices", &numbers->choices, 1, 1024}, {"bound", &numbers->bound, 0, 1e6},
+      {"deadline", &numbers->deadline, 0, 1e9}};
+  if (name == "service") {
+    if (value != "batch" && value != "interactive") {
+      return Invalid(spec, fmt::format("service is \"{}\"; expected batch or interactive", value));
+    }
+    if (value == "interactive") numbers->service = Service::kInteractive;
+    return {};
+  }
   if (name == "prompt" || name == "output") {
     const auto distribution = ParseDistribution(value);
     if (!distribution || !IsUsable(*distribution)) {
@@ -140,7 +149,7 @@ base::Status ParseField(std::string_view spec, std::string_view name, std::strin
   for (const Field& field : fields) {
     if (field.name != name) continue;
     const auto number = ParseNumber(value);
-    const bool parts = name == "rate" || name == "bound";
+    const bool parts = name == "rate" || name == "bound" || name == "deadline";
     const bool whole = number && (parts || *number == std::floor(*number));
     if (!whole || *number < field.least || *number > field.most) {
       return Invalid(
@@ -150,11 +159,10 @@ base::Status ParseField(std::string_view spec, std::string_view name, std::strin
     *field.value = *number;
     return {};
   }
-  return Invalid(
-      spec,
-      fmt::format(
-          "\"{}\" is unknown; expected n, prompt, output, rate, seed, shared, choices or bound",
-          name));
+  return Invalid(spec, fmt::format("\"{}\" is unknown; expected n, prompt, output, rate, seed, "
+                                   "shared, choices, bound, service or "
+                                   "deadline",
+                                   name));
 }
 
 }  // namespace
@@ -174,8 +182,13 @@ base::Result<LengthTrace> MakeSyntheticTrace(std::string_view spec) {
   for (int64_t i = 0; i < static_cast<int64_t>(numbers.rows); ++i) {
     const int32_t prompt = DrawLength(numbers.prompt, rng);
     const int32_t output = DrawLength(numbers.output, rng);
-    trace.rows.push_back(
-        {.arrival_seconds = time, .prompt_tokens = prompt, .output_tokens = output});
+    trace.rows.push_back({.arrival_seconds = time,
+                          .prompt_tokens = prompt,
+                          .output_tokens = output,
+                          .service = numbers.service,
+                          .deadline_seconds = numbers.deadline > 0
+                                                  ? numbers.deadline
+                                                  : std::numeric_limits<double>::infinity()});
     // A Poisson process.
     if (numbers.rate > 0) time -= std::log(1 - rng.Uniform()) / std::max(numbers.rate, kLeastRate);
   }

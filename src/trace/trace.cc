@@ -24,7 +24,7 @@ constexpr double kLatestTime = 3.2e9;
 // Spreadsheets write it.
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
-enum Column : size_t { kArrival, kPrompt, kOutput, kNumColumns };
+enum Column : size_t { kArrival, kService, kDeadline, kPrompt, kOutput, kNumColumns };
 
 struct ColumnNames {
   std::string_view what;
@@ -32,6 +32,8 @@ struct ColumnNames {
 };
 constexpr ColumnNames kColumns[kNumColumns] = {
     {"the arrival", {"arrived_at", "arrival", "arrival_seconds", "TIMESTAMP"}},
+    {"the service", {"service"}},
+    {"the deadline", {"deadline"}},
     {"the prompt's length", {"num_prefill_tokens", "prompt_tokens", "prompt", "ContextTokens"}},
     {"the output's length", {"num_decode_tokens", "output_tokens", "output", "GeneratedTokens"}},
 };
@@ -141,7 +143,7 @@ class TraceReader {
       for (size_t field = 0; field < num_fields_; ++field) {
         const auto& names = kColumns[column].names;
         const auto found = std::ranges::find(names, fields_[field]);
-        if (found == names.end()) continue;
+        if (found == names.end() || found->empty()) continue;
         if (index_[column] != kMostFields) {
           return Invalid(fmt::format("columns {} and {} both give {}", names[name_[column]], *found,
                                      kColumns[column].what));
@@ -149,7 +151,7 @@ class TraceReader {
         index_[column] = field;
         name_[column] = static_cast<size_t>(found - names.begin());
       }
-      if (index_[column] == kMostFields && column != kArrival) {
+      if (index_[column] == kMostFields && column >= kPrompt) {
         const auto& names = kColumns[column].names;
         return Invalid(fmt::format("no column gives {}; expected a header with {}, {}, {} or {}",
                                    kColumns[column].what, names[0], names[1], names[2], names[3]));
@@ -165,6 +167,7 @@ class TraceReader {
     TraceRow row;
     FB_ASSIGN_OR_RETURN(row.prompt_tokens, Length(kPrompt));
     FB_ASSIGN_OR_RETURN(row.output_tokens, Length(kOutput));
+    FB_RETURN_IF_ERROR(ReadService(&row));
     if (index_[kArrival] == kMostFields) return row;
     const std::string_view text = fields_[index_[kArrival]];
     const auto seconds = ParseTime(text);
@@ -177,6 +180,28 @@ class TraceReader {
     if (!origin_) origin_ = text.find(':') == std::string_view::npos ? 0 : *seconds;
     row.arrival_seconds = *seconds - *origin_;
     return row;
+  }
+
+  base::Status ReadService(TraceRow* row) const {
+    if (index_[kService] != kMostFields) {
+      const std::string_view text = fields_[index_[kService]];
+      if (text != "batch" && text != "interactive") {
+        return Invalid(fmt::format(
+            "column service: \"{}\" is no service; expected batch or interactive", text));
+      }
+      if (text == "interactive") row->service = Service::kInteractive;
+    }
+    if (index_[kDeadline] == kMostFields || fields_[index_[kDeadline]].empty()) return {};
+    const std::string_view text = fields_[index_[kDeadline]];
+    double seconds = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+    if (error != std::errc() || end != text.data() + text.size() || !(seconds >= 0)) {
+      return Invalid(fmt::format(
+          "column deadline: \"{}\" is no time; expected seconds from the run's begin, or nothing",
+          text));
+    }
+    row->deadline_seconds = seconds;
+    return {};
   }
 
   base::Result<int32_t> Length(Column column) const {
@@ -205,7 +230,10 @@ class TraceReader {
 
 // Multiplies arrivals; errors where the last one is beyond what the clock counts.
 base::Result<LengthTrace> Scale(LengthTrace trace, double time_scale) {
-  for (TraceRow& row : trace.rows) row.arrival_seconds *= time_scale;
+  for (TraceRow& row : trace.rows) {
+    row.arrival_seconds *= time_scale;
+    if (std::isfinite(row.deadline_seconds)) row.deadline_seconds *= time_scale;
+  }
   const double last = trace.rows.back().arrival_seconds;
   if (last <= job::kLatestArrival) return trace;
   return base::Status(kTraceInvalid,
@@ -214,6 +242,22 @@ base::Result<LengthTrace> Scale(LengthTrace trace, double time_scale) {
 }
 
 }  // namespace
+
+bool LengthTrace::has(Service service) const {
+  return std::ranges::any_of(rows, [&](const TraceRow& row) { return row.service == service; });
+}
+
+bool LengthTrace::has_deadlines() const {
+  return std::ranges::any_of(
+      rows, [](const TraceRow& row) { return std::isfinite(row.deadline_seconds); });
+}
+
+LengthTrace LengthTrace::Take(Service service) {
+  LengthTrace taken = *this;
+  std::erase_if(taken.rows, [&](const TraceRow& row) { return row.service != service; });
+  std::erase_if(rows, [&](const TraceRow& row) { return row.service == service; });
+  return taken;
+}
 
 base::Result<LengthTrace> ParseTrace(std::istream& text, const std::string& name,
                                      const TraceOptions& options) {

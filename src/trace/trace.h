@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <istream>
+#include <limits>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
+#include "forebay/service.h"
 
 namespace forebay::trace {
 
@@ -16,6 +18,9 @@ struct TraceRow {
   double arrival_seconds = 0;  // since the run's begin
   int32_t prompt_tokens = 0;   // at least 1
   int32_t output_tokens = 0;   // at least 1
+  Service service = Service::kBatch;
+  // By when the answer is wanted, since the run's begin; infinite: whenever.
+  double deadline_seconds = std::numeric_limits<double>::infinity();
 };
 
 struct LengthTrace {
@@ -30,6 +35,10 @@ struct LengthTrace {
 
   // False: all rows are there from the begin.
   bool online() const { return !rows.empty() && rows.back().arrival_seconds > 0; }
+  bool has(Service service) const;
+  bool has_deadlines() const;
+  // Takes the rows of the service out.
+  LengthTrace Take(Service service);
 };
 
 struct TraceOptions {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "base/rng.h"
@@ -27,9 +28,18 @@ void FillRandom(uint64_t key, int32_t vocab_size, int32_t* begin, int32_t* end) 
 }  // namespace
 
 TraceSource::TraceSource(const LengthTrace& trace, const ModelFacts& facts, uint64_t seed,
-                         const RunControl& control, const job::LineOrdering& order)
-    : trace_(trace), facts_(facts), seed_(seed), control_(control) {
-  if (order.order != job::LineOrder::kMakespan || trace.online()) return;
+                         const RunControl& control, const job::LineOrdering& order,
+                         int64_t first_line)
+    : trace_(trace), facts_(facts), seed_(seed), control_(control), first_line_(first_line) {
+  if (trace.online()) return;
+  if (trace.has_deadlines()) {
+    order_.resize(trace.rows.size());
+    std::iota(order_.begin(), order_.end(), 0U);
+    std::ranges::stable_sort(order_, {},
+                             [&](uint32_t row) { return trace.rows[row].deadline_seconds; });
+    return;
+  }
+  if (order.order != job::LineOrder::kMakespan) return;
   std::vector<job::LineSketch> lines;
   lines.reserve(trace.rows.size());
   for (const TraceRow& row : trace.rows) {
@@ -81,12 +91,15 @@ Request TraceSource::Make(size_t line) const {
   const int32_t shared = std::min(row.prompt_tokens, trace_.shared_prefix_tokens);
   int32_t* const begin = prompt.data();
   FillRandom(base::Combine64(seed_, 0), facts_.vocab_size, begin, begin + shared);
-  FillRandom(base::Combine64(seed_, line + 1), facts_.vocab_size, begin + shared,
-             begin + row.prompt_tokens);
-  Request request{.id = static_cast<int64_t>(line),
-                  .line = static_cast<int64_t>(line),
+  const int64_t id = first_line_ + static_cast<int64_t>(line);
+  FillRandom(base::Combine64(seed_, static_cast<uint64_t>(id) + 1), facts_.vocab_size,
+             begin + shared, begin + row.prompt_tokens);
+  Request request{.id = id,
+                  .line = id,
                   .n = trace_.choices,
-                  .ends_after = row.output_tokens};
+                  .ends_after = row.output_tokens,
+                  .service = row.service,
+                  .deadline_seconds = row.deadline_seconds};
   request.prompts.push_back(std::move(prompt));
   request.sampling.ignore_eos = true;
   if (trace_.bound > 0) request.sampling.max_tokens = BoundOf(row);

@@ -17,10 +17,12 @@ namespace forebay::trace {
 // max_tokens. Rows that the context cannot hold are counted and not given out.
 class TraceSource final : public CountedSource {
  public:
-  // `order`: in which rows come that have no arrivals; of the prompts' starts all are alike. All
-  // must outlive the source.
+  // Rows without arrivals come by their deadlines where there are any, else as `order` says; of the
+  // prompts' starts all are alike. All must outlive the source. `first_line`: of the trace's rows,
+  // where another trace runs too.
   TraceSource(const LengthTrace& trace, const ModelFacts& facts, uint64_t seed,
-              const RunControl& control, const job::LineOrdering& order = {});
+              const RunControl& control, const job::LineOrdering& order = {},
+              int64_t first_line = 0);
 
   std::optional<Request> Next(bool wait) override;
   int64_t remaining() const override { return static_cast<int64_t>(trace_.rows.size() - next_); }
@@ -46,6 +48,7 @@ class TraceSource final : public CountedSource {
   const ModelFacts& facts_;
   const uint64_t seed_;
   const RunControl& control_;
+  const int64_t first_line_;
   std::vector<uint32_t> order_;  // of rows; empty: theirs
   std::atomic<size_t> next_{0};
   int64_t refused_ = 0;

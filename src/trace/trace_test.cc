@@ -60,6 +60,32 @@ TEST(TraceTest, ReadsPublishedHeaders) {
   EXPECT_EQ(clock->rows[1].prompt_tokens, 8);
 }
 
+TEST(TraceTest, ReadsServicesAndDeadlines) {
+  auto trace =
+      ReadText("prompt,output,service,deadline,\n1,1,batch,\n2,2,interactive,\n3,3,batch,7.5,\n",
+               {.time_scale = 2});
+  EXPECT_FALSE(trace.ok()) << "rows have fewer columns than the header";
+  trace = ReadText("prompt,output,service,deadline\n1,1,batch,\n2,2,interactive,\n3,3,batch,7.5\n",
+                   {.time_scale = 2});
+  ASSERT_TRUE(trace.ok()) << trace.status().ToString();
+  EXPECT_EQ(trace->rows[0].deadline_seconds, std::numeric_limits<double>::infinity());
+  EXPECT_EQ(trace->rows[2].deadline_seconds, 15);
+  EXPECT_TRUE(trace->has(Service::kInteractive));
+  const LengthTrace batch = trace->Take(Service::kBatch);
+  ASSERT_EQ(batch.rows.size(), 2u);
+  EXPECT_EQ(batch.rows[1].prompt_tokens, 3);
+  ASSERT_EQ(trace->rows.size(), 1u);
+  EXPECT_EQ(trace->rows[0].service, Service::kInteractive);
+  EXPECT_THAT(Error("prompt,output,service\n1,1,fast\n"),
+              HasSubstr("line 2: column service: \"fast\" is no service; expected batch or"));
+  EXPECT_THAT(Error("prompt,output,deadline\n1,1,soon\n"), HasSubstr("column deadline: \"soon\""));
+  const auto synthetic = ReadTrace("synthetic:n=2,service=interactive,deadline=3", {});
+  EXPECT_EQ(synthetic->rows[1].service, Service::kInteractive);
+  EXPECT_EQ(synthetic->rows[1].deadline_seconds, 3);
+  EXPECT_THAT(ReadTrace("synthetic:service=fast", {}).status().message(),
+              HasSubstr("service is \"fast\"; expected batch or interactive"));
+}
+
 TEST(TraceTest, TakesTheFirstRows) {
   EXPECT_EQ(ReadText("prompt,output\n1,1\n2,2\n3,3\nbad", {.max_rows = 2})->rows.size(), 2u);
   EXPECT_EQ(ReadTrace("synthetic:n=10", {.max_rows = 3})->rows.size(), 3u);

@@ -46,6 +46,16 @@ TEST(CudaDriver, HasTheNumbersAndLayoutsOfTheHeader) {
   EXPECT_EQ(cu::kWaitGreaterOrEqual, static_cast<unsigned>(CU_STREAM_WAIT_VALUE_GEQ));
   EXPECT_EQ(cu::kWriteDefault, static_cast<unsigned>(CU_STREAM_WRITE_VALUE_DEFAULT));
   EXPECT_EQ(cu::kLaunchCluster, static_cast<int>(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION));
+  EXPECT_EQ(cu::kPeerAccessIsOn, static_cast<int>(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED));
+  EXPECT_EQ(static_cast<int>(cu::MemoryType::kUnified), static_cast<int>(CU_MEMORYTYPE_UNIFIED));
+  EXPECT_EQ(sizeof(cu::Copy2D), sizeof(CUDA_MEMCPY2D));
+  EXPECT_EQ(offsetof(cu::Copy2D, source_type), offsetof(CUDA_MEMCPY2D, srcMemoryType));
+  EXPECT_EQ(offsetof(cu::Copy2D, source), offsetof(CUDA_MEMCPY2D, srcDevice));
+  EXPECT_EQ(offsetof(cu::Copy2D, source_pitch), offsetof(CUDA_MEMCPY2D, srcPitch));
+  EXPECT_EQ(offsetof(cu::Copy2D, destination_type), offsetof(CUDA_MEMCPY2D, dstMemoryType));
+  EXPECT_EQ(offsetof(cu::Copy2D, destination), offsetof(CUDA_MEMCPY2D, dstDevice));
+  EXPECT_EQ(offsetof(cu::Copy2D, destination_pitch), offsetof(CUDA_MEMCPY2D, dstPitch));
+  EXPECT_EQ(offsetof(cu::Copy2D, width), offsetof(CUDA_MEMCPY2D, WidthInBytes));
   EXPECT_EQ(sizeof(cu::DevicePtr), sizeof(CUdeviceptr));
   EXPECT_EQ(sizeof(cu::LaunchAttribute), sizeof(CUlaunchAttribute));
   EXPECT_EQ(offsetof(cu::LaunchAttribute, value), offsetof(CUlaunchAttribute, value));

@@ -105,6 +105,7 @@ void ExpertWalk::Fill(ExpertPiece* piece) const {
   LinearArgs& layer = piece->layer;
   layer.weight = args_.weight;
   layer.weight.tiles = tiles_;
+  layer.weight.bias = args_.Bias(expert_);
   layer.x = args_.x;
   if (args_.x_rows == nullptr) {
     layer.x += (args_.FirstX(expert_) + row * args_.x_stride) * element;

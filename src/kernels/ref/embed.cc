@@ -59,6 +59,9 @@ void EmbedRows(const EmbedArgs& args, device::Range rows) {
           reinterpret_cast<const T*>(args.table) + static_cast<int64_t>(token) * args.columns;
       std::memcpy(out, from, static_cast<size_t>(args.columns) * sizeof(T));
     }
+    if (args.factor == 1.0f) continue;
+    for (int32_t j = 0; j < args.columns; ++j)
+      out[j] = tensor::RoundTo<T>(tensor::ToFloat(out[j]) * args.factor);
   }
 }
 

@@ -115,14 +115,17 @@ class RefLinear {
     const int64_t at = row * args_.y_stride + weight_.panels[panel].column + column;
     T* y = reinterpret_cast<T*>(args_.y) + at;
     float* y32 = reinterpret_cast<float*>(args_.y) + at;
+    const auto up = [&] { return Sum(panel, column + kPanelColumns / 2); };
     switch (args_.output) {
       case LinearOutput::kF32: *y32 = Sum(panel, column); break;
       case LinearOutput::kRounded: *y = tensor::RoundTo<T>(Sum(panel, column)); break;
       case LinearOutput::kResidual:
         *y = tensor::RoundTo<T>(Sum(panel, column) + tensor::ToFloat(*y));
         break;
-      case LinearOutput::kSiluMul:
-        *y = tensor::RoundTo<T>(Silu(Sum(panel, column)) * Sum(panel, column + kPanelColumns / 2));
+      case LinearOutput::kSiluMul: *y = tensor::RoundTo<T>(Silu(Sum(panel, column)) * up()); break;
+      case LinearOutput::kGeluMul: *y = tensor::RoundTo<T>(Gelu(Sum(panel, column)) * up()); break;
+      case LinearOutput::kClampedSiluMul:
+        *y = tensor::RoundTo<T>(ClampedSilu(Sum(panel, column)) * ClampedUp(up()));
         break;
       case LinearOutput::kPartial: {
         int first[kMaxLeaves], level[kMaxLeaves];

@@ -39,9 +39,10 @@ class Cpu final : public Platform {
     }
     if (machine.memory_utilization != MachineOptions().memory_utilization) {
       return {base::kInvalidArgument,
-              fmt::format("--gpu-memory-utilization {} is for simulated devices; expected --memory "
-                          "or --memory-per-rank",
-                          machine.memory_utilization)};
+              fmt::format(
+                  "--gpu-memory-utilization {} is for GPUs, real or simulated; expected --memory "
+                  "or --memory-per-rank",
+                  machine.memory_utilization)};
     }
     plan->prices_modes = !given.empty();
     plan->slice_bytes = base::kMiB;

@@ -1,4 +1,7 @@
 // Shift Parallelism (arXiv 2509.16495): what follows from shapes alone, and what is simulated.
+#include <algorithm>
+#include <iterator>
+
 #include "choose/decide.h"
 #include "fabric/collectives.h"
 #include "layout/shift_plan.h"
@@ -7,6 +10,7 @@
 #include "model/modes.h"
 #include "repro/claim.h"
 #include "repro/shift/rows.h"
+#include "repro/shift/traffic.h"
 
 namespace forebay::repro {
 namespace {
@@ -434,7 +438,7 @@ FindingOr LossAgainstDp(const std::string& model, double, Lab& lab) {
 
 // clang-format off
 std::vector<Claim> ShiftClaims() {
-  return {
+  std::vector<Claim> claims = {
       Row<Degrees>(
           {"SH6", "Shift Parallelism, Section 3.3.2", "Weights of a second model for tp alone, % of the layout's",
            "Llama-3.1-70B, bf16, the layers' matrices", Kind::kExact},
@@ -598,6 +602,8 @@ std::vector<Claim> ShiftClaims() {
           {"SHX.threshold", kBeyondThePaper, "The two ends by price over a threshold of 256 and of 512 rows: tokens/s", "", Kind::kOrder},
           &Compare, ThresholdsCompared()),
   };
+  std::ranges::move(TrafficClaims(), std::back_inserter(claims));
+  return claims;
 }
 // clang-format on
 

@@ -11,27 +11,6 @@ namespace {
 
 constexpr int kRanks = 8;
 
-layout::EngineOptions OptionsOf(const ShiftRun& run) {
-  layout::EngineOptions options;
-  options.model = "builtin:" + run.model;
-  options.machine.devices = *layout::ParseDevices(fmt::format("sim:{}x{}", kRanks, run.device));
-  options.machine.quantization.format = cost::NumberFormat::kFP8;
-  options.machine.uncalibrated = run.uncalibrated;
-  options.machine.tp_wire_bf16 = run.bf16_wire;
-  const ShiftLayout& layout = run.layout;
-  options.layout = layout::Layout{.dp = layout.dp, .tp = layout.tp, .sp = layout.sp};
-  if (layout.sp > 1 && !layout.shift)
-    options.shift.mode = model::Degrees{.sp = layout.sp, .tp = layout.tp};
-  if (layout.shift)
-    options.shift.among = layout.ends ? layout::ModeChoice::kEnds : layout::ModeChoice::kAll;
-  options.shift.threshold = layout.threshold;
-  options.limits.max_num_batched_tokens = run.budget;
-  options.limits.max_num_seqs = run.traffic.running;
-  options.prefix_caching = false;
-  options.profile = true;
-  return options;
-}
-
 trace::LengthTrace TraceOf(const ShiftTraffic& traffic, int64_t requests) {
   if (traffic.recorded != Recording::kNone)
     return RecordedTrace(traffic.recorded, requests, traffic.rate);
@@ -127,6 +106,27 @@ base::Result<trace::SimulationResult> Simulate(const ShiftRun& run, int64_t requ
 }
 
 }  // namespace
+
+layout::EngineOptions OptionsOf(const ShiftRun& run) {
+  layout::EngineOptions options;
+  options.model = "builtin:" + run.model;
+  options.machine.devices = *layout::ParseDevices(fmt::format("sim:{}x{}", kRanks, run.device));
+  options.machine.quantization.format = cost::NumberFormat::kFP8;
+  options.machine.uncalibrated = run.uncalibrated;
+  options.machine.tp_wire_bf16 = run.bf16_wire;
+  const ShiftLayout& layout = run.layout;
+  options.layout = layout::Layout{.dp = layout.dp, .tp = layout.tp, .sp = layout.sp};
+  if (layout.sp > 1 && !layout.shift)
+    options.shift.mode = model::Degrees{.sp = layout.sp, .tp = layout.tp};
+  if (layout.shift)
+    options.shift.among = layout.ends ? layout::ModeChoice::kEnds : layout::ModeChoice::kAll;
+  options.shift.threshold = layout.threshold;
+  options.limits.max_num_batched_tokens = run.budget;
+  options.limits.max_num_seqs = run.traffic.running;
+  options.prefix_caching = false;
+  options.profile = true;
+  return options;
+}
 
 std::string NameOf(const ShiftLayout& layout) {
   std::string name = layout.sp > 1 && layout.tp > 1 ? fmt::format("SP{}xTP{}", layout.sp, layout.tp)

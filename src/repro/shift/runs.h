@@ -93,6 +93,9 @@ struct ShiftOutcome {
 // A quick lab runs an eighth of the requests, where there are more than 16.
 base::Result<ShiftOutcome> RunShift(const ShiftRun& run, Lab& lab);
 
+// Of a run's devices, layout and model.
+layout::EngineOptions OptionsOf(const ShiftRun& run);
+
 // The parts of a step's time, in ms.
 Account TermsOf(const ShiftOutcome& outcome);
 

@@ -550,9 +550,10 @@ TEST(CreatePolicyTest, AnUnknownNameListsTheKnownOnes) {
   const auto policy = CreatePolicy("contiguous");
   ASSERT_FALSE(policy.ok());
   EXPECT_TRUE(policy.status().code() == kUnknownPolicy);
-  EXPECT_EQ(policy.status().message(),
-            "policy 'contiguous' is unknown; there are: adaptive, continuous, makespan, sarathi, "
-            "static_batch, vasuki-printed, vllm, whole");
+  EXPECT_EQ(
+      policy.status().message(),
+      "policy 'contiguous' is unknown; there are: adaptive, continuous, interactive, makespan, "
+      "sarathi, static_batch, vasuki-printed, vllm, whole");
 }
 
 TEST(VasukiPrintedTest, Table) {
@@ -589,6 +590,227 @@ TEST(VasukiPrintedTest, Table) {
                                {{0, 1}},
                                {{0, 20}}},
                           });
+}
+
+// Steps of one row take 1 ms, and each further row a hundredth of it.
+const StepPrices& Prices() {
+  static const StepPrices prices({{1, 1e-3}, {1001, 11e-3}}, {});
+  return prices;
+}
+// From 100 rows on a row takes a tenth of a millisecond.
+const StepPrices& LevelPrices() {
+  static const StepPrices prices({{1, 1e-3}, {100, 10e-3}, {2000, 200e-3}}, {});
+  return prices;
+}
+StepView Bordered(StepView view, double max_step_seconds) {
+  view.prices = &LevelPrices();
+  view.limits.target_itl_seconds = 1e-3;
+  view.limits.max_step_seconds = max_step_seconds;
+  return view;
+}
+template <typename Choice>
+Choice Person(Choice choice) {
+  choice.service = Service::kInteractive;
+  return choice;
+}
+RunningView Due(RunningView choice, double deadline) {
+  choice.deadline = deadline;
+  return choice;
+}
+StepView Priced(StepView view, double target_itl_seconds, double max_step_seconds) {
+  view.prices = &Prices();
+  view.limits.target_itl_seconds = target_itl_seconds;
+  view.limits.max_step_seconds = max_step_seconds;
+  return view;
+}
+StepView WithPeak(StepView view, int64_t choices, int64_t blocks) {
+  view.interactive_peak = {choices, blocks};
+  return view;
+}
+
+TEST(InteractiveTest, Table) {
+  const StepView full = {.running = {Decode(33), Decode(33), Decode(33)},
+                         .waiting = {Person(Wait(40))},
+                         .available_blocks = 90,
+                         .limits = Of(3, 64, 96)};
+  StepView off = full;
+  off.price_factor = 2;
+  off.running = {Person(Decode(10)), Decode(10), Prompt(500, 0)};
+  off.waiting.clear();
+  Check("interactive",
+        {
+            {"people's rows, their prompts, then the batch's",
+             {.running = {Decode(10), Person(Prompt(60, 32)), Prompt(90, 32), Person(Decode(10))},
+              .available_blocks = 90,
+              .limits = Of(9, 64, 96)},
+             {},
+             {{3, 1}, {1, 28}, {0, 1}, {2, 34}},
+             {}},
+            {"a person without a place takes the latest batch's, in the same step",
+             full,
+             {2},
+             {{0, 1}, {1, 1}},
+             {{0, 40}}},
+            {"the latest deadline gives way first",
+             {.running = {Due(Decode(33), 9), Due(Decode(33), 8), Due(Decode(33), 7)},
+              .waiting = {Person(Wait(40))},
+              .available_blocks = 90,
+              .limits = Of(3, 64, 96)},
+             {1},
+             {{2, 1}, {0, 1}},
+             {{0, 40}}},
+            {"the first of all stays, and so do people",
+             {.running = {Decode(33), Person(Decode(33)), Person(Decode(33))},
+              .waiting = {Person(Wait(40))},
+              .available_blocks = 90,
+              .limits = Of(3, 64, 96)},
+             {},
+             {{1, 1}, {2, 1}, {0, 1}},
+             {}},
+            {"a person without blocks has as many give way as it takes",
+             {.running = {Decode(64), Decode(64), Decode(64)},
+              .waiting = {Person(Wait(60))},
+              .available_blocks = 0,
+              .limits = Of(9, 64, 6)},
+             {2, 1},
+             {{0, 1}},
+             {{0, 60}}},
+            {"where the batch's next rows lack blocks it gives way before people do",
+             {.running = {Decode(33), Decode(33), Person(Decode(33))},
+              .available_blocks = 2,
+              .limits = Of(9, 64, 5)},
+             {1},
+             {{2, 1}, {0, 1}},
+             {}},
+            {"batches fill a person's step up to the target",
+             Priced({.running = {Person(Decode(10)), Decode(10), Prompt(500, 0)},
+                     .available_blocks = 90,
+                     .limits = Of(9, 512, 96)},
+                    1.5e-3, 0),
+             {},
+             {{0, 1}, {1, 1}, {2, 49}},
+             {}},
+            {"what steps were measured to take counts",
+             Priced(off, 3e-3, 0),
+             {},
+             {{0, 1}, {1, 1}, {2, 49}},
+             {}},
+            {"without a target of its own, four steps of one row",
+             Priced({.running = {Person(Decode(10)), Prompt(500, 0)},
+                     .available_blocks = 90,
+                     .limits = Of(9, 512, 96)},
+                    -1, 0),
+             {},
+             {{0, 1}, {1, 300}},
+             {}},
+            {"a target below a step of one row leaves a batch one row",
+             Priced({.running = {Decode(10), Decode(10), Person(Decode(10))},
+                     .waiting = {Wait(20)},
+                     .available_blocks = 90,
+                     .limits = Of(9, 512, 96)},
+                    5e-4, 0),
+             {},
+             {{2, 1}, {0, 1}},
+             {}},
+            {"and a person's prompt a block",
+             Priced({.running = {Person(Decode(10)), Person(Prompt(500, 0))},
+                     .available_blocks = 90,
+                     .limits = Of(9, 512, 96)},
+                    5e-4, 0),
+             {},
+             {{0, 1}, {1, 32}},
+             {}},
+            {"a prompt alone is not slowed, and the batch fills to the border",
+             Bordered({.running = {Decode(10), Prompt(400, 0)},
+                       .waiting = {Person(Wait(200))},
+                       .available_blocks = 90,
+                       .limits = Of(9, 512, 96)},
+                      30.05e-3),
+             {},
+             {{0, 1}, {1, 99}},
+             {{0, 200}}},
+            {"steps without people end at the border",
+             Bordered({.running = {Decode(10), Prompt(1200, 0)},
+                       .available_blocks = 90,
+                       .limits = Of(9, 2000, 96)},
+                      25.05e-3),
+             {},
+             {{0, 1}, {1, 249}},
+             {}},
+            {"but keep the rows that keep the rate",
+             Bordered(
+                 {.running = {Prompt(1200, 0)}, .available_blocks = 90, .limits = Of(9, 2000, 96)},
+                 1e-3),
+             {},
+             {{0, 100}},
+             {}},
+            {"places and blocks that people held stay free of batches",
+             WithPeak({.running = {Decode(10), Person(Decode(10))},
+                       .waiting = {Wait(20), Wait(20), Wait(20)},
+                       .available_blocks = 90,
+                       .limits = Of(6, 64, 96)},
+                      3, 4),
+             {},
+             {{1, 1}, {0, 1}},
+             {{0, 20}, {1, 20}}},
+            {"and one batch choice runs in any case",
+             WithPeak(
+                 {.waiting = {Wait(20), Wait(20)}, .available_blocks = 4, .limits = Of(2, 64, 4)},
+                 2, 4),
+             {},
+             {},
+             {{0, 20}}},
+            {"while a person waits no batch begins",
+             {.running = {Decode(64), Person(Decode(64))},
+              .waiting = {Person(Wait(90)), Wait(5)},
+              .available_blocks = 1,
+              .limits = Of(9, 64, 5)},
+             {},
+             {{1, 1}, {0, 1}},
+             {}},
+        });
+}
+
+TEST(InteractiveTest, PeopleGoWhereFewestAre) {
+  const auto policy = CreatePolicy("interactive");
+  QueueView view{.replicas = 2, .held = 5, .next_service = Service::kInteractive};
+  view.held_interactive = 1;
+  view.least_held_interactive = 0;
+  EXPECT_EQ((*policy)->HandOut(view), Taking::kNothing);
+  view.held_interactive = 0;
+  EXPECT_EQ((*policy)->HandOut(view), Taking::kNext);
+}
+
+TEST(StepPricesTest, LieBetweenTheirPoints) {
+  const StepPrices prices({{1, 1}, {3, 2}, {9, 5}}, {0.5, 0.25, 0.125});
+  EXPECT_DOUBLE_EQ(prices.Seconds({.rows = 1, .sampled = 1}), 1);
+  EXPECT_DOUBLE_EQ(prices.Seconds({.rows = 2, .sampled = 1}), 1.5);
+  EXPECT_DOUBLE_EQ(prices.Seconds({.rows = 12, .sampled = 3}), 6);
+  EXPECT_DOUBLE_EQ(
+      prices.Seconds({.rows = 6, .sampled = 1, .decode_context = 4, .prompt_context = 8}), 5.5);
+  EXPECT_EQ(prices.rate_rows(), 9);
+}
+
+// A profile that is half wrong is known after a hundred steps.
+TEST(PriceFactorTest, FollowsWhatIsMeasured) {
+  for (const double wrong : {0.5, 1.5, 2.0}) {
+    PriceFactor factor;
+    for (int step = 0; step < 100; ++step) factor.Observe(1, wrong * (step % 2 == 0 ? 0.97 : 1.03));
+    EXPECT_NEAR(factor.value(), wrong, 0.1 * wrong);
+  }
+}
+
+TEST(HeldPeakTest, ForgetsAfterAMinute) {
+  HeldPeak peak;
+  peak.Add(0, {2, 10});
+  peak.Add(30'000'000, {3, 4});
+  EXPECT_EQ(peak.most().choices, 3);
+  EXPECT_EQ(peak.most().blocks, 10);
+  peak.Add(61'000'000, {1, 1});
+  EXPECT_EQ(peak.most().choices, 3);
+  EXPECT_EQ(peak.most().blocks, 4);
+  peak.Add(7'200'000'000, {0, 0});
+  EXPECT_EQ(peak.most().choices, 0);
 }
 
 }  // namespace

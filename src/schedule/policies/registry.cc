@@ -5,6 +5,7 @@
 #define FOREBAY_POLICIES(X)              \
   X("adaptive", MakeAdaptive)            \
   X("continuous", MakeContinuous)        \
+  X("interactive", MakeInteractive)      \
   X("makespan", MakeMakespan)            \
   X("sarathi", MakeSarathi)              \
   X("static_batch", MakeStaticBatch)     \

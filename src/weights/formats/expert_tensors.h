@@ -6,7 +6,11 @@
 //   out,
 //                              in] beside it: both transposed (Llama 4)
 //   X.experts.gate_up_proj     [experts, 2 out, in]; X.experts.down_proj [experts, in, out]
-//     -> X.experts.N.gate_proj.weight, up_proj, down_proj, rows as Hugging Face has them
+//   X.experts.gate_up_proj     [experts, in, 2 out], gate and up in turn, X.experts.down_proj
+//                              [experts, out, in], and with both X.experts.gate_up_proj_bias
+//                              [experts, 2 out] and down_proj_bias [experts, in] (gpt-oss)
+//     -> X.experts.N.gate_proj.weight (and .bias), up_proj, down_proj, rows as Hugging Face has
+//     them
 #pragma once
 
 #include <vector>

@@ -54,8 +54,9 @@ struct TensorInfo {
   // 2 * i + j.
   int64_t interleaved_head = 0;
   // Not 0: stored transposed, as a part of wider rows: element (row, column) of the matrix is
-  // element column * transposed_stride + row of `data`.
+  // element column * transposed_stride + row * step of `data`.
   int64_t transposed_stride = 0;
+  int64_t step = 1;  // of a transposed matrix' rows, or of a vector's elements
   // Of a matrix whose codes, scales and zero points are tensors of their own
   // (quantised_tensors.h); `data` and `type` are those of the codes.
   std::shared_ptr<const QuantParts> parts;

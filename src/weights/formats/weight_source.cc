@@ -306,9 +306,10 @@ Status WeightSource::AddGgufTensors(const std::vector<TensorInfo>& tensors) {
 
 // The text part of a model of several kinds is what a text model's folder holds.
 Status WeightSource::NameParts() {
-  constexpr std::string_view kTextPart = "language_model.";
+  constexpr std::string_view kTextPart = "language_model.", kNested = "model.language_model.";
   for (TensorInfo& tensor : tensors_) {
     if (tensor.name.starts_with(kTextPart)) tensor.name.erase(0, kTextPart.size());
+    if (tensor.name.starts_with(kNested)) tensor.name.replace(0, kNested.size(), "model.");
   }
   const Status joined = JoinQuantised(&tensors_);
   if (!joined.ok()) return joined.WithContext(path_);
@@ -369,7 +370,7 @@ Status WeightSource::ReadRows(std::string_view name, int64_t begin, int64_t end,
                               tensor::BF16* out) const {
   const TensorInfo* tensor = Find(name);
   if (tensor == nullptr || tensor->type->dtype != tensor::DType::kBF16 ||
-      tensor->interleaved_head != 0 || tensor->transposed_stride != 0) {
+      tensor->interleaved_head != 0 || tensor->transposed_stride != 0 || tensor->step != 1) {
     return TensorReader::ReadRows(name, begin, end, out);
   }
   FB_CHECK(0 <= begin && begin <= end && end <= tensor->rows(), "rows {} to {} of {}", begin, end,
@@ -437,6 +438,11 @@ Status WeightSource::ExpandRows(const TensorInfo& tensor, int64_t begin, int64_t
     }
   } else if (tensor.transposed_stride != 0) {
     ExpandTransposed(tensor, begin, end, out);
+  } else if (tensor.step != 1) {  // a vector of every step-th element
+    std::vector<float> all(tensor.data.size() / tensor.type->format.bytes);
+    ExpandElements(*tensor.type->dtype, tensor.data.data(), std::ssize(all), all.data());
+    for (int64_t i = 0; begin < end && i < columns; ++i)
+      out[i] = all[static_cast<size_t>(i * tensor.step)];
   } else if (tensor.interleaved_head == 0) {
     expand(begin, end - begin, out);
   } else if (tensor.shape.rank() > 1) {

@@ -1,0 +1,320 @@
+// People beside a batch: who waits for an answer goes first, in rows, in room and in time, and the
+// batch takes what is left. Like "continuous" where one service runs alone; see docs/scheduling.md.
+#include <algorithm>
+#include <limits>
+#include <optional>
+
+#include "schedule/packing.h"
+#include "schedule/policy.h"
+
+namespace forebay::schedule {
+namespace {
+
+// Up to where rows are added to a step: while it takes no longer than this, or has no more rows.
+struct StepBound {
+  double seconds = std::numeric_limits<double>::infinity();
+  int64_t rows = 0;
+};
+
+// A plan in the making. Rows go first to interactive choices that decode, then to their prompts,
+// then to batch choices in the same way.
+class Fill {
+ public:
+  Fill(const StepView& view, StepPlan* plan)
+      : view_(view), limits_(view.limits), plan_(plan), held_(view) {
+    plan->marks.assign(view.running.size(), false);
+  }
+
+  void Plan() {
+    if (!KeepGrowing()) return;
+    Decode(Service::kInteractive, {});
+    const StepBound people = OfPeople();
+    RunPrompts(Service::kInteractive, people);
+    AdmitInteractive(people);
+    const StepBound batch = OfBatch();
+    Decode(Service::kBatch, batch);
+    next_rows_ = 0;
+    RunPrompts(Service::kBatch, batch);
+    if (plan_->preempt.empty()) AdmitBatch(batch);
+  }
+
+ private:
+  bool gone(size_t index) const { return plan_->marks[index]; }
+  int64_t places() const {
+    return limits_.max_num_seqs - std::ssize(view_.running) + std::ssize(plan_->preempt) -
+           std::ssize(plan_->admit);
+  }
+  double Seconds(const StepRows& rows) const {
+    return view_.price_factor * view_.prices->Seconds(rows);
+  }
+  bool Within(const StepBound& bound, const StepRows& rows) const {
+    return view_.prices == nullptr || rows.rows <= bound.rows ||
+           bound.seconds == std::numeric_limits<double>::infinity() ||
+           Seconds(rows) <= bound.seconds;
+  }
+
+  double TargetSeconds() const {
+    if (limits_.target_itl_seconds >= 0 || view_.prices == nullptr)
+      return limits_.target_itl_seconds;
+    return kTargetSteps * Seconds(StepRows().With(0, 1, true));
+  }
+  // A target that cannot be kept holds no prompt up for ever.
+  StepBound OfPeople() const {
+    StepBound bound;
+    const double target = TargetSeconds();
+    if (decodes_interactive_ && target > 0)
+      bound = {.seconds = target, .rows = rows_.rows + limits_.block_tokens};
+    return bound;
+  }
+  // Of rows of batches at least one goes, so that these never stand still. Beside a prompt alone
+  // they fill no longer a step than without people.
+  StepBound OfBatch() const {
+    StepBound bound;
+    const double target = TargetSeconds();
+    if (decodes_interactive_) {
+      if (target > 0) bound = {.seconds = target, .rows = rows_.rows + 1};
+    } else if (limits_.max_step_seconds > 0 && view_.prices != nullptr) {
+      bound = {.seconds = limits_.max_step_seconds,
+               .rows = std::max(rows_.rows + 1, view_.prices->rate_rows())};
+    }
+    return bound;
+  }
+
+  // Preempts until there are blocks for one more row of each that stays. False: nothing can run,
+  // since choices of other steps hold the blocks.
+  bool KeepGrowing() {
+    int64_t needed = 0;
+    for (const RunningView& choice : view_.running) {
+      const int64_t blocks = NextRowBlocks(choice, limits_);
+      needed += blocks;
+      if (choice.decoding) next_rows_ += blocks;
+    }
+    while (needed > held_.Available(view_)) {
+      int32_t victim = Victim(Service::kBatch);
+      if (victim < 0) victim = Victim(Service::kInteractive);
+      if (victim < 0) return false;
+      needed -= NextRowBlocks(view_.running[static_cast<size_t>(victim)], limits_);
+      Preempt(victim);
+    }
+    return true;
+  }
+  // The latest of the latest deadline, never the first of all, which can come to its end; -1: none.
+  int32_t Victim(Service service) const {
+    int32_t victim = -1;
+    for (size_t i = 1; i < view_.running.size(); ++i) {
+      const RunningView& choice = view_.running[i];
+      if (gone(i) || choice.service != service) continue;
+      if (victim < 0 || choice.deadline >= view_.running[static_cast<size_t>(victim)].deadline)
+        victim = static_cast<int32_t>(i);
+    }
+    return victim;
+  }
+  // REQUIRES: the step has no rows of it.
+  void Preempt(int32_t victim) {
+    const RunningView& choice = view_.running[static_cast<size_t>(victim)];
+    plan_->marks[static_cast<size_t>(victim)] = true;
+    plan_->preempt.push_back(victim);
+    held_.GiveBack(choice, limits_);
+    if (choice.decoding) next_rows_ -= NextRowBlocks(choice, limits_);
+  }
+  // For an interactive choice. False: no batch choice is left to give way.
+  bool MakeRoom() {
+    const int32_t victim = Victim(Service::kBatch);
+    if (victim < 0) return false;
+    Preempt(victim);
+    return true;
+  }
+
+  // Blocks for rows of this step, but for those that decoding choices need.
+  int64_t free_blocks() const { return held_.Available(view_) - taken_ - next_rows_; }
+  int64_t rows_left() const { return limits_.max_num_batched_tokens - rows_.rows; }
+
+  // The least deadline after this one of the service's choices that stay; nothing: there is none.
+  std::optional<double> NextDeadline(Service service, double after) const {
+    std::optional<double> next;
+    for (size_t i = 0; i < view_.running.size(); ++i) {
+      const RunningView& choice = view_.running[i];
+      if (choice.service == service && !gone(i) && choice.deadline > after)
+        next = std::min(next.value_or(kNoDeadline), choice.deadline);
+    }
+    return next;
+  }
+  // Calls `plan` for the choices of the service that stay, by deadline, those of one deadline in
+  // order of admission, until it returns false.
+  template <typename PlanOne>
+  void ForEach(Service service, const PlanOne& plan) {
+    for (auto deadline = NextDeadline(service, -kNoDeadline); deadline;
+         deadline = NextDeadline(service, *deadline)) {
+      for (size_t i = 0; i < view_.running.size(); ++i) {
+        const RunningView& choice = view_.running[i];
+        if (choice.service != service || gone(i) || choice.deadline != *deadline) continue;
+        if (!plan(static_cast<int32_t>(i), choice)) return;
+      }
+    }
+  }
+
+  void Decode(Service service, const StepBound& bound) {
+    ForEach(service, [&](int32_t index, const RunningView& choice) {
+      if (!choice.decoding) return true;
+      const StepRows with = rows_.With(choice.computed_tokens, 1, true);
+      if (rows_left() <= 0 || !Within(bound, with)) return false;
+      const int64_t blocks = NextRowBlocks(choice, limits_);
+      plan_->run.push_back({index, 1});
+      taken_ += blocks;
+      next_rows_ -= blocks;
+      rows_ = with;
+      decodes_interactive_ |= service == Service::kInteractive;
+      return true;
+    });
+  }
+
+  // The most rows from `begin` on that keep the step within the bound, of `left` up to the
+  // prompt's end.
+  int64_t RowsWithin(const StepBound& bound, int64_t begin, int64_t left) const {
+    const auto fits = [&](int64_t count) {
+      return Within(bound, rows_.With(begin, count, count == left));
+    };
+    int64_t most = std::min(left, rows_left());
+    if (most <= 0 || fits(most)) return most;
+    int64_t rows = 0;
+    while (most - rows > 1) {
+      const int64_t middle = rows + (most - rows) / 2;
+      (fits(middle) ? rows : most) = middle;
+    }
+    return rows;
+  }
+
+  void RunPrompts(Service service, const StepBound& bound) {
+    ForEach(service, [&](int32_t index, const RunningView& choice) {
+      if (choice.decoding) return true;
+      if (rows_left() <= 0) return false;
+      const int64_t left = choice.known_tokens - choice.computed_tokens;
+      const int64_t rows = RowsWithin(bound, choice.computed_tokens, left);
+      const auto room = [&] {
+        return (choice.reserved_blocks + free_blocks()) * limits_.block_tokens -
+               choice.computed_tokens;
+      };
+      while (service == Service::kInteractive && room() < rows && MakeRoom()) {
+      }
+      const int64_t chunk = std::min(rows, room());
+      // It waits for a step in which more of it fits.
+      if (chunk <= 0 || rows_left() < LeastRows(left, limits_)) return true;
+      plan_->run.push_back({index, static_cast<int32_t>(chunk)});
+      taken_ += MissingBlocks(choice.computed_tokens + chunk, choice.reserved_blocks, limits_);
+      rows_ = rows_.With(choice.computed_tokens, chunk, chunk == left);
+      return true;
+    });
+  }
+
+  // What all may come to hold within a block more, of what there is.
+  int64_t Promised() const {
+    int64_t blocks = available() + view_.later_blocks;
+    for (size_t i = 0; i < view_.running.size(); ++i) {
+      if (!gone(i)) blocks -= ReachBlocks(view_.running[i], limits_.block_tokens, limits_);
+    }
+    for (const RunningView& choice : view_.elsewhere)
+      blocks -= ReachBlocks(choice, limits_.block_tokens, limits_);
+    for (const RowsOf& entry : plan_->admit)
+      blocks -= ReachBlocks(view_.waiting[static_cast<size_t>(entry.index)], limits_.block_tokens,
+                            limits_);
+    return blocks;
+  }
+  int64_t available() const {
+    return plan_->preempt.empty() ? view_.available_blocks : held_.Available(view_);
+  }
+  // Whether rows of it were planned. `spare_blocks` stay free beside it.
+  bool Admit(size_t index, int64_t rows, int64_t spare_blocks) {
+    const WaitingView& choice = view_.waiting[index];
+    const int64_t held = choice.held_tokens / limits_.block_tokens,
+                  left = choice.known_tokens - choice.cached_tokens,
+                  wants = ReachBlocks(choice, limits_.block_tokens, limits_);
+    if (promised_ - spare_blocks < wants) return false;
+    const int64_t now = available() - taken_ - next_rows_;
+    const int64_t chunk =
+        std::min(rows, (held + now) * limits_.block_tokens - choice.cached_tokens);
+    if (chunk <= 0 || rows_left() < LeastRows(left, limits_)) return false;
+    promised_ -= wants;
+    taken_ += MissingBlocks(choice.cached_tokens + chunk, held, limits_);
+    plan_->admit.push_back({static_cast<int32_t>(index), static_cast<int32_t>(chunk)});
+    rows_ = rows_.With(choice.cached_tokens, chunk, chunk == left);
+    return true;
+  }
+
+  void AdmitInteractive(const StepBound& bound) {
+    const size_t waiting = view_.waiting.size();
+    for (; next_waiting_ < waiting && view_.waiting[next_waiting_].service == Service::kInteractive;
+         ++next_waiting_) {
+      const WaitingView& choice = view_.waiting[next_waiting_];
+      const int64_t left = choice.known_tokens - choice.cached_tokens,
+                    rows = RowsWithin(bound, choice.cached_tokens, left);
+      if (rows <= 0 || rows_left() < LeastRows(left, limits_)) return;
+      promised_ = Promised();
+      while (places() <= 0 || !Admit(next_waiting_, rows, 0)) {
+        if (!MakeRoom()) return;
+        promised_ = Promised();
+      }
+    }
+  }
+
+  // Batch choices leave the room that interactive ones held at most of late; but one always runs.
+  void AdmitBatch(const StepBound& bound) {
+    Held spare = view_.interactive_peak;
+    bool alone = true;
+    for (const std::vector<RunningView>* choices : {&view_.running, &view_.elsewhere}) {
+      for (const RunningView& choice : *choices) {
+        if (choice.service == Service::kBatch) {
+          alone = false;
+        } else {
+          --spare.choices;
+          spare.blocks -= choice.reserved_blocks;
+        }
+      }
+    }
+    spare = spare.MostOf({});
+    promised_ = Promised();
+    for (; next_waiting_ < view_.waiting.size(); ++next_waiting_) {
+      const WaitingView& choice = view_.waiting[next_waiting_];
+      if (choice.service != Service::kBatch) return;
+      const int64_t rows =
+          RowsWithin(bound, choice.cached_tokens, choice.known_tokens - choice.cached_tokens);
+      if (rows <= 0 || places() <= 0) return;
+      if (!alone && places() + view_.more_places <= spare.choices) return;
+      if (!Admit(next_waiting_, rows, alone ? 0 : spare.blocks)) return;
+      alone = false;
+    }
+  }
+
+  const StepView& view_;
+  const Limits& limits_;
+  StepPlan* const plan_;
+  HeldBlocks held_;
+  StepRows rows_;            // planned
+  int64_t taken_ = 0;        // blocks that these take
+  int64_t next_rows_ = 0;    // blocks of decoding choices that are not planned yet
+  int64_t promised_ = 0;     // what is left of Promised()
+  size_t next_waiting_ = 0;  // the first that was not admitted
+  bool decodes_interactive_ = false;
+};
+
+class Interactive final : public Policy {
+ public:
+  std::string_view name() const override { return "interactive"; }
+  bool orders_services() const override { return true; }
+
+  void Plan(const StepView& view, StepPlan* plan) const override {
+    plan->Begin();
+    Fill(view, plan).Plan();
+  }
+
+  // People go to the replica that has the fewest of them.
+  Taking HandOut(const QueueView& view) const override {
+    if (view.next_service == Service::kBatch) return Policy::HandOut(view);
+    return view.held_interactive <= view.least_held_interactive ? Taking::kNext : Taking::kNothing;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Policy> MakeInteractive() { return std::make_unique<Interactive>(); }
+
+}  // namespace forebay::schedule

@@ -1,0 +1,153 @@
+// People beside a batch: whatever gives way to whom, each answer is that of one rank, and what was
+// asked for has happened.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "testing/layout_fixture.h"
+
+namespace forebay {
+namespace {
+
+using testing_support::ListSink;
+
+// Gives batch requests at once, and an interactive one each few times that a replica asks.
+class TrafficSource final : public RequestSource {
+ public:
+  explicit TrafficSource(const std::vector<Request>& requests) {
+    for (const Request& request : requests) {
+      (request.service == Service::kInteractive ? people_ : batch_).push_back(request);
+    }
+  }
+  std::optional<Request> NextInteractive() override {
+    constexpr int kAsks = 3;
+    if (next_person_ == people_.size() || ++asked_ % kAsks != 0) return std::nullopt;
+    return people_[next_person_++];
+  }
+  std::optional<Request> Next(bool) override {
+    if (next_ < batch_.size()) return batch_[next_++];
+    if (next_person_ < people_.size()) return people_[next_person_++];
+    return std::nullopt;
+  }
+  bool ended() const override { return remaining() == 0; }
+  int64_t remaining() const override {
+    return static_cast<int64_t>(batch_.size() - next_ + people_.size() - next_person_);
+  }
+  bool in_order() const override { return true; }
+
+ private:
+  std::vector<Request> people_, batch_;
+  size_t next_ = 0, next_person_ = 0;
+  int asked_ = 0;
+};
+
+class StepCounter final : public StepObserver {
+ public:
+  void OnStep(const StepRecord& record) override {
+    const int32_t rows = record.decode_rows + record.prefill_rows,
+                  people = record.interactive_decode_rows + record.interactive_prefill_rows;
+    EXPECT_LE(record.interactive_decode_rows, record.decode_rows);
+    EXPECT_LE(record.interactive_prefill_rows, record.prefill_rows);
+    people_rows += people;
+    mixed += people > 0 && people < rows ? 1 : 0;
+  }
+  int64_t people_rows = 0, mixed = 0;
+};
+
+class TrafficTest : public LayoutTest {
+ protected:
+  TrafficTest() {
+    for (Request& request : requests_) {
+      request.sampling.max_tokens += 20;
+      if (request.id % 4 == 3) request.service = Service::kInteractive;
+      if (request.id % 8 == 0) request.deadline_seconds = 10;
+    }
+  }
+
+  // `devices` "": as many as the roles have.
+  Answers RunMixed(const std::string& devices) {
+    options_.policy = *schedule::FindPolicy("interactive");
+    options_.machine.devices = *layout::ParseDevices(devices);
+    const auto runtime = runtime::CreateRealRuntime();
+    device::HazardChecker checker;
+    options_.trial.checker = &checker;
+    auto engine = choose::CreateEngine(*runtime, options_, files_, nullptr);
+    options_.trial.checker = nullptr;
+    EXPECT_TRUE(engine.ok()) << engine.status().ToString();
+    if (!engine.ok()) return {};
+    steps_ = {};
+    (*engine)->SetStepObserver(&steps_);
+    TrafficSource source(requests_);
+    ListSink sink;
+    RunControl control;
+    EXPECT_EQ((*engine)->Run(source, sink, control), RunEnd::kComplete);
+    EXPECT_EQ(sink.results.size(), requests_.size());
+    Answers answers;
+    for (const RequestResult& result : sink.results) {
+      EXPECT_EQ(result.error_message, "");
+      for (const Choice& choice : result.choices)
+        answers[{result.id, choice.index}] = {choice.tokens, choice.digest};
+    }
+    stats_ = (*engine)->stats();
+    for (int i = 0; i < (*engine)->num_replicas(); ++i) {
+      EXPECT_EQ((*engine)->replica(i).choices().book().held_blocks(), 0) << "replica " << i;
+      EXPECT_EQ((*engine)->replica(i).choices().num_running(), 0u) << "replica " << i;
+    }
+    EXPECT_TRUE(checker.status().ok()) << checker.status().ToString();
+    EXPECT_EQ(stats_.interactive_rows, steps_.people_rows);
+    EXPECT_EQ(Counter("rows_interactive"), steps_.people_rows);
+    EXPECT_GT(steps_.mixed, 0);
+    return answers;
+  }
+  int64_t Counter(const char* name) const { return stats_.counter(name).value_or(0); }
+
+  StepCounter steps_;
+};
+
+TEST_P(TrafficTest, EachAnswerIsThatOfOneRank) {
+  const Answers expected = Run("cpu", "");
+  options_.limits.max_num_seqs = 4;
+  for (const auto& [devices, layout] : {std::pair("cpu", ""), std::pair("2xcpu", "dp=2"),
+                                        std::pair("2xcpu", "sp=2"), std::pair("2xcpu", "pp=2")}) {
+    for (const double target_ms : {-1.0, 1e-6}) {
+      SCOPED_TRACE(fmt::format("{} target {}", layout, target_ms));
+      options_.layout = *layout::ParseLayout(layout);
+      options_.limits.target_itl_ms = target_ms;
+      options_.trial.shift_every = options_.layout->sp > 1 ? schedule::kFlipAtRandom : 0;
+      EXPECT_EQ(RunMixed(devices), expected);
+      EXPECT_GT(stats_.preemptions, 0);
+      if (options_.layout->sp > 1) {
+        EXPECT_GT(Counter("steps_sp2tp1"), 0);
+        EXPECT_GT(Counter("steps_sp1tp2"), 0);
+      }
+    }
+  }
+}
+
+TEST_P(TrafficTest, WhatGivesWayIsParkedAndComesBack) {
+  const Answers expected = Run("cpu", "");
+  options_.limits.max_num_seqs = 4;
+  options_.limits.kv_blocks = 14;
+  options_.tier = {.host_bytes = 64 << 20, .preempt = layout::Preempting::kPark};
+  for (const auto& [devices, layout] : {std::pair("cpu", ""), std::pair("2xcpu", "sp=2")}) {
+    SCOPED_TRACE(layout);
+    options_.layout = *layout::ParseLayout(layout);
+    EXPECT_EQ(RunMixed(devices), expected);
+    EXPECT_GT(Counter("kv_parks"), 0);
+    EXPECT_GT(Counter("kv_returns"), 0);
+    EXPECT_EQ(stats_.recomputed_tokens, 0);
+  }
+}
+
+TEST_P(TrafficTest, AcrossRoles) {
+  const Answers expected = Run("cpu", "");
+  options_.limits.max_num_seqs = 4;
+  options_.layout.reset();
+  options_.roles = {*layout::ParseLayout("dp=1"), *layout::ParseLayout("dp=1")};
+  EXPECT_EQ(RunMixed("2xcpu"), expected);
+  EXPECT_GT(stats_.requests_handed_over, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, TrafficTest, testing::Values("llama3-gqa"));
+
+}  // namespace
+}  // namespace forebay
