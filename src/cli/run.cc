@@ -79,7 +79,7 @@ namespace {
 bool HasResults(const RunFlags& flags) { return flags.trace.empty() && !flags.simulated(); }
 
 // Which of the flags that say what runs go together.
-base::Status CheckWork(const RunFlags& flags) {
+base::Status CheckJobWork(const RunFlags& flags) {
   const auto refuse = [](std::string message) {
     return base::Status(base::kInvalidArgument, std::move(message));
   };
@@ -122,7 +122,7 @@ base::Status CheckWork(const RunFlags& flags) {
 
 base::Status ReadFlags(const SettingFlags& line, RunFlags* flags) {
   FB_RETURN_IF_ERROR(line.Read(flags));
-  FB_RETURN_IF_ERROR(CheckWork(*flags));
+  FB_RETURN_IF_ERROR(CheckJobWork(*flags));
   flags->prints_profile = flags->engine.profile;
   flags->engine.profile |= !flags->report_path.empty();
   if (flags->group_prefixes) flags->job.order.order = job::LineOrder::kByStart;
