@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Tokens a second of a user against those of a device: layouts at arrival rates up to saturation.
 
-usage: curve.py FOREBAY [--set llama-h200|r1-gb200|cpu] [--points 8] [--requests 400] [--csv FILE] [--svg FILE] [--model MODEL]
+usage: curve.py FOREBAY [--set llama-h200|r1-gb200|cpu] [--points 9] [--requests 400] [--csv FILE] [--svg FILE] [--model MODEL]
 
 A row for each layout and rate: arrivals of a Poisson process, tokens a second of a user (the mean of 1 / TPOT), output tokens a
-second and rank in the steady window, and TTFT. The highest rate is what the layout takes with all requests there at once; the
-others are parts of it, down to a hundredth. Simulated sets need no machine; `cpu` runs on this one, with random weights of
+second and rank in the steady window, and TTFT. The last row of a layout has all requests at once, the first one at a time; the
+rates between are parts of what the last one takes. Simulated sets need no machine; `cpu` runs on this one, with random weights of
 MODEL (a folder, or builtin:NAME), people beside a batch of as many requests, on two ranks.
 """
 import argparse
@@ -44,7 +44,7 @@ SETS = {
         "roles 1 + 1": ["--devices", "2xcpu", "--context", "dp=1", "--generation", "dp=1"],
     }),
 }
-PARTS = [0.01, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 0.95, 1.0]
+PARTS = [0, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 0.95, 1.0]  # 0: one at a time; 1: all at once
 COLUMNS = ["layout", "request_rate", "tokens_per_second_per_user", "output_tokens_per_second_per_rank", "median_ttft_ms", "mean_tpot_ms"]
 
 
@@ -69,12 +69,21 @@ def curve(args, name, flags, prompt, output):
     prefix = "interactive_" if batch else ""
     full = run(args.forebay, flags, lengths(args.requests, prompt, output))
     saturation = full["requests_per_second"]
-    for part in PARTS[-args.points:]:
+    parts = PARTS[1:-1]
+    for part in [0, *parts[:: -(-len(parts) // max(1, args.points - 2))], 1]:
         rate = part * saturation
         # A low rate needs few requests to be steady.
         requests = max(16, round(args.requests * min(1.0, 4 * part)))
-        of = full if part == 1.0 and not batch else run(args.forebay, [*flags, *batch], lengths(requests, prompt, output, rate))
-        per_rank = of[prefix + "steady_output_tokens_per_second_per_rank"]
+        steady = prefix + "steady_output_tokens_per_second_per_rank"
+        if part == 0:
+            of = run(args.forebay, [*flags, *batch, "--max-concurrency", "1"], lengths(requests, prompt, output))
+        elif part < 1:
+            of = run(args.forebay, [*flags, *batch], lengths(requests, prompt, output, rate))
+        elif batch:
+            of = run(args.forebay, [*flags, *batch], lengths(requests, prompt, output))
+        else:
+            of, steady = full, "output_tokens_per_second_per_rank"  # its middle decodes more than the whole
+        per_rank = of[steady]
         yield [name, rate, of[prefix + "tokens_per_second_per_user"], per_rank, of[prefix + "median_ttft_ms"], of[prefix + "mean_tpot_ms"]]
 
 
@@ -107,7 +116,7 @@ def main():
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("forebay")
     parser.add_argument("--set", choices=SETS, default="llama-h200")
-    parser.add_argument("--points", type=int, default=8)
+    parser.add_argument("--points", type=int, default=9, help="of a layout, at least 2")
     parser.add_argument("--requests", type=int, default=400)
     parser.add_argument("--model", default="builtin:Qwen3-0.6B", help="of the set cpu")
     parser.add_argument("--csv")

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Whole simulated jobs: the layout that --layout auto takes against each that could have been forced.
+"""Whole simulated jobs: what --layout auto takes against each setting that could have been forced.
 
   bench/layout_grid.py build/release/forebay [--cell DEVICE,MODEL,REQUESTS,PROMPT+OUTPUT]... [--least PART]
-  bench/layout_grid.py build/release/forebay --runs FILE [--page bench/results/layout_auto.md] [--minutes M] [--again]
+  bench/layout_grid.py build/release/forebay --runs FILE [--cells PATTERN] [--page bench/results/layout_auto.md] [--minutes M] [--again]
 
-A cell is a job on eight simulated devices. Beside `auto` run all cuts of the devices into replicas, stages and tensor parallel ranks, those of
-several replicas also with weights that they share (pool=auto; of a model with experts these in one stage, expert-size=auto). Flags are
-those of bench/pool_grid.py.
+A cell is a job on eight simulated devices. The grid has 120: four machines, five models, and six pairs of answers and requests. Beside
+`auto` run all cuts of the devices into replicas, stages, sequence and tensor parallel ranks; those of several replicas also with weights
+that they share, in each mode; and all of them again with an eighth of the default rows of a step and small slots. Flags are those of
+bench/pool_grid.py.
 """
 import itertools
 import re
@@ -14,68 +15,87 @@ import sys
 
 import pool_grid
 
-MODELS = ("Qwen3-32B", "Llama-3.1-70B", "Qwen3-30B-A3B")
+DEVICES = ("h20", "h100", "h200", "b200")
 EXPERTS = ("Qwen3-30B-A3B", "DeepSeek-R1-FP8")
-HEAD = ("| devices, model, requests, lengths | auto: layout | s | expected s | dp=8 s | best forced | s | auto's part |\n"
+MODELS = ("Llama-3-8B", "Qwen3-32B", "Llama-3.1-70B", *EXPERTS)
+# Requests and their lengths: few and many of each.
+JOBS = ((16, "1024+256"), (100, "1024+32"), (16, "2048+2048"), (400, "1024+32"), (100, "2048+2048"), (400, "1024+256"))
+FEW_ROWS, SMALL_SLOTS = "--max-num-batched-tokens 2048", "--pool-look-ahead 1 --pool-parts matrix"
+HEAD = ("| devices, model, requests, lengths | auto | s | expected s | dp=8 s | best forced | s | auto's part |\n"
         "|---|---|---|---|---|---|---|---|")
 PAGE = """# --layout auto on whole jobs
 
     bench/layout_grid.py build/release/forebay --runs runs.jsonl --page bench/results/layout_auto.md
 
-Whole simulated jobs on eight devices, in virtual time: requests of prompt + output tokens, outputs lognormal around their mean (sigma .5). Beside `auto` were forced all cuts of
-the devices into replicas (dp), stages (pp) and tensor parallel ranks (tp), those of several replicas also with weights that they share (`striped` and `by_layer` with
-`pool=auto`; of a model with experts `by_expert` with `expert-size=auto`, in one stage). `expected` is what the forecast said before the run. The last column is the best forced
-job's seconds over those of `auto`; below 1, another layout would have been sooner done.
+Whole simulated jobs on eight devices, in virtual time: requests of prompt + output tokens, outputs lognormal around their mean (sigma 0.5). Beside `auto` were
+forced all cuts of the devices into replicas (dp), stages (pp), sequence (sp) and tensor parallel ranks (tp), those of several replicas also with weights that
+they share (`striped` and `by_layer` with `pool=auto`, of a model with experts `by_expert` with `expert-size=auto`), in `--mode auto`, `ship` and `pull`, and
+each of these again with 2,048 rows a step and, where weights are shared, small slots. `expected` is what the forecast said before the run. The last column is
+the best forced job's seconds over those of `auto`; below 1, another setting would have been sooner done.
 
-![auto's part of the best forced layout, cell by cell](layout_auto.svg)
+![auto's part of the best forced setting, cell by cell](layout_auto.svg)
 
 """
 
 
 def grid():
     """Cheap cells first."""
-    for requests, lengths in itertools.product((16, 100), ("1024+256", "2048+2048")):
-        for device, model in itertools.product(pool_grid.DEVICES, MODELS):
-            yield f"{device},{model},{requests},{lengths}"
-    for device in ("h200", "b200"):
-        yield f"{device},DeepSeek-R1-FP8,100,1024+256"
-    for device, model in itertools.product(pool_grid.DEVICES, MODELS):
-        yield f"{device},{model},400,1024+256"
+    for (requests, lengths), device, model in itertools.product(JOBS, DEVICES, MODELS):
+        yield f"{device},{model},{requests},{lengths}"
 
 
 def layouts(model):
-    """Of eight devices."""
-    for tp, pp in itertools.product((1, 2, 4, 8), (1, 2, 4, 8)):
+    """Of eight devices, and the modes of each."""
+    sizes = (1, 2, 4, 8)
+    for tp, pp in itertools.product(sizes, sizes):
         dp, rest = divmod(8, tp * pp)
         if rest:
             continue
         cut = f"dp={dp},tp={tp},pp={pp}"
-        yield cut
-        if dp > 1 and (pp == 1 or model not in EXPERTS):
+        yield cut, ("auto",)
+        if dp > 1:
             shared = ("experts=by_expert,expert-size=auto",) if model in EXPERTS else ("weights=striped", "weights=by_layer")
-            yield from (f"{cut},{how}" for how in shared)
+            yield from ((f"{cut},{how}", ("auto", "ship", "pull")) for how in shared)
+    for tp, sp in itertools.product(sizes, sizes[1:]):
+        if tp * sp <= 8:
+            yield f"dp={8 // (tp * sp)},sp={sp},tp={tp}", ("auto",)
 
 
-def run(forebay, cell, layout):
-    """The job's seconds, the layout and what was expected; None: the model does not fit, or cannot be cut so."""
-    done = pool_grid.simulate(forebay, cell, layout, "auto")
+def settings(model):
+    """All that is forced: a layout, a mode and flags."""
+    for layout, modes in layouts(model):
+        shares = len(modes) > 1
+        for mode, flags in itertools.product(modes, ("", f"{FEW_ROWS} {SMALL_SLOTS}" if shares else FEW_ROWS)):
+            if not (shares and flags and mode == "ship"):  # ships with the fewest slots already
+                yield layout, mode, flags
+
+
+def run(forebay, cell, layout, mode="auto", flags=""):
+    """The job's seconds, the setting and what was expected; None: the model does not fit, or cannot be cut so."""
+    done = pool_grid.simulate(forebay, cell, layout, mode, flags=flags.split())
     if done is None:
         return None
     told, log = done
     chosen = re.search(r"--layout auto: groups=1,(.*),pool-attention=off(.*)", log)
     taken = chosen.group(1).replace(",weights=replicated,pool=auto", "") + chosen.group(2) if chosen else layout
-    return {"seconds": told["elapsed_time"], "chosen": taken, "expected": 1e-3 * told["mode_counters"]["expected_ms"]}
+    return {"seconds": told["elapsed_time"], "chosen": taken, "expected": 1e-3 * told["mode_counters"]["expected_ms"],
+            "failed": told["num_failed"]}
 
 
 def compare(runs, cell):
-    """The cell's line of the table, the part of the best forced layout that `auto` reaches, and that of copies (None: they do not fit)."""
+    """The cell's line of the table, the part of the best forced setting that `auto` reaches, and that of copies (None: they do not fit)."""
     auto = runs.get(cell, "auto")
-    forced = {layout: runs.get(cell, layout) for layout in layouts(cell.split(",")[1])}
-    forced = {layout: result["seconds"] for layout, result in forced.items() if result}
+    forced = {setting: runs.get(cell, *setting) for setting in settings(cell.split(",")[1])}
+    forced = {setting: result["seconds"] for setting, result in forced.items() if result and not result["failed"]}
+    name = cell.replace(",", ", ")
+    if not auto or not forced:
+        return f"| {name} | does not fit | | | | | | |", None, None
     best = min(forced, key=forced.get)
-    part, copies = forced[best] / auto["seconds"], forced.get("dp=8,tp=1,pp=1")
-    line = (f"| {cell.replace(',', ', ')} | {auto['chosen']} | {auto['seconds']:.1f} | {auto['expected']:.1f} | "
-            f"{f'{copies:.1f}' if copies else 'does not fit'} | {best} | {forced[best]:.1f} | {part:.3f} |")
+    layout, mode, flags = best
+    said = " ".join(filter(None, (layout, "" if mode == "auto" else f"--mode {mode}", flags)))
+    part, copies = forced[best] / auto["seconds"], forced.get(("dp=8,tp=1,pp=1", "auto", ""))
+    line = (f"| {name} | {auto['chosen']} | {auto['seconds']:.1f} | {auto['expected']:.1f} | "
+            f"{f'{copies:.1f}' if copies else 'does not fit'} | {said} | {forced[best]:.1f} | {part:.3f} |")
     return line, part, copies / auto["seconds"] if copies else None
 
 

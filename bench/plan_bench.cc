@@ -121,7 +121,8 @@ void PrintPlans() {
   fmt::print("|---|---|---|---|---|---|\n");
   constexpr std::pair<Below, const char*> kBelow[] = {
       {Below::kNothing, ""}, {Below::kParked, "parked"}, {Below::kStreamed, "streamed"}};
-  for (const char* name : {"continuous", "adaptive", "makespan", "sarathi", "vllm", "whole"}) {
+  for (const char* name :
+       {"continuous", "adaptive", "interactive", "makespan", "sarathi", "vllm", "whole"}) {
     for (const auto& [below, what] : kBelow) {
       for (const int32_t choices : {16, 128, 1024}) {
         const auto [median, most] = PlanTime(name, choices, below);

@@ -2,7 +2,7 @@
 """Whole simulated jobs: what pool=auto chooses against what could have been forced.
 
   bench/pool_grid.py build/release/forebay [--cell DEVICE,MODEL,REQUESTS,PROMPT+OUTPUT,LAYOUT]... [--least PART]
-  bench/pool_grid.py build/release/forebay --runs FILE [--page bench/results/pool_auto.md] [--minutes M] [--again]
+  bench/pool_grid.py build/release/forebay --runs FILE [--cells PATTERN] [--page bench/results/pool_auto.md] [--minutes M] [--again]
 
 A cell is a job on eight simulated devices. Beside `auto` run none, a quarter, half, three quarters and all layers pooled, each pulling
 alone and with --mode auto. Prints a table and the worst part of the best forced setting that `auto` reaches; with --least fails where
@@ -11,6 +11,7 @@ goes on where this one ended (--again: but for `auto`, which a change of the for
 and the plot beside it; --minutes: no run is begun after so many.
 """
 import argparse
+import fnmatch
 import itertools
 import json
 import math
@@ -59,7 +60,7 @@ def grid():
     yield f"b200,Llama-3.1-70B,3200,1024+256,{striped}"
 
 
-def simulate(forebay, cell, layout, mode, sigma=SIGMA):
+def simulate(forebay, cell, layout, mode, sigma=SIGMA, flags=()):
     """The job's summary and what was said of it; None: the model does not fit, or cannot be cut so."""
     device, model, requests, lengths = cell.split(",")[:4]
     prompt, output = map(int, lengths.split("+"))
@@ -67,8 +68,8 @@ def simulate(forebay, cell, layout, mode, sigma=SIGMA):
     with tempfile.TemporaryDirectory() as folder:
         summary = os.path.join(folder, "summary.json")
         done = subprocess.run(
-            [forebay, "run", "-m", f"builtin:{model}", "--devices", f"sim:8x{device}", "--layout", layout, "--mode", mode, "--trace",
-             f"synthetic:n={requests},prompt={prompt},output=lognormal({location},{sigma})", "--summary", summary],
+            [forebay, "run", "-m", f"builtin:{model}", "--devices", f"sim:8x{device}", "--layout", layout, "--mode", mode, *flags,
+             "--trace", f"synthetic:n={requests},prompt={prompt},output=lognormal({location},{sigma})", "--summary", summary],
             capture_output=True, text=True, check=False)
         if done.returncode != 0:
             if any(f"[{code}]" in done.stderr for code in REFUSED):
@@ -158,7 +159,7 @@ def write_page(path, begin, lines, parts, missing, auto, least):
     end = f"\n{len(parts)} cells. `{auto}` reaches {least:.2f} of the best forced setting in {len(parts) - len(low)}"
     end += f"; not in {'; '.join(low)}.\n" if low else ".\n"
     if missing:
-        end += f"\nNot run: {'; '.join(missing)}.\n"
+        end += f"\nNot run, {len(missing)} cells: {'; '.join(missing)}.\n"
     with open(path, "w", encoding="utf-8") as file:
         file.write(begin + "\n" + "\n".join(lines) + "\n" + end)
     with open(os.path.splitext(path)[0] + ".svg", "w", encoding="utf-8") as file:
@@ -170,6 +171,7 @@ def measure(text, run, compare, grid, page, head, auto, wanted):
     parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("forebay")
     parser.add_argument("--cell", action="append", help="as the table has it, without blanks behind commas")
+    parser.add_argument("--cells", default="*", help="a part of the grid: a pattern, as 'h200,*,16,*'")
     parser.add_argument("--least", type=float, default=0, help="fail where auto reaches a smaller part of the best forced setting")
     parser.add_argument("--runs")
     parser.add_argument("--page")
@@ -179,7 +181,7 @@ def measure(text, run, compare, grid, page, head, auto, wanted):
     runs = Runs(run, args.forebay, args.runs, args.minutes, args.again)
     print(head, flush=True)
     lines, parts, missing, worst = [], {}, [], 10.0
-    for cell in args.cell or grid():
+    for cell in args.cell or fnmatch.filter(grid(), args.cells):
         try:
             line, part, none = compare(runs, cell)
         except TimeoutError:

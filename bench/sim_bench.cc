@@ -51,7 +51,8 @@ double StepSeconds(const model::ModelConfig& config, const cost::DeviceProfile& 
     for (int step = 0; step < steps; ++step) {
       context.decode_context += rows;
       decoder.Forward(batch, context);
-      decoder.Logits(batch, 0, rows);
+      decoder.WantedRows(batch, 0, rows);
+      decoder.Logits(rows);
       device::Operation sample;
       sample.desc = {.kind = cost::OpKind::kSample,
                      .label = "sample",

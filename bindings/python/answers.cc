@@ -47,6 +47,13 @@ class Column {
     count_ += static_cast<int32_t>(entries);
     End(true);
   }
+  void Vector(simdjson::dom::array numbers) {
+    for (const element number : numbers) {
+      Append(&values_, static_cast<float>(number.get_double().value()));
+      ++count_;
+    }
+    End(true);
+  }
   // Returns how many.
   int64_t Ids(simdjson::dom::array ids) {
     const int32_t before = count_;
@@ -85,7 +92,13 @@ class Column {
 // says whose each choice is, and the choices' columns have an entry for each instead of each row.
 struct Columns {
   bool in_lists = false;
-  Column prompt_ids, prompt_tokens, ids, text, tokens, finish_reason, error, lists;
+  bool vectors = false;  // the job's lines ask for embeddings
+  Column prompt_ids, prompt_tokens, ids, text, tokens, finish_reason, vector, error, lists;
+
+  std::vector<const Column*> all() const {
+    if (vectors) return {&prompt_tokens, &vector, &error, &lists};
+    return {&prompt_ids, &prompt_tokens, &ids, &text, &tokens, &finish_reason, &error, &lists};
+  }
 
   // A row whose answer is the result line. Throws simdjson's error where it is none.
   void Add(element line) {
@@ -95,12 +108,19 @@ struct Columns {
       prompt_ids.Null();
       prompt_tokens.NoNumber();
       lists.Null();
+      vector.Null();
       if (!in_lists) {
         for (Column* column : {&ids, &text, &finish_reason}) column->Null();
         tokens.NoNumber();
       }
       error.Text(fmt::format("{} [{}]", std::string_view(failed["message"]),
                              std::string_view(failed["code"])));
+      return;
+    }
+    if (vectors) {
+      prompt_tokens.Number(body["usage"]["prompt_tokens"]);
+      vector.Vector(body["data"].at(0)["embedding"]);
+      error.Null();
       return;
     }
     const simdjson::dom::array choices = body["choices"];
@@ -132,10 +152,11 @@ struct Columns {
 // job appends to the file.
 class Answers {
  public:
-  // `in_lists`: a row has the list of its choices, not one.
-  Answers(const std::string& path, size_t rows, bool in_lists)
+  // `in_lists`: a row has the list of its choices, not one; `vectors`: it has a vector.
+  Answers(const std::string& path, size_t rows, bool in_lists, bool vectors)
       : path_(path),
         in_lists_(in_lists),
+        vectors_(vectors),
         fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)),
         places_(rows) {
     if (fd_ < 0) python::Throw(job::ResultsIoError(path, "cannot open the results", errno));
@@ -156,17 +177,14 @@ class Answers {
 
   // The next `rows` rows as columns; the last one is `lists`.
   nb::list Read(size_t rows) {
-    Columns columns{.in_lists = in_lists_};
+    Columns columns{.in_lists = in_lists_, .vectors = vectors_};
     {
       const GilRelease release;
       Look();
       for (size_t i = 0; i < rows; ++i) ReadRow(&columns);
     }
     nb::list list;
-    for (const Column* column :
-         {&columns.prompt_ids, &columns.prompt_tokens, &columns.ids, &columns.text, &columns.tokens,
-          &columns.finish_reason, &columns.error, &columns.lists})
-      list.append(column->Take());
+    for (const Column* column : columns.all()) list.append(column->Take());
     return list;
   }
 
@@ -226,7 +244,7 @@ class Answers {
   }
 
   const std::string path_;
-  const bool in_lists_;
+  const bool in_lists_, vectors_;
   const int fd_;
   uint64_t looked_ = 0;  // so many bytes, lines that are whole
   int64_t line_ = 0;     // so many lines
@@ -243,8 +261,8 @@ class Answers {
 
 void AddAnswers(nb::module_& module) {
   nb::class_<Answers>(module, "Answers")
-      .def(nb::init<const std::string&, size_t, bool>(), nb::arg("path"), nb::arg("rows"),
-           nb::arg("in_lists") = false)
+      .def(nb::init<const std::string&, size_t, bool, bool>(), nb::arg("path"), nb::arg("rows"),
+           nb::arg("in_lists") = false, nb::arg("vectors") = false)
       .def("has", &Answers::Has)
       .def("read", &Answers::Read);
 }

@@ -9,6 +9,7 @@
 #include <functional>
 
 #include "job/likelihood.h"
+#include "job/vectors.h"
 #include "model.h"
 #include "prompts.h"
 
@@ -159,7 +160,7 @@ class Call {
         if (unbounded[i])
           built.request.sampling.max_tokens = built.request.sampling.default_max_tokens = -1;
         asked_.emplace(tag, Asked{built.request.prompts[0], built.request.sampling.logprobs >= 0,
-                                  built.line.endpoint == job::Endpoint::kLikelihood});
+                                  built.line.endpoint, built.line.vectors});
         ready_.push_back({.request = std::move(built.request), .tag = tag});
       }
     }
@@ -172,8 +173,9 @@ class Call {
   struct Asked {
     std::vector<int32_t> prompt;
     bool logprobs;
-    bool likelihoods;  // of continuations
-    int64_t id = -1;   // once it was submitted
+    job::Endpoint endpoint;
+    job::VectorStyle vectors;
+    int64_t id = -1;  // once it was submitted
   };
 
   // {token: Logprob} of one position; the position's own token comes first.
@@ -231,6 +233,22 @@ class Call {
     return likelihoods_(std::to_string(delivery.tag), list, delivery.result->cached_tokens, error);
   }
 
+  // What has come of pooled prompts: a vector, or the scores of texts.
+  nb::object Pooled(const job::Delivery& delivery, const Asked& asked,
+                    const nb::object& error) const {
+    const RequestResult& result = *delivery.result;
+    nb::list numbers;
+    if (!result.vectors.empty() && asked.endpoint == job::Endpoint::kEmbedding) {
+      for (const float number : job::VectorOf(result.vectors[0], asked.vectors))
+        numbers.append(number);
+    } else if (!result.vectors.empty()) {
+      for (const double score : job::CosinesOf(result.vectors, asked.vectors))
+        numbers.append(score);
+    }
+    return pooled_(std::to_string(delivery.tag), numbers, Ids(asked.prompt), result.cached_tokens,
+                   error);
+  }
+
   nb::object Output(const job::Delivery& delivery, const nb::object& text,
                     const Asked& asked) const {
     const RequestResult& result = *delivery.result;
@@ -239,7 +257,8 @@ class Call {
     nb::object error = nb::none();
     if (!result.error_message.empty())
       error = make_error_(result.error_code, result.error_message, false);
-    if (asked.likelihoods) return Likelihoods(delivery, error);
+    if (asked.endpoint == job::Endpoint::kLikelihood) return Likelihoods(delivery, error);
+    if (job::IsPooled(asked.endpoint)) return Pooled(delivery, asked, error);
     nb::object prompt_logprobs = nb::none();
     if (!result.prompt_logprobs.empty())
       prompt_logprobs = Logprobs(result.prompt_logprobs[0], true);
@@ -253,6 +272,7 @@ class Call {
                    request_ = outputs_.attr("RequestOutput"),
                    likelihood_ = outputs_.attr("Likelihood"),
                    likelihoods_ = outputs_.attr("LikelihoodOutput"),
+                   pooled_ = outputs_.attr("PooledOutput"),
                    make_error_ = nb::module_::import_("forebay.errors").attr("make_error");
   std::shared_ptr<Model> model_;
   std::shared_ptr<job::Inbox> inbox_;

@@ -24,6 +24,12 @@
 namespace forebay::python {
 namespace {
 
+// What a caller sees that wants progress: a line every few seconds where stderr is no terminal.
+job::ProgressMode ProgressOf(bool wanted) {
+  if (!wanted) return job::ProgressMode::kQuiet;
+  return isatty(2) ? job::ProgressMode::kLive : job::ProgressMode::kLines;
+}
+
 // May these files be written?
 base::Status CheckFiles(const settings::RunOptions& flags, const std::string& input,
                         const std::string& output, const std::string& summary) {
@@ -103,8 +109,7 @@ class Batch {
                         .retry_failed = options_.retry_failed,
                         .preserve_order = options_.preserve_order,
                         .grace_seconds = options_.grace,
-                        .progress = options_.progress && isatty(2) ? job::ProgressMode::kLive
-                                                                   : job::ProgressMode::kQuiet,
+                        .progress = ProgressOf(options_.progress),
                         .summary_path = options_.summary};
     model_->FillJob(&job);
     outcome_ = job::RunJob(*runtime_, *lines_, job, model_->text(), model_->engine(), control_);
@@ -209,7 +214,7 @@ class Driver {
   Driver(const std::string& input, const std::string& output,
          const std::vector<uint64_t>& fingerprints, bool retry_failed, int64_t least_lines,
          int64_t most_lines, double silent_seconds, bool progress)
-      : display_(progress && isatty(2) ? job::ProgressMode::kLive : job::ProgressMode::kQuiet, 2) {
+      : display_(ProgressOf(progress), 2) {
     const GilRelease release;
     const job::SharedJobOptions options{.input_path = input,
                                         .output_path = output,

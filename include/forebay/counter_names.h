@@ -5,6 +5,10 @@
 namespace forebay::counter_names {
 
 inline constexpr char kExpectedMs[] = "expected_ms";
+// Percent of that time by where its prices come from.
+inline constexpr char kPricedMeasured[] = "priced_measured_percent";
+inline constexpr char kPricedDerived[] = "priced_derived_percent";
+inline constexpr char kPricedDatasheet[] = "priced_datasheet_percent";
 inline constexpr char kLeastSteps[] = "least_steps";
 inline constexpr char kRowsRouted[] = "rows_routed";
 inline constexpr char kExpertsTouched[] = "experts_touched";

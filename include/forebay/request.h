@@ -67,6 +67,8 @@ struct Request {
   // Traces and replays: every choice ends after this many tokens, whatever is sampled (0: off; at
   // most max_tokens count). Only the engine's commit reads it, never a policy.
   int32_t ends_after = 0;
+  // Nothing is generated: each prompt becomes a vector, of ModelFacts::vector_width numbers.
+  bool pooled = false;
   bool stream = false;  // ResultSink::Progress is told of its tokens as they come
   Service service = Service::kBatch;
   // By when a batch wants the answer, in seconds since the run's begin; infinite: whenever.
@@ -119,8 +121,9 @@ struct RequestResult {
   std::vector<Choice> choices;
   // One a prompt, if asked for; entry 0 (nothing comes before the first token) is empty.
   std::vector<std::vector<PositionLogprobs>> prompt_logprobs;
-  int64_t prompt_tokens = 0;      // all prompts, each counted once
-  int64_t completion_tokens = 0;  // all choices
+  std::vector<std::vector<float>> vectors;  // one a prompt, of a request that is pooled
+  int64_t prompt_tokens = 0;                // all prompts, each counted once
+  int64_t completion_tokens = 0;            // all choices
   // prompt tokens whose KV came from the prefix index; not part of the answer
   int64_t cached_tokens = 0;
   // When the first of its choices got its place, wherever that was, and when its first token was

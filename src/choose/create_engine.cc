@@ -50,7 +50,8 @@ base::Result<std::unique_ptr<engine::LocalEngine>> CreateEngine(
   FB_ASSIGN_OR_RETURN(std::vector<RoleDecision> roles, DecideJob(options, files.config));
   layout::JobPlan plan;
   const Decision& first = roles.front().plan;
-  if (first.forecast) plan.expected_ms = std::llround(1e3 * first.forecast->seconds);
+  if (first.forecast)
+    plan.expected = {std::llround(1e3 * first.forecast->seconds), first.forecast->origins};
   if (options.job_exact && !options.roles) plan.least_steps = LeastStepsOf(options, first);
   for (RoleDecision& role : roles) {
     FB_RETURN_IF_ERROR(CheckFits(role));

@@ -486,7 +486,9 @@ const std::vector<double>& Job::Price(Flight& flight, const StepMode& mode,
   if (flight.priced && flight.priced->mode == mode && flight.priced->all.rows == all.rows &&
       flight.priced->all.ranks == all.ranks)
     return flight.seconds;
-  PricedStep& step = flight.priced.emplace(PricedStep{flight.load, mode, all});
+  // Two prices stand for equal steps: of the first and of the last.
+  const double times = flight.left == 0 ? 1 : 0.5 * static_cast<double>(flight.left + 1);
+  PricedStep& step = flight.priced.emplace(PricedStep{flight.load, mode, all, times});
   const auto stages = static_cast<size_t>(question_.stages);
   flight.seconds.resize(stages);
   flight.growth.assign(stages, 0);

@@ -23,6 +23,7 @@ struct PricedStep {
   price::StepLoad load;
   StepMode mode;
   price::RowsOfAll all;  // of the group, where the mode meets
+  double times = 1;      // steps for which this price stands
 };
 
 struct ForeseeQuestion {

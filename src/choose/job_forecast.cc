@@ -13,7 +13,8 @@ JobForecast JobForecast::Times(double times) const {
           .steps_together = more(steps_together),
           .preemptions = more(preemptions),
           .recomputed_tokens = more(recomputed_tokens),
-          .left_out = more(left_out)};
+          .left_out = more(left_out),
+          .origins = origins * times};
 }
 
 JobSample SampleJob(std::span<const layout::ChoiceShape> job, int64_t most_choices) {

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "cost/model.h"
 #include "layout/options.h"
 
 namespace forebay::choose {
@@ -12,7 +13,8 @@ namespace forebay::choose {
 struct JobForecast {
   double seconds = 0;
   int64_t output_tokens = 0, steps = 0, steps_together = 0, preemptions = 0, recomputed_tokens = 0;
-  int64_t left_out = 0;  // choices that are refused, as longer than the plan's context
+  int64_t left_out = 0;        // choices that are refused, as longer than the plan's context
+  cost::PriceOrigins origins;  // of the steps of all replicas
 
   double tokens_per_s() const {
     return seconds > 0 ? static_cast<double>(output_tokens) / seconds : 0;

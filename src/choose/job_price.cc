@@ -83,11 +83,17 @@ class JobPrices {
     }
   }
 
+  // Of all steps that were priced.
+  const cost::PriceOrigins& origins() const { return origins_; }
   // As ForeseeQuestion::price.
   void Price(const PricedStep& step, std::span<double> stages) {
     const price::StepPrice& own = modes_.Of(step.mode.degrees).Near(step.load);
     const double alone = own.all().seconds, layers = alone - own.first - own.last,
                  seconds = Seconds(step, own);
+    origins_ += own.all().origins * step.times;
+    // What links add.
+    origins_.Add(cost::NumbersMark(plan_.machine.profile),
+                 std::max(0.0, seconds - alone) * step.times);
     for (size_t stage = 0; stage < stages.size(); ++stage) {
       const double part = parts_[stage] * layers + (stage == 0 ? own.first : 0) +
                           (stage + 1 == stages.size() ? own.last : 0);
@@ -140,7 +146,8 @@ class JobPrices {
   const price::StepPricer& pricer_;
   const ModePricers modes_;
   const price::RoutedExperts experts_;
-  const price::StepPulls pulls_;                   // of all stages
+  const price::StepPulls pulls_;  // of all stages
+  cost::PriceOrigins origins_;
   std::vector<double> parts_;                      // by stage: of the layers
   std::map<int64_t, price::BusiestRank> busiest_;  // by rows of a replica
 };
@@ -212,6 +219,7 @@ JobForecast ForecastOf(const layout::EngineOptions& options, const model::ModelC
        .price = [&](const PricedStep& step, std::span<double> stages) {
          prices.Price(step, stages);
        }});
+  forecast.origins = prices.origins();
   forecast = forecast.Times(sample.times * options.job_times);
   forecast.left_out =
       std::llround(static_cast<double>(options.job->size() - job.size()) * options.job_times);

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "base/units.h"
-
 namespace forebay::choose {
 namespace {
 
@@ -258,16 +256,6 @@ base::Result<Decision> DecideLayout(const layout::EngineOptions& options,
   LayoutTrial& best = copies_do ? *copies : trials.front();
   if (best.plan) return *std::move(best.plan);
   return best.refused;
-}
-
-std::string FormatTrial(const LayoutTrial& trial) {
-  if (!trial.plan) return fmt::format("{}: {}", trial.layout, trial.refused.ToString());
-  const JobForecast& job = *trial.plan->forecast;
-  const layout::MemoryPlan& memory = trial.plan->ranks.front().memory;
-  return fmt::format("{:>10.1f} {:>12.0f} {:>12} {:>12}  {}{}{}", job.seconds, job.tokens_per_s(),
-                     base::FormatBytes(memory.fixed_bytes()),
-                     memory.kv_tokens() * trial.plan->replicas(), trial.layout,
-                     trial.flags.empty() ? "" : " ", trial.flags);
 }
 
 }  // namespace forebay::choose

@@ -37,7 +37,4 @@ bool LeavesLayoutOpen(const layout::EngineOptions& options, const model::ModelCo
 base::Result<Decision> DecideLayout(const layout::EngineOptions& options,
                                     const model::ModelConfig& config);
 
-// One line of the trial.
-std::string FormatTrial(const LayoutTrial& trial);
-
 }  // namespace forebay::choose

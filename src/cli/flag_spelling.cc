@@ -6,6 +6,8 @@
 #include <numeric>
 #include <utility>
 
+#include "job/parameters.h"
+
 namespace forebay::cli {
 namespace {
 
@@ -82,6 +84,14 @@ std::string HintFor(std::span<const std::string> flags, std::string_view argumen
   for (const auto& [name, hint] : kForeignFlags) {
     if (flag == name) return std::string(hint);
   }
+  std::string parameter(flag.substr(std::min<size_t>(flag.size(), 2)));
+  std::ranges::replace(parameter, '-', '_');
+  const auto& table = job::Parameters();
+  if (std::ranges::find(table, parameter, &job::Parameter::name) != table.end())
+    return fmt::format(
+        "it is a parameter of requests: write it into the lines, or for all of them --defaults "
+        "'{{\"{}\": ...}}'",
+        parameter);
   const std::string nearest = NearestFlag(flags, flag);
   return nearest.empty() ? "" : fmt::format("did you mean {}?", nearest);
 }

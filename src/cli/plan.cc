@@ -3,11 +3,13 @@
 // costs in each mode of a layout that cuts rows.
 #include <ctime>
 
+#include "base/log.h"
 #include "choose/decide_job.h"
 #include "choose/layout_search.h"
 #include "choose/pool_trials.h"
 #include "choose/printed_plan.h"
 #include "cli/commands.h"
+#include "cli/layout_table.h"
 #include "cli/outcome.h"
 #include "cli/plan_tables.h"
 #include "cli/run_flags.h"
@@ -98,18 +100,18 @@ int PlanPool(const RunFlags& flags, const model::ModelConfig& config) {
 }
 
 // The layouts in which the job is done soonest, and why the others cannot run.
-int PlanLayouts(const RunFlags& flags, const model::ModelConfig& config) {
-  constexpr int64_t kShown = 10;
-  const auto trials = choose::RankLayouts(flags.engine, config);
+int PlanLayouts(const RunFlags& flags, const engine::ModelFiles& files) {
+  base::Log(base::LogLevel::kInfo,
+            fmt::format("foreseeing the job in each layout of {}: seconds to a minute",
+                        flags.engine.machine.devices.text));
+  const auto trials = choose::RankLayouts(flags.engine, files.config);
   if (!trials.ok()) return Fail(trials.status());
-  Print(fmt::format("{:>10} {:>12} {:>12} {:>12}  layout", "seconds", "output tok/s", "a rank's",
-                    "KV tokens"));
-  int64_t shown = 0;
-  for (const choose::LayoutTrial& trial : *trials) {
-    if (trial.plan && ++shown > kShown) continue;
-    Print(FormatTrial(trial));
-  }
-  if (shown > 0) return 0;
+  const ComparedJob job{.model = files.name,
+                        .devices = flags.engine.machine.devices.text,
+                        .tp_wire = flags.engine.pricing().tp_wire_bytes == 2 ? "bf16" : "fp32",
+                        .price_per_hour = flags.plan.price_per_hour};
+  (flags.plan.json ? PrintLayoutJson : PrintLayoutTable)(job, *trials);
+  if (trials->front().plan) return 0;
   return Fail(trials->front().refused.WithContext("no layout can run the job, the first for"));
 }
 
@@ -161,7 +163,10 @@ base::Status CheckWork(const RunFlags& flags) {
     return refuse("--output-lengths is for an --input-file");
   if (flags.plan.memory + flags.plan.pool + flags.plan.modes > 1)
     return refuse("--memory, --pool and --modes exclude each other");
-  if (flags.plan.json && !flags.plan.memory) return refuse("--json is for --memory");
+  if (flags.plan.json && (flags.plan.pool || flags.plan.modes))
+    return refuse("--json is for --memory, or for a --trace or --input-file alone");
+  if (flags.plan.price_per_hour > 0 && (flags.plan.memory || flags.plan.pool || flags.plan.modes))
+    return refuse("--price-per-hour is for a --trace or --input-file alone");
   if (flags.plan.memory || flags.plan.pool || flags.plan.modes || !flags.trace.empty() ||
       flags.input)
     return {};
@@ -204,7 +209,8 @@ base::Status DescribeJob(RunFlags& flags, const engine::ModelFiles& files) {
     FB_ASSIGN_OR_RETURN(lengths, trace::ReadOutputLengths(flags.output_lengths));
   }
   FB_ASSIGN_OR_RETURN(const auto text, open::LoadText(flags.text, files));
-  const job::RequestRules rules{.model_names = {"*"},
+  const job::RequestRules rules{.job_defaults = flags.defaults,
+                                .model_names = {"*"},
                                 .vocab_size = open::FactsOf(files).vocab_size};
   FB_ASSIGN_OR_RETURN(
       trace::JobLengths measured,
@@ -254,7 +260,7 @@ int Plan(const SettingFlags& line) {
       return Fail(status, 2);
   }
   if (flags.plan.pool) return PlanPool(flags, files->config);
-  if (ranks_layouts) return PlanLayouts(flags, files->config);
+  if (ranks_layouts) return PlanLayouts(flags, *files);
   const auto columns = PlanColumns(flags, files->config);
   if (!columns.ok()) return Fail(columns.status());
   if (flags.plan.modes) {

@@ -1,6 +1,10 @@
 // forebay repro: the papers' claims as scenarios.
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
+#include <fstream>
 #include <memory>
+#include <utility>
 
 #include "base/log.h"
 #include "cli/commands.h"
@@ -12,17 +16,27 @@ namespace forebay::cli {
 namespace {
 
 struct ReproFlags {
-  std::vector<std::string> rows;
+  std::vector<std::string> rows, figures;
+  std::string csv, svg;
   bool json = false;
   bool list = false;
   bool quick = false;
   bool table = false;
 };
 
+base::Status WriteText(const std::string& path, std::string_view text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text << std::flush;
+  if (file) return {};
+  return {base::kIoError, fmt::format("{}: cannot be written: {}", path, std::strerror(errno))};
+}
+
 int Repro(const ReproFlags& flags) {
   // What simulated runs say of themselves is not about the claims.
   base::SetLogLevel(base::LogLevel::kError);
-  const auto claims = repro::SelectClaims(flags.rows);
+  std::vector<std::string> wanted = flags.rows;
+  wanted.insert(wanted.end(), flags.figures.begin(), flags.figures.end());
+  const auto claims = repro::SelectClaims(wanted);
   if (!claims.ok()) return Fail(claims.status(), 2);
   if (flags.list) {
     for (const repro::Claim* claim : *claims) {
@@ -54,6 +68,12 @@ int Repro(const ReproFlags& flags) {
     }
   }
   PrintLine(flags.json ? repro::RowsJson(rows) : repro::TotalsText(rows));
+  for (const auto& [path, text] :
+       {std::pair(flags.csv, flags.csv.empty() ? "" : repro::RowsCsv(rows)),
+        std::pair(flags.svg, flags.svg.empty() ? "" : repro::RowsSvg(rows))}) {
+    if (path.empty()) continue;
+    if (const base::Status written = WriteText(path, text); !written.ok()) return Fail(written);
+  }
   return failed;
 }
 
@@ -65,6 +85,10 @@ void AddReproCommand(Command app, int* exit_code) {
       app.add_subcommand("repro", "Papers' claims against ours: run them, say what holds");
   command.add_option("ROW", flags->rows,
                      "Rows to run, as SI4, model.Qwen3-32B or sidp (default: all)");
+  command.add_option("--figure", flags->figures,
+                     "The rows of a paper's figure or table, as \"Shift 9\" or \"SiDP Table 2\"");
+  command.add_option("--csv", flags->csv, "Also write the values to this file as CSV");
+  command.add_option("--svg", flags->svg, "Also draw claimed beside ours into this file");
   const Flag json = command.add_flag("--json", flags->json, "One JSON object instead of tables");
   command
       .add_flag(

@@ -79,7 +79,7 @@ namespace {
 bool HasResults(const RunFlags& flags) { return flags.trace.empty() && !flags.simulated(); }
 
 // Which of the flags that say what runs go together.
-base::Status CheckWork(const RunFlags& flags) {
+base::Status CheckJobWork(const RunFlags& flags) {
   const auto refuse = [](std::string message) {
     return base::Status(base::kInvalidArgument, std::move(message));
   };
@@ -122,7 +122,7 @@ base::Status CheckWork(const RunFlags& flags) {
 
 base::Status ReadFlags(const SettingFlags& line, RunFlags* flags) {
   FB_RETURN_IF_ERROR(line.Read(flags));
-  FB_RETURN_IF_ERROR(CheckWork(*flags));
+  FB_RETURN_IF_ERROR(CheckJobWork(*flags));
   flags->prints_profile = flags->engine.profile;
   flags->engine.profile |= !flags->report_path.empty();
   if (flags->group_prefixes) flags->job.order.order = job::LineOrder::kByStart;
@@ -171,7 +171,7 @@ int Run(const SettingFlags& line, runtime::Runtime& runtime) {
   if (!arrivals.ok()) return Fail(arrivals.status());
   flags.job.arrivals = std::move(*arrivals);
   const open::KnownJob known{.lines = [&] { return &*input; },
-                             .all_there = flags.job.arrivals.seconds.empty()};
+                             .all_there = !flags.job.arrivals.any()};
   const auto opened =
       open::OpenedModel::Open(runtime, flags, {flags.job.output_path, !flags.now.empty(), known});
   if (!opened.ok()) return Fail(opened.status());
@@ -190,7 +190,8 @@ int Run(const SettingFlags& line, runtime::Runtime& runtime) {
   const base::Status written = outputs->Finish({.summary = outcome.summary,
                                                 .latencies = outcome.latencies,
                                                 .profile = engine.Profile(),
-                                                .ranks = engine.Reports()});
+                                                .ranks = engine.Reports(),
+                                                .layout = engine.layout()});
   if (!written.ok()) base::Log(base::LogLevel::kError, written.ToString());
   if (flags.prints_profile) {
     const profile::Rates after = RatesNow(flags, runtime, engine);
@@ -198,7 +199,11 @@ int Run(const SettingFlags& line, runtime::Runtime& runtime) {
                                (before.bytes_per_s + after.bytes_per_s) / 2};
     PrintProfile(engine.Profile(), engine.stats().step_seconds, rates.flops > 0 ? &rates : nullptr);
   }
-  if (!outcome.status.ok()) base::Log(base::LogLevel::kError, outcome.status.ToString());
+  // A drain that was asked for and ended in time is no error.
+  const bool drained = outcome.exit_code == job::ExitCode::kDrained;
+  if (!outcome.status.ok())
+    base::Log(drained ? base::LogLevel::kInfo : base::LogLevel::kError,
+              drained ? outcome.status.message() : outcome.status.ToString());
   const auto exit_code = [&] {
     if (outcome.exit_code != job::ExitCode::kComplete) return static_cast<int>(outcome.exit_code);
     const base::Status did = engine.CheckCounters();

@@ -92,7 +92,7 @@ base::Result<SimulatedJob> OpenSimulatedJob(const RunFlags& flags,
 // Tells the engine what is known of the job, which says the layout where nobody does.
 base::Status Describe(const engine::ModelFiles& files, SimulatedJob& simulated, RunFlags* flags) {
   layout::EngineOptions& engine = flags->engine;
-  const bool all_there = simulated.arrivals.seconds.empty() && !simulated.batch,
+  const bool all_there = !simulated.arrivals.any() && !simulated.batch,
              choose_layout = all_there && choose::LeavesLayoutOpen(engine, files.config);
   engine.layout_by_job |= choose_layout;  // lines are measured where something is decided by them
   open::KnownJob known{.lengths = &simulated.lengths, .all_there = all_there};

@@ -44,7 +44,7 @@ PriceResult FromTable(const UtilisationTable& table, const Point& wanted, double
         RooflineAt(table.op, table.format, table.by_weights, found.point, table.head_dim, device);
     seconds = std::max(seconds * work.seconds() / held.seconds(), table.floor_seconds);
   }
-  return {seconds, how, BoundOf(work, seconds, floor)};
+  return {seconds, how, BoundOf(work, seconds, floor), table.mark};
 }
 
 PriceResult LinearFromTable(const UtilisationTable& table, double rows, double n, double k,
@@ -107,7 +107,7 @@ PriceResult PriceExperts(const OpDesc& op, const DeviceProfile& device, bool cal
     const Roofline work = roofline(wanted);
     const double utilisation = roofline(found.point).seconds() / found.seconds;
     const double seconds = std::max(experts * work.seconds() / utilisation, device.op_floor_s);
-    return {seconds, found.how, BoundOf(work, seconds, device.op_floor_s)};
+    return {seconds, found.how, BoundOf(work, seconds, device.op_floor_s), table->mark};
   }
   if (device.kind == DeviceKind::kCpu) {
     OpDesc dense = op;
@@ -186,7 +186,7 @@ PriceResult PriceAttention(const OpDesc& op, const DeviceProfile& device, bool c
   PriceResult result = PricePrefill(op, device, calibrated);
   if (decode) {
     const PriceResult rest = PriceDecode(op, device, calibrated);
-    if (rest.seconds > result.seconds) result.bound = rest.bound;
+    if (rest.seconds > result.seconds) result.bound = rest.bound, result.mark = rest.mark;
     result.seconds += rest.seconds;
     result.how = std::max(result.how, rest.how);
   }
@@ -281,7 +281,7 @@ PriceResult PriceRope(const OpDesc& op, const DeviceProfile& device) {
     if (rows <= 0) continue;
     const PriceResult part =
         FromTable(*table, {rows, columns, group}, 0, device.op_floor_s, device);
-    result = {result.seconds + part.seconds, std::max(result.how, part.how), part.bound};
+    result = {result.seconds + part.seconds, std::max(result.how, part.how), part.bound, part.mark};
   }
   return result;
 }
@@ -353,9 +353,14 @@ Work WorkOf(const OpDesc& op, const DeviceProfile& device, Calibration mode) {
     work.memory_seconds =
         std::min(price.seconds, (op.read_bytes + op.write_bytes) / device.memory_bytes_per_s);
   }
-  if (op.kind == OpKind::kEmbed) work.seconds += device.step_overhead_s;
-  if (op.kind == OpKind::kSample)
-    work.seconds += device.sequence_overhead_s * static_cast<double>(op.rows);
+  const Mark numbers = NumbersMark(device);
+  work.origins.Add(price.how == How::kMiss ? numbers : price.mark, price.seconds);
+  const double host = op.kind == OpKind::kEmbed ? device.step_overhead_s
+                      : op.kind == OpKind::kSample
+                          ? device.sequence_overhead_s * static_cast<double>(op.rows)
+                          : 0;
+  work.seconds += host;
+  work.origins.Add(numbers, host);
   return work;
 }
 

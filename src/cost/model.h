@@ -17,6 +17,7 @@ struct PriceResult {
   double seconds = 0;  // launch included; alone on the device and its links
   How how = How::kMiss;
   Bound bound = Bound::kOverhead;  // overhead: half of the time or more is a kernel's floor
+  Mark mark = Mark::kDatasheet;    // the table's; without one the datasheet's numbers hold
 };
 
 // REQUIRES: counts and bytes >= 0. More rows of the same operation never cost less.
@@ -49,19 +50,45 @@ inline constexpr double kUsualDiskRate = 1e9;
 double DiskReadRate(const DeviceProfile& device);
 double DiskWriteRate(const DeviceProfile& device);
 
+// Seconds by where their prices come from: tables measured on the device, numbers derived from
+// measurements (of another device or program, or scaled), and the datasheet with default
+// efficiencies.
+struct PriceOrigins {
+  double measured = 0, derived = 0, datasheet = 0;
+
+  double all() const { return measured + derived + datasheet; }
+  PriceOrigins& operator+=(const PriceOrigins& other) {
+    measured += other.measured, derived += other.derived, datasheet += other.datasheet;
+    return *this;
+  }
+  PriceOrigins operator*(double times) const {
+    return {measured * times, derived * times, datasheet * times};
+  }
+  // Adds seconds of a number with this mark.
+  void Add(Mark mark, double seconds) {
+    (mark == Mark::kMeasured ? measured : mark == Mark::kDerived ? derived : datasheet) += seconds;
+  }
+};
+
+// Of a CPU's profile all numbers are measured, or follow from what is; a GPU's are its datasheet's.
+constexpr Mark NumbersMark(const DeviceProfile& device) {
+  return device.kind == DeviceKind::kCpu ? Mark::kDerived : Mark::kDatasheet;
+}
+
 // Time of an operation, or of several in sequence, and the parts of it that copies slow.
 struct Work {
   double seconds = 0;          // alone on the device
   double compute_seconds = 0;  // limited by the clock frequency
   double memory_seconds = 0;   // of memory at full bandwidth
+  PriceOrigins origins;        // of the seconds
 
   Work& operator+=(const Work& other) {
     seconds += other.seconds, compute_seconds += other.compute_seconds,
-        memory_seconds += other.memory_seconds;
+        memory_seconds += other.memory_seconds, origins += other.origins;
     return *this;
   }
   Work operator*(double times) const {
-    return {seconds * times, compute_seconds * times, memory_seconds * times};
+    return {seconds * times, compute_seconds * times, memory_seconds * times, origins * times};
   }
 };
 

@@ -79,7 +79,8 @@ void Choices::Take(std::unique_ptr<RequestState> state) {
   ids_.push_back(state->request.id);
   for (const auto& sequence : state->sequences) {
     if (sequence->uses_counts()) sequence->counts.AddPrompt(sequence->tokens);
-    if (sequence->max_generated == 0 && !sequence->wants_prompt_logprobs()) {
+    if (sequence->max_generated == 0 && !sequence->wants_prompt_logprobs() &&
+        !sequence->is_pooled()) {
       sequence->phase = Phase::kFinished;
       --state->unfinished;
     } else {

@@ -66,9 +66,11 @@ const schedule::StepView& ChoicesView::Update(bool share, int64_t now_us, double
                       (running - part.running) - part.limits.max_num_seqs;
   view_.limits.total_blocks += from_.streaming.limit();
   view_.limits.streamed_blocks = from_.streaming.limit();
-  // No policy preempts where one more block for each is there, but for an interactive choice.
-  const bool short_of_blocks = view_.available_blocks < running ||
-                               (options_.by_service && from_.lists.interactive().waiting > 0);
+  // No policy preempts where one more block for each is there, and blocks for people who wait.
+  const ChoiceLists::Count& people = from_.lists.interactive();
+  const int64_t for_people =
+      options_.by_service ? people.waiting_rows / kv::kBlockTokens + people.waiting : 0;
+  const bool short_of_blocks = view_.available_blocks < running + for_people;
   for (Sequence* sequence : from_.lists.running()) {
     // Who is in a step under way, or is left to the share of a later one, is seen and cannot be
     // planned.

@@ -386,7 +386,7 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
   const layout::Offloading offload = options.tier.offload;
   if (offload != layout::Offloading::kAuto && offload != layout::Offloading::kOff)
     parts.forced_offload = layout::Name(offload);
-  parts.expected_ms = job_plan.expected_ms;
+  parts.expected = job_plan.expected;
   parts.least_steps = job_plan.least_steps;
   parts.most_ahead =
       static_cast<size_t>(first_plan.replicas()) * static_cast<size_t>(machine_plan.max_num_seqs);
@@ -430,8 +430,12 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
     }
     parts.pool_layers = std::max(parts.pool_layers, role.plan.layout.pool_layers.value_or(0));
     const layout::Layout& cut = role.plan.layout;
+    // Where pool=auto chose no layer, rows that were to be shipped stay.
+    const bool auto_pool =
+        options.layout && options.layout->pools() && !options.layout->pool_layers;
     if (role.mode && cut.pool_ranks() > 1 &&
-        (cut.pool_layers.value_or(0) > 0 || cut.pools_experts()))
+        (cut.pool_layers.value_or(0) > 0 || cut.pools_experts() ||
+         (role.mode->meets() && auto_pool)))
       parts.forced_modes.push_back(*role.mode);
     AddMemory(role.plan, &parts.facts);
     parts.facts.ranks += role.plan.layout.num_devices();
@@ -441,13 +445,18 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
 
   parts.facts.name = files.name;
   parts.facts.vocab_size = static_cast<int32_t>(config.vocab_size);
+  if (config.pooling) {
+    parts.facts.vector_width = static_cast<int32_t>(config.hidden_size);
+    parts.facts.normalizes = config.pooling->normalize;
+  }
   parts.facts.numerics_class = numerics;
   parts.facts.model_fingerprint = files.fingerprint;
   parts.facts.random_weights = files.random_weights;
   parts.facts.device_profile = machine_plan.profile.name;
+  parts.layout = layout::FormatLayout(first_plan.layout);
   parts.facts.tp_wire = options.machine.tp_wire_bf16 ? "bf16" : "exact";
-  parts.context = {tokenizer, EndTokens(files), parts.facts.max_model_len,
-                   files.config.expands_prompts()};
+  parts.context = {tokenizer, EndTokens(files), parts.facts.max_model_len, config.pooling,
+                   config.expands_prompts()};
   return std::make_unique<LocalEngine>(runtime, std::move(parts));
 }
 

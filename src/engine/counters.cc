@@ -70,6 +70,14 @@ Count OfRoles(const JobSource& of) {
   return If(of.job.replicas[0]->role() != GroupRole::kAll, of.sum.*kMember);
 }
 
+// Percent of the time that was foreseen.
+template <double cost::PriceOrigins::*kMember>
+Count Priced(const JobSource& of) {
+  const cost::PriceOrigins& origins = of.job.expected.origins;
+  if (origins.all() <= 0) return std::nullopt;
+  return std::llround(100 * origins.*kMember / origins.all());
+}
+
 Count PoolLayers(const JobSource& of) {
   return If(of.job.replicas[0]->ranks()[0]->pool() != nullptr, of.job.pool_layers);
 }
@@ -298,7 +306,10 @@ const Row kRows[] = {
     {"kv_bytes_handed_over", OfRoles<&EngineStats::kv_bytes_handed_over>},
     {"requests_returned", [](const JobSource& of) { return IfAny(of.sum.requests_returned); }},
     {"pool_layers", PoolLayers},
-    {counter_names::kExpectedMs, [](const JobSource& of) { return IfAny(of.job.expected_ms); }},
+    {counter_names::kExpectedMs, [](const JobSource& of) { return IfAny(of.job.expected.ms); }},
+    {counter_names::kPricedMeasured, Priced<&cost::PriceOrigins::measured>},
+    {counter_names::kPricedDerived, Priced<&cost::PriceOrigins::derived>},
+    {counter_names::kPricedDatasheet, Priced<&cost::PriceOrigins::datasheet>},
     {counter_names::kLeastSteps, [](const JobSource& of) { return IfAny(of.job.least_steps); }},
 
     {"meetings", Exchanged<&ExchangeCounters::meetings>},

@@ -11,6 +11,7 @@
 
 #include "engine/replica.h"
 #include "forebay/engine.h"
+#include "layout/job_plan.h"
 
 namespace forebay::engine {
 
@@ -19,7 +20,7 @@ struct CounterSources {
   std::span<const Replica* const> replicas;
   std::string isa;          // the kernels' set, or the name of the simulated machine
   int64_t pool_layers = 0;  // layers of the model that ranks share
-  int64_t expected_ms = 0;  // 0: not known
+  layout::ExpectedJob expected;
   int64_t least_steps = 0;  // 0: not known
   bool forced_offload = false;
 };

@@ -125,7 +125,7 @@ EngineStats LocalEngine::stats() const {
   EngineStats stats = ReadStats({.replicas = replicas_,
                                  .isa = parts_.isa,
                                  .pool_layers = parts_.pool_layers,
-                                 .expected_ms = parts_.expected_ms,
+                                 .expected = parts_.expected,
                                  .least_steps = parts_.least_steps,
                                  .forced_offload = parts_.forced_offload != nullptr});
   stats.first_result_seconds = first_result_seconds_;

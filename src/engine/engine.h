@@ -14,6 +14,7 @@
 #include "engine/group.h"
 #include "engine/request_queue.h"
 #include "forebay/engine.h"
+#include "layout/job_plan.h"
 #include "runtime/runtime.h"
 #include "schedule/lengths.h"
 #include "schedule/step_mode.h"
@@ -37,7 +38,8 @@ struct EngineParts {
   int64_t pool_layers = 0;  // layers of the model that ranks share
   // Where they share some: the modes that were asked for, by role; none: the load decides.
   std::vector<StepMode> forced_modes;
-  int64_t expected_ms = 0;               // that the whole job should take; 0: not known
+  layout::ExpectedJob expected;
+  std::string layout;                    // as --layout has it; of roles the first's
   int64_t least_steps = 0;               // choose::LeastSteps of the whole job; 0: not known
   const char* forced_offload = nullptr;  // what --kv-offload has running choices do; null: auto
   // Where lengths are foreseen, the answers of earlier runs, as the replicas are told them; else
@@ -79,6 +81,7 @@ class LocalEngine : public Engine {
   // not called.
   void Learn(std::span<const schedule::EarlierAnswer> answers);
   const std::string& isa() const { return parts_.isa; }
+  const std::string& layout() const { return parts_.layout; }
   // That are read ahead of the replicas, at most: of the last ones that they choose.
   int64_t requests_ahead() const { return static_cast<int64_t>(parts_.most_ahead); }
   // A replica has failed in the last run. Its device may hang, so that nobody should wait for it.

@@ -260,4 +260,25 @@ base::Status AbsorbPrompts(ModelFiles* files) {
   return base::Status::Ok();
 }
 
+base::Status SetPooling(const std::string& name, ModelFiles* files) {
+  std::optional<model::Pooling>& pooling = files->config.pooling;
+  if (name != "auto") {
+    pooling = model::PoolingNamed(name);
+  } else if (files->gguf == nullptr && !IsBuiltin(files->path)) {
+    auto read = model::ReadPooling(files->path);
+    if (!read.ok()) {
+      return {read.status().code(),
+              fmt::format("{} (--pooling none opens the model without vectors)",
+                          read.status().message())};
+    }
+    pooling = *read;
+  }
+  // Vectors depend on it. Without one the model is what it was.
+  if (pooling) {
+    const int bits = 2 * static_cast<int>(pooling->rows) + (pooling->normalize ? 1 : 0);
+    files->fingerprint = base::Combine64(files->fingerprint, static_cast<uint64_t>(bits));
+  }
+  return base::Status::Ok();
+}
+
 }  // namespace forebay::engine

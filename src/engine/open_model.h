@@ -29,5 +29,8 @@ base::Result<ModelFiles> OpenModel(const std::string& path, bool random_weights,
 // Gives the model's latent attention one form for all rows (--mla absorbed).
 // base::kInvalidArgument: it has no latent attention.
 base::Status AbsorbPrompts(ModelFiles* files);
+// How prompts become vectors: "auto" (as the folder's modules.json says, if there is one), "none",
+// or a name of model::PoolingNamed.
+base::Status SetPooling(const std::string& name, ModelFiles* files);
 
 }  // namespace forebay::engine

@@ -1,6 +1,7 @@
 #include "engine/rank.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "device/copy.h"
@@ -10,6 +11,7 @@
 #include "model/routing.h"
 #include "model/weight_views.h"
 #include "sample/softmax.h"
+#include "tensor/bf16.h"
 
 namespace forebay::engine {
 namespace {
@@ -40,6 +42,31 @@ void SampleRows(const SampleArgs& args, const device::WorkerContext& context) {
     task.input.logits = logits;
     task.sampled = sample::Sample(task.input, scratch);
     args.sampled[task.sequence] = task.sampled.token;
+  }
+}
+
+// Rows after the final norm that are pooled.
+struct RowArgs {
+  LogitTask* tasks;
+  const std::byte* rows;  // [count, width]
+  int32_t count;
+  int64_t width;
+  bool is_bf16;  // else fp32
+};
+
+void CopyRows(const RowArgs& args, const device::WorkerContext& context) {
+  const auto copy = [&](const auto* rows, int64_t i) {
+    LogitTask& task = args.tasks[i];
+    task.row.resize(static_cast<size_t>(args.width));
+    for (int64_t column = 0; column < args.width; ++column) {
+      const float value = tensor::ToFloat(rows[i * args.width + column]);
+      task.row[static_cast<size_t>(column)] = value;
+      task.nan = task.nan || std::isnan(value);
+    }
+  };
+  for (int64_t i = context.ticket->fetch_add(1); i < args.count; i = context.ticket->fetch_add(1)) {
+    args.is_bf16 ? copy(reinterpret_cast<const tensor::BF16*>(args.rows), i)
+                 : copy(reinterpret_cast<const float*>(args.rows), i);
   }
 }
 
@@ -213,17 +240,57 @@ void Rank::EnqueueStep(std::vector<LogitTask>* tasks, const StepMode& mode,
   if (mode.meets()) ship_->Begin(rows, steps);
   const model::Decoder& decoder = modes_.Begin(mode, flights_[static_cast<size_t>(flight)].chosen);
   decoder.Forward(batch, buffers.context(), mode);
-  const int32_t logit_rows = membership_.cut.last_stage() ? batch.num_logit_rows : 0;
-  // Even parts: each reads all of the head.
-  const auto most = static_cast<int32_t>(decoder.capacity.logit_rows),
-             parts = (logit_rows + most - 1) / std::max(1, most);
-  for (int32_t part = 0; part < parts; ++part) {
-    const int32_t first = logit_rows * part / parts,
-                  count = logit_rows * (part + 1) / parts - first;
-    decoder.Logits(batch, first, count);
-    Sample(buffers, first, count, tasks->data() + first);
+  const int32_t wanted_rows = membership_.cut.last_stage() ? batch.num_logit_rows : 0;
+  for (int32_t begin = 0, end = 0; begin < wanted_rows; begin = end) {
+    const bool pools = (*tasks)[static_cast<size_t>(begin)].pools;
+    while (end < wanted_rows && (*tasks)[static_cast<size_t>(end)].pools == pools) ++end;
+    Wanted(buffers, begin, end - begin, tasks->data());
   }
   decoder.stream->Record(*flights_[static_cast<size_t>(flight)].done);
+}
+
+void Rank::Wanted(const StepBuffers& buffers, int32_t begin, int32_t rows, LogitTask* tasks) {
+  const model::Decoder& decoder = this->decoder();
+  // Even parts: each reads all of the head.
+  const auto most = static_cast<int32_t>(decoder.capacity.logit_rows),
+             parts = (rows + most - 1) / most;
+  for (int32_t part = 0; part < parts; ++part) {
+    const int32_t first = begin + rows * part / parts,
+                  count = begin + rows * (part + 1) / parts - first;
+    decoder.WantedRows(buffers.batch(), first, count);
+    if (tasks[first].pools) {
+      TakeRows(count, tasks + first);
+      continue;
+    }
+    decoder.Logits(count);
+    Sample(buffers, first, count, tasks + first);
+  }
+}
+
+void Rank::TakeRows(int32_t count, LogitTask* tasks) {
+  const base::Part taken = model::DrawnRows(count, cut().degrees(), cut().block());
+  if (taken.size() == 0) return;
+  const int64_t width = decoder().config->hidden_size;
+  const uint64_t row_bytes = tensor::BytesOf(decoder().dtype, static_cast<uint64_t>(width));
+  const std::byte* rows =
+      decoder().activations.head_input + static_cast<uint64_t>(taken.begin) * row_bytes;
+  const uint64_t bytes = static_cast<uint64_t>(taken.size()) * row_bytes;
+  // A row is no longer than its logits.
+  if (host_logits_ != nullptr) {
+    decoder().stream->Enqueue(device::MakeCopy("pooled_rows", host_logits_->data, rows, bytes));
+    rows = host_logits_->data;
+  }
+  const RowArgs args{tasks + taken.begin, rows, static_cast<int32_t>(taken.size()), width,
+                     decoder().dtype == tensor::DType::kBF16};
+  cost::OpDesc desc{.kind = cost::OpKind::kSample,
+                    .label = "pool",
+                    .rows = taken.size(),
+                    .columns = width,
+                    .read_bytes = static_cast<double>(bytes)};
+  device::Operation operation = device::MakeOperation<&CopyRows>(desc, args);
+  operation.on_host = true;
+  operation.Reads(args.rows, bytes);
+  decoder().stream->Enqueue(operation);
 }
 
 void Rank::Sample(const StepBuffers& buffers, int32_t first, int32_t count, LogitTask* tasks) {

@@ -33,9 +33,11 @@ struct LogitTask {
   std::vector<int32_t> bans;         // input.banned, where bad words are among them
   int32_t sequence = -1;             // whose last sampled token this is
   int32_t target = -1;               // prompt logprobs: the prompt's next token
-  int64_t target_position = 0;       // where it stands
+  int64_t target_position = 0;       // where it stands, or the row that is pooled
   int32_t target_logprobs = -1;      // how many alternatives of it
   bool nan = false;                  // the logits are NaN: nothing was drawn
+  bool pools = false;                // no logits: the row after the final norm alone is wanted
+  std::vector<float> row;            // that row
   const uint64_t* digest = nullptr;  // the logits', where the rank that draws them puts it
   sample::SampleOutput sampled;
   PositionLogprobs target_output;
@@ -159,6 +161,10 @@ class Rank {
   void JoinPool(const share::PoolPlan& pool);
   // Further modes read the weights that are there, cut otherwise, unless they are to have copies.
   base::Status AddModes(const RankParts& parts);
+  // Computes logits of so many wanted rows and draws from them, or takes rows that are pooled; the
+  // rank's share of each.
+  void Wanted(const StepBuffers& buffers, int32_t first, int32_t count, LogitTask* tasks);
+  void TakeRows(int32_t count, LogitTask* tasks);
   // Draws those of so many wanted rows that are the rank's.
   void Sample(const StepBuffers& buffers, int32_t first, int32_t count, LogitTask* tasks);
 

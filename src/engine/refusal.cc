@@ -40,6 +40,11 @@ int64_t MostLogprobBytes(const Request& request, const ModelFacts& facts) {
 }  // namespace
 
 std::optional<RequestResult> RefusalOf(const Request& request, const ModelFacts& facts) {
+  if (request.pooled && facts.vector_width == 0) {
+    return BadRequest(request, "pooling_missing", "input",
+                      "the model makes no vectors: it has no modules.json beside it that says how; "
+                      "expected --pooling last, first or mean");
+  }
   for (const std::vector<int32_t>& prompt : request.prompts) {
     if (prompt.empty())
       return BadRequest(request, "prompt_empty", "prompt",

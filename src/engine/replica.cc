@@ -35,7 +35,12 @@ LogitTask MakeTask(Sequence* sequence, int64_t position, bool sample, uint64_t j
   const Request& request = sequence->request->request;
   LogitTask task;
   task.sequence = sequence->id;
-  if (sequence->prompt_logits().contains(position)) {
+  if (sequence->is_pooled()) {
+    task.pools = true;
+    task.target_position = position;
+    return task;
+  }
+  if (sequence->wanted_rows().contains(position)) {
     task.target = sequence->tokens[position + 1];
     task.target_position = position + 1;
     task.target_logprobs = request.sampling.prompt_logprobs;
@@ -190,7 +195,7 @@ void Replica::BuildBatch(Flight& flight) {
   for (const auto& [sequence, begin, end, first_block] : flight.rows) {
     if (choices_.book().table(0, sequence->id).size() > first_block)
       ranks_.SetTable(choices_.book(), sequence->id, first_block);
-    const base::Part prompt_logits = sequence->prompt_logits();
+    const base::Part wanted = sequence->wanted_rows();
     const bool samples = end == sequence->known() && sequence->max_generated > 0;
     // The token that the last step sampled is on the device already, where one device does all.
     const int32_t on_device = ~sequence->id;
@@ -201,13 +206,13 @@ void Replica::BuildBatch(Flight& flight) {
     buffers.Add({.tokens = sampled_last ? std::span(&on_device, 1) : tokens,
                  .first_position = begin,
                  .sequence = sequence->id,
-                 .logits = prompt_logits,
+                 .logits = wanted,
                  .last_logits = samples,
                  .prompt_tokens = sequence->prompt_tokens});
     flight.first_task.push_back(flight.tasks.size());
     for (int64_t at = begin; at < end; ++at) {
       const bool draws = samples && at == end - 1;
-      if (draws || prompt_logits.contains(at))
+      if (draws || wanted.contains(at))
         flight.tasks.push_back(MakeTask(sequence, at, draws, options_.seed));
     }
   }
@@ -292,6 +297,10 @@ void Replica::CommitLogits(Flight& flight, size_t index) {
     if (task.nan) {  // no answer: the request ends with this step
       sequence->request->failed = true;
       return;
+    }
+    if (task.pools) {
+      sequence->AddPooled(task.target_position, task.row);
+      continue;
     }
     if (task.target >= 0) {
       auto& logprobs = sequence->request->prompt_logprobs[sequence->prompt_index];

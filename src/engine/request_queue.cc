@@ -262,7 +262,7 @@ std::optional<TakenRequest> RequestQueue::Next(int replica, int64_t step,
                                                const schedule::Policy& policy, bool wait,
                                                bool interactive_only) {
   if (ended(replica) || !TakeTurn(wait)) return std::nullopt;
-  by_service_ = policy.orders_services();
+  by_service_ = !replay_ && policy.orders_services();
   std::optional<TakenRequest> taken;
   if (replay_) {
     taken = Replay(replica, step);

@@ -290,5 +290,53 @@ TEST(RequestQueue, ReplicasOfAnOpenSourceStayLevelWithinOneRequest) {
   }
 }
 
+// A batch that was there first, people who come later, and a deadline.
+class PeopleSource final : public RequestSource {
+ public:
+  std::optional<Request> Next(bool) override {
+    if (next_ == 6) return std::nullopt;
+    Request request{.id = next_++, .prompts = {{1, 2, 3}}};
+    if (request.id == 4) request.deadline_seconds = 9;
+    return request;
+  }
+  std::optional<Request> NextInteractive() override {
+    if (people_ == 0) return std::nullopt;
+    return Request{.id = 10 + --people_, .prompts = {{1, 2, 3}}, .service = Service::kInteractive};
+  }
+  bool ended() const override { return next_ == 6 && people_ == 0 && done_; }
+  int64_t remaining() const override { return 6 - next_ + people_; }
+  bool in_order() const override { return true; }
+
+  int64_t people_ = 0;
+  bool done_ = false;
+
+ private:
+  int64_t next_ = 0;
+};
+
+TEST(RequestQueue, PeopleGoFirstWhateverIsReadAhead) {
+  const auto runtime = runtime::CreateRealRuntime();
+  const auto policy = schedule::CreatePolicy("interactive"),
+             blind = schedule::CreatePolicy("continuous");
+  PeopleSource source;
+  NoSink sink;
+  RequestQueue queue(*runtime, 2, 8, source, sink);
+  const auto next = [&](int replica, const schedule::Policy& of, bool interactive_only) -> int64_t {
+    const auto taken = queue.Next(replica, 0, of, false, interactive_only);
+    return taken ? taken->request.id : -1;
+  };
+  queue.SetLoad(0, {.tokens = 5, .choices = 1});
+  queue.SetLoad(1, {.tokens = 5, .choices = 1});
+  EXPECT_EQ(next(0, **policy, true), -1) << "nobody waits";
+  EXPECT_EQ(next(0, **policy, false), 4) << "the batch's deadline comes first";
+  source.people_ = 2;
+  EXPECT_EQ(next(0, **blind, false), 0) << "who does not know them takes what came first";
+  EXPECT_EQ(next(0, **policy, true), 11);
+  queue.SetLoad(0, {.tokens = 5, .choices = 2, .interactive = 1});
+  EXPECT_EQ(next(0, **policy, false), -1) << "the other replica has none";
+  EXPECT_EQ(next(1, **policy, false), 10);
+  EXPECT_EQ(next(1, **policy, false), 1);
+}
+
 }  // namespace
 }  // namespace forebay::engine

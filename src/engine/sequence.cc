@@ -8,6 +8,15 @@
 namespace forebay::engine {
 namespace {
 
+base::Part PooledRows(const model::Pooling& pooling, int64_t tokens) {
+  switch (pooling.rows) {
+    case model::Pooling::Rows::kLast: return {tokens - 1, tokens};
+    case model::Pooling::Rows::kFirst: return {0, 1};
+    case model::Pooling::Rows::kMean: break;
+  }
+  return {0, tokens};
+}
+
 std::unique_ptr<Sequence> MakeSequence(RequestState* state, int32_t index,
                                        const SequenceContext& context, int64_t expected_output) {
   const SamplingParams& params = state->request.sampling;
@@ -23,6 +32,8 @@ std::unique_ptr<Sequence> MakeSequence(RequestState* state, int32_t index,
     const std::vector<int32_t>& from = state->request.prompt_logprobs_from;
     sequence->logprobs_from = std::max(1, from.empty() ? 1 : from[sequence->prompt_index]);
   }
+  if (state->request.pooled && context.pooling)
+    sequence->pooled_rows = PooledRows(*context.pooling, sequence->prompt_tokens);
   if (context.prompts_differ) sequence->salt.prompt_tokens = sequence->prompt_tokens;
   const int64_t room = context.max_model_len - sequence->prompt_tokens;
   const int64_t wanted = params.most_tokens();
@@ -146,6 +157,11 @@ int64_t LogprobBytes(const RequestState& state) {
   return bytes;
 }
 
+void Sequence::AddPooled(int64_t position, std::span<const float> row) {
+  if (position == pooled_rows.begin) pooled_sum.assign(row.size(), 0);
+  for (size_t i = 0; i < row.size(); ++i) pooled_sum[i] += row[i];
+}
+
 std::unique_ptr<RequestState> MakeRequestState(Request request, const SequenceContext& context,
                                                int64_t expected_output) {
   auto state = std::make_unique<RequestState>();
@@ -226,6 +242,10 @@ RequestResult TakeResult(RequestState* state) {
                          sequence->tokens.end());
     result.completion_tokens += static_cast<int64_t>(choice.tokens.size());
     result.choices.push_back(std::move(choice));
+    if (!sequence->is_pooled()) continue;
+    std::vector<float>& vector = result.vectors.emplace_back();
+    const auto rows = static_cast<double>(sequence->pooled_rows.size());
+    for (const double sum : sequence->pooled_sum) vector.push_back(static_cast<float>(sum / rows));
   }
   result.prompt_logprobs = std::move(state->prompt_logprobs);
   result.cached_tokens = state->cached_tokens;

@@ -15,6 +15,7 @@
 #include "forebay/request.h"
 #include "kv/book/block_book.h"
 #include "kv/book/tier_book.h"
+#include "model/pooling.h"
 #include "sample/sampler.h"
 #include "sample/stop.h"
 #include "text/detokenizer.h"
@@ -52,7 +53,9 @@ struct Sequence {
   std::vector<int32_t> tokens;  // prompt, then generated
   int64_t prompt_tokens = 0;
   int64_t logprobs_from = 0;  // log probabilities of its prompt are wanted from here on; 0: none
-  kv::KeySalt salt;           // its blocks' keys have it
+  base::Part pooled_rows;     // positions whose rows make its vector; empty: it has none
+  std::vector<double> pooled_sum;  // of those that are computed, in the order of positions
+  kv::KeySalt salt;                // its blocks' keys have it
   // The keys of its first full blocks, as far as they were looked up.
   std::vector<kv::PrefixKey> prefix_keys;
   int64_t expected_rows = 0;  // while waiting: rows until its prompt is computed, a guess
@@ -110,14 +113,18 @@ struct Sequence {
   // The other choices of a prompt share what this one computes.
   bool first_of_prompt() const;
   bool wants_prompt_logprobs() const { return logprobs_from > 0; }
-  // Rows at these positions have logits of which the prompt's log probabilities are made.
-  base::Part prompt_logits() const {
+  bool is_pooled() const { return pooled_rows.size() > 0; }
+  // Rows of the prompt that are wanted: their logits, of which log probabilities are made, or what
+  // is pooled.
+  base::Part wanted_rows() const {
     return wants_prompt_logprobs()
                ? base::Part{logprobs_from - 1, std::max(logprobs_from, prompt_tokens) - 1}
-               : base::Part{};
+               : pooled_rows;
   }
-  // Positions that it may find computed; rows whose logits are wanted must be computed.
-  int64_t max_cached() const { return wants_prompt_logprobs() ? logprobs_from - 1 : known() - 1; }
+  // Positions that it may find computed; rows that are wanted must be computed.
+  int64_t max_cached() const {
+    return wants_prompt_logprobs() || is_pooled() ? wanted_rows().begin : known() - 1;
+  }
   bool uses_counts() const;  // a penalty is on
 
   // The token was appended to `tokens`: its text, and whether it ends the choice (then `result` has
@@ -130,6 +137,9 @@ struct Sequence {
   }
   // What has come since the last piece. REQUIRES: AfterToken was told of all tokens.
   ChoicePiece TakePiece();
+  // The next of its pooled rows, which is empty on a device without data. A choice that is computed
+  // again begins again.
+  void AddPooled(int64_t position, std::span<const float> row);
 };
 
 // The begin of a prompt that several choices of a request share: one computes it, the others wait.
@@ -164,6 +174,7 @@ struct SequenceContext {
   const text::Tokenizer* tokenizer = nullptr;  // null: token ids only
   std::vector<int32_t> eos_token_ids;
   int64_t max_model_len = 0;
+  std::optional<model::Pooling> pooling;  // of requests that are pooled
   bool prompts_differ = false;  // rows of prompts, in bits, from generated ones: kv::KeySalt
 };
 

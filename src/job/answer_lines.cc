@@ -17,7 +17,7 @@ void AnswerLines::Expect(const InputLine& input, ParsedLine line, const Request&
   Expected expected{.input = input, .line = std::move(line)};
   if (NeedsPromptTokens(expected.line)) expected.prompts = request.prompts;
   expected.line.chat = ChatPrompt();
-  if (!expected.line.echo) expected.line.prompts.clear();
+  if (!ShowsPrompts(expected.line)) expected.line.prompts.clear();
   const std::lock_guard lock(mutex_);
   expected_.emplace(request.id, std::move(expected));
 }

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <fstream>
 
+#include "job/mixed_source.h"
 #include "job/timed_source.h"
 #include "runtime/virtual/virtual_runtime.h"
 
@@ -142,16 +143,16 @@ TEST(Arrivals, BadNumbersNameTheFlag) {
 
 class Numbers final : public RequestSource {
  public:
-  explicit Numbers(int64_t count) : count_(count) {}
+  explicit Numbers(int64_t count, int64_t first = 100) : count_(count), first_(first) {}
   std::optional<Request> Next(bool) override {
     if (ended()) return std::nullopt;
-    return Request{.id = 100 + next_++};
+    return Request{.id = first_ + next_++};
   }
   bool ended() const override { return next_ == count_; }
   int64_t remaining() const override { return count_ - next_; }
 
  private:
-  const int64_t count_;
+  const int64_t count_, first_;
   int64_t next_ = 0;
 };
 
@@ -229,6 +230,41 @@ TEST(TimedSource, KeepsNoMoreThanThePlaces) {
 
 // Where a job goes on, more arrivals are planned than it has requests left; that none is left it
 // learns only where it asks for one more.
+// People at 2 and 3 s beside a batch of two that is there from the begin.
+TEST(MixedSource, GivesWhatComesFirstOrWhoWaits) {
+  runtime::VirtualRuntime runtime(1);
+  ASSERT_TRUE(runtime
+                  .Run([&] {
+                    Numbers two(2, 0), three(3, 10);
+                    Nowhere sink;
+                    RunControl control;
+                    TimedSource people(runtime, two, sink, {.seconds = {2, 3}}, control);
+                    TimedSource batch(runtime, three, sink, {.seconds = {0, 0, 2.5}}, control);
+                    MixedSource mixed(runtime, people, batch, 10);
+                    EXPECT_EQ(mixed.remaining(), 5);
+                    EXPECT_FALSE(mixed.NextInteractive());
+                    EXPECT_EQ(mixed.Next(false)->id, 10);
+                    runtime.Sleep(2 * kSecond);
+                    EXPECT_EQ(mixed.NextInteractive()->id, 0);
+                    EXPECT_EQ(mixed.Next(false)->id, 11);
+                    EXPECT_FALSE(mixed.Next(false));
+                    EXPECT_EQ(mixed.Next(true)->id, 12);
+                    EXPECT_NEAR(runtime::SecondsOf(runtime.Now()), 2.5, 0.06);
+                    EXPECT_EQ(mixed.Next(true)->id, 1);
+                    EXPECT_TRUE(mixed.ended());
+                    for (const int64_t id : {0, 10, 11, 1, 12}) {
+                      RequestResult result = ResultOf(id, 3 * kSecond, 4);
+                      result.completion_tokens = 4;
+                      EXPECT_TRUE(mixed.Finish(std::move(result)));
+                    }
+                    EXPECT_EQ(mixed.interactive_tokens().output, 8);
+                    EXPECT_EQ(mixed.batch_tokens().output, 12);
+                    EXPECT_EQ(mixed.batch_tokens().requests, 3);
+                    EXPECT_NEAR(people.latencies().first_token.max, 1, 0.01);
+                  })
+                  .ok());
+}
+
 TEST(TimedSource, EndsWithItsSource) {
   class Learning final : public RequestSource {
    public:

@@ -23,8 +23,15 @@ struct JobCounters {
   std::atomic<int64_t> failed{0};
   std::atomic<int64_t> done_prompt_tokens{0};  // those of results that did not fail
   std::atomic<int64_t> done_output_tokens{0};
+  std::atomic<int64_t> done_output_squares{0};  // sum over results of their squares
   // runtime's clock: all but the last 5 % of the pending lines done
   std::atomic<int64_t> tail_began_ns{-1};
+
+  // A result that did not fail.
+  void CountOutput(int64_t tokens) {
+    done_output_tokens += tokens;
+    done_output_squares += tokens * tokens;
+  }
 };
 
 }  // namespace forebay::job

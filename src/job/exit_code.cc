@@ -7,6 +7,7 @@
 #include "choose/stream_choice.h"
 #include "cost/profile.h"
 #include "job/job.h"
+#include "job/job_defaults.h"
 #include "job/merge.h"
 #include "job/output_check.h"
 #include "job/results_log.h"
@@ -26,35 +27,16 @@ namespace {
 
 // Errors of what flags say, alone, together or of the model.
 constexpr base::ErrorCode kOfFlags[] = {
-    base::kInvalidArgument,
-    kOutputTaken,
-    cost::kProfileUnknown,
-    kernels::kIsaUnavailable,
-    kernels::kNumericsUnavailable,
-    kv::kKvFileInvalid,
-    layout::kCannotRoute,
-    choose::kCannotStream,
-    layout::kDevicesInvalid,
-    layout::kKvCacheDtype,
-    layout::kKvFileSize,
-    layout::kLayoutDevices,
-    layout::kLayoutInvalid,
-    layout::kLayoutPool,
-    layout::kMaxModelLen,
-    choose::kNotOfAMachine,
-    layout::kOffloadingSize,
-    layout::kQuantization,
-    layout::kRolesInvalid,
-    layout::kShiftInvalid,
-    model::kLayoutExperts,
-    model::kRoutingInvalid,
-    model::kShardHeads,
-    model::kShardLayers,
-    model::kShardLeaves,
-    schedule::kUnknownPolicy,
-    share::kCannotShip,
-    weights::kCannotPlace,
-    weights::kTooFewSlots,
+    base::kInvalidArgument,     kDefaultsInvalid,         kOutputTaken,
+    cost::kProfileUnknown,      kernels::kIsaUnavailable, kernels::kNumericsUnavailable,
+    kv::kKvFileInvalid,         layout::kCannotRoute,     choose::kCannotStream,
+    layout::kDevicesInvalid,    layout::kKvCacheDtype,    layout::kKvFileSize,
+    layout::kLayoutDevices,     layout::kLayoutInvalid,   layout::kLayoutPool,
+    layout::kMaxModelLen,       choose::kNotOfAMachine,   layout::kOffloadingSize,
+    layout::kQuantization,      layout::kRolesInvalid,    layout::kShiftInvalid,
+    model::kLayoutExperts,      model::kRoutingInvalid,   model::kShardHeads,
+    model::kShardLayers,        model::kShardLeaves,      schedule::kUnknownPolicy,
+    share::kCannotShip,         weights::kCannotPlace,    weights::kTooFewSlots,
     weights::kUnknownPlacement,
 };
 

@@ -1,6 +1,7 @@
 #include "job/line_parser.h"
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -29,32 +30,28 @@ struct EndpointRow {
 constexpr EndpointRow kEndpoints[] = {
     {Endpoint::kChat, kInChat, "/v1/chat/completions", "messages", "an array of messages"},
     {Endpoint::kCompletion, kInCompletion, "/v1/completions", "prompt", "text or token ids"},
+    {Endpoint::kScore, kInScore, "/v1/score", "text_1", "text or token ids"},
+    // A score line with `continuations`.
     {Endpoint::kLikelihood, kInLikelihood, "/v1/score", "continuations",
      "a list of what may follow `prompt`"},
+    {Endpoint::kEmbedding, kInEmbedding, "/v1/embeddings", "input", "text or token ids"},
+    {Endpoint::kRerank, kInRerank, "/v1/rerank", "query", "a string"},
 };
 
 const EndpointRow& RowOf(Endpoint endpoint) {
   return *std::ranges::find(kEndpoints, endpoint, &EndpointRow::endpoint);
 }
 
-// "\"/v1/a\", \"/v1/b\" or \"/v1/c\""
-std::string Urls() {
-  std::string urls;
+// The URLs of the endpoints that take a parameter, each once.
+std::vector<std::string_view> UrlsOf(EndpointSet endpoints) {
+  std::vector<std::string_view> urls;
   for (const EndpointRow& row : kEndpoints) {
-    const bool last = &row == std::end(kEndpoints) - 1;
-    urls += fmt::format("{}\"{}\"", urls.empty() ? "" : last ? " or " : ", ", row.url);
+    if ((endpoints & row.bit) && std::ranges::count(urls, row.url) == 0) urls.push_back(row.url);
   }
   return urls;
 }
 
-// The URLs of the endpoints that take a parameter.
-std::string UrlsOf(EndpointSet endpoints) {
-  std::string urls;
-  for (const EndpointRow& row : kEndpoints) {
-    if (endpoints & row.bit) urls += fmt::format("{}{}", urls.empty() ? "" : " and ", row.url);
-  }
-  return urls;
-}
+std::string AllUrls() { return fmt::format("one of {}", fmt::join(UrlsOf(kInAll), ", ")); }
 
 // The members of OpenAI's batch line.
 struct Envelope {
@@ -76,25 +73,29 @@ std::optional<Endpoint> EndpointOf(std::string_view url) {
 }
 
 std::optional<LineError> UnknownUrl(element url) {
-  LineError error = OutOfRange("url", url, Urls());
+  LineError error = OutOfRange("url", url, AllUrls());
   error.http_status = 404;
   error.code = "invalid_url";
   return error;
 }
 
 // Without a URL, as other vendors' batch files have it, the body says what it is.
-std::optional<Endpoint> EndpointOf(bool messages, bool prompt, bool continuations) {
-  if (continuations && !messages) return Endpoint::kLikelihood;
+template <typename Has>
+std::optional<Endpoint> EndpointByBody(const Has& has) {
+  const bool messages = has("messages"), prompt = has("prompt");
+  if (messages != prompt || !prompt) {
+    for (const Endpoint endpoint :
+         {Endpoint::kLikelihood, Endpoint::kEmbedding, Endpoint::kScore, Endpoint::kRerank}) {
+      if (!messages && has(RowOf(endpoint).needs)) return endpoint;
+    }
+  }
   if (messages == prompt) return std::nullopt;
   return messages ? Endpoint::kChat : Endpoint::kCompletion;
 }
 
-std::optional<Endpoint> EndpointOf(simdjson::dom::object body) {
-  const auto has = [&](std::string_view name) {
-    element value;
-    return body.at_key(name).get(value) == simdjson::SUCCESS && !value.is_null();
-  };
-  return EndpointOf(has("messages"), has("prompt"), has("continuations"));
+bool Has(simdjson::dom::object body, std::string_view name) {
+  element value;
+  return body.at_key(name).get(value) == simdjson::SUCCESS && !value.is_null();
 }
 
 std::optional<LineError> ReadEnvelope(const Envelope& envelope, Endpoint* endpoint,
@@ -113,8 +114,9 @@ std::optional<LineError> ReadEnvelope(const Envelope& envelope, Endpoint* endpoi
   }
   if (!envelope.body) return Missing("body", "an object");
   if (envelope.body->get(*body)) return WrongType("body", *envelope.body, "an object");
-  if (!named) named = EndpointOf(*body);
-  if (!named) return Missing("url", Urls());
+  if (!named) named = EndpointByBody([&](std::string_view name) { return Has(*body, name); });
+  if (named == Endpoint::kScore && Has(*body, "continuations")) named = Endpoint::kLikelihood;
+  if (!named) return Missing("url", AllUrls());
   *endpoint = *named;
   return std::nullopt;
 }
@@ -187,7 +189,6 @@ std::string_view InsteadOf(std::string_view parameter) {
       {"num_return_sequences", "expected `n`"},
       {"stop_sequences", "expected `stop`"},
       {"system", "expected a message with the role system"},
-      {"input", "expected `messages` or `prompt`"},
   };
   const auto* const found =
       std::ranges::find(kInstead, parameter, &std::pair<std::string_view, std::string_view>::first);
@@ -297,7 +298,7 @@ std::optional<LineError> LineParser::ParseBody(simdjson::dom::object body, bool 
     return false;
   };
   if (is_convenience) {
-    const auto endpoint = EndpointOf(has("messages"), has("prompt"), has("continuations"));
+    const auto endpoint = EndpointByBody(has);
     if (!endpoint) {
       return InvalidValue(
           "messages",
@@ -310,6 +311,16 @@ std::optional<LineError> LineParser::ParseBody(simdjson::dom::object body, bool 
   if (unknown) return UnknownParameter(*unknown);
 
   const EndpointRow& endpoint = RowOf(line->endpoint);
+  // Two names of one thing: a line's own value holds, under either.
+  const bool says_length = has("max_tokens") || has("max_completion_tokens");
+  for (size_t row = 0; row < table.size(); ++row) {
+    const Parameter& parameter = table[row];
+    if (values[row] || !(parameter.endpoints & endpoint.bit)) continue;
+    if (says_length &&
+        (parameter.name == "max_tokens" || parameter.name == "max_completion_tokens"))
+      continue;
+    values[row] = rules_.job_defaults.Find(parameter.name);
+  }
   line->sampling = rules_.defaults;
   LineDraft draft{.rules = &rules_, .line = line};
   for (size_t row = 0; row < table.size(); ++row) {
@@ -322,8 +333,11 @@ std::optional<LineError> LineParser::ParseBody(simdjson::dom::object body, bool 
     if (auto error = Apply(table[row], *values[row], draft)) return error;
   }
   if (!has(endpoint.needs)) return Missing(endpoint.needs, endpoint.expected);
-  if (line->endpoint == Endpoint::kLikelihood && line->prompts.empty())
-    return Missing("prompt", "text or token ids");
+  for (const auto& [of, also] :
+       {std::pair{Endpoint::kLikelihood, "prompt"}, std::pair{Endpoint::kScore, "text_2"},
+        std::pair{Endpoint::kRerank, "documents"}}) {
+    if (line->endpoint == of && !has(also)) return Missing(also, "text or token ids");
+  }
   return Finish(draft);
 }
 

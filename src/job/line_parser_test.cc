@@ -50,6 +50,46 @@ std::string Completion(const std::string& members) {
 std::string Prompt(const std::string& prompt) { return "{\"prompt\":" + prompt + "}"; }
 std::string Messages(const std::string& messages) { return "{\"messages\":" + messages + "}"; }
 
+RequestRules WithDefaults(const std::string& json) {
+  RequestRules rules = Rules();
+  rules.job_defaults = *JobDefaults::Parse(json);
+  return rules;
+}
+
+TEST(LineParserTest, ValuesOfAWholeJobHoldWhereALineSaysNothing) {
+  const RequestRules rules =
+      WithDefaults(R"({"max_tokens": 32, "temperature": 0, "echo": true, "n": 3})");
+  const ParsedLine silent = Good(Completion(""), rules);
+  EXPECT_EQ(silent.sampling.max_tokens, 32);
+  EXPECT_EQ(silent.sampling.temperature, 0);
+  EXPECT_EQ(silent.n, 3);
+  EXPECT_TRUE(silent.echo);
+  const ParsedLine says = Good(Completion(R"("max_tokens":7,"n":1,"temperature":null)"), rules);
+  EXPECT_EQ(says.sampling.max_tokens, 7);
+  EXPECT_EQ(says.n, 1);
+  EXPECT_EQ(says.sampling.temperature, 0);
+  // What belongs to one endpoint is for its lines, and another name of a value is the value.
+  const ParsedLine chat = Good(Chat(R"("max_completion_tokens":5)"),
+                               WithDefaults(R"({"max_tokens": 32, "echo": true})"));
+  EXPECT_EQ(chat.sampling.max_tokens, 5);
+  EXPECT_EQ(Good(Prompt("[1,2]"), rules).sampling.max_tokens, 32);
+}
+
+TEST(JobDefaultsTest, WhatNoLineCouldHaveIsRefused) {
+  EXPECT_TRUE(JobDefaults::Parse("").ok());
+  EXPECT_TRUE(JobDefaults::Parse("{}").ok());
+  for (const auto& [json, says] :
+       {std::pair(R"([1])", "no object"), std::pair(R"({"max_tokens")", "--defaults"),
+        std::pair(R"({"prompt": "x"})", "`prompt` is a line's own"),
+        std::pair(R"({"max_tokns": 3})", "`max_tokns` is no request parameter"),
+        std::pair(R"({"temperature": "hot"})", "temperature"),
+        std::pair(R"({"top_p": 2})", "top_p")}) {
+    const auto refused = JobDefaults::Parse(json);
+    EXPECT_EQ(refused.status().code(), kDefaultsInvalid) << json;
+    EXPECT_THAT(refused.status().message(), HasSubstr(says));
+  }
+}
+
 // As batch files of other services have them.
 TEST(LineParserTest, FindsTheEndpointInUrlsOfAllKinds) {
   const auto line = [](const std::string& url, const std::string& body) {
@@ -63,7 +103,7 @@ TEST(LineParserTest, FindsTheEndpointInUrlsOfAllKinds) {
   EXPECT_EQ(Good(line(R"("url":"/completions",)", completion)).endpoint, Endpoint::kCompletion);
   EXPECT_EQ(Good(line("", chat)).endpoint, Endpoint::kChat);
   EXPECT_EQ(Good(line(R"("url":null,)", completion)).endpoint, Endpoint::kCompletion);
-  for (const char* url : {"/v1/embeddings", "https://api.example.com", "", "chat/completions"})
+  for (const char* url : {"/v1/models", "https://api.example.com", "", "chat/completions"})
     EXPECT_EQ(Parse(line("\"url\":\"" + std::string(url) + "\",", chat)).error->code,
               "invalid_url");
   EXPECT_EQ(Parse(line("", "{}")).error->code, "missing_required_parameter");
@@ -498,6 +538,23 @@ TEST(LineParserTest, ContinuationsAreALineOfTheirOwn) {
     EXPECT_EQ(line.sampling.max_tokens, 0);
     EXPECT_EQ(line.sampling.prompt_logprobs, 0);
   }
+}
+
+TEST(LineParserTest, VectorsOfTexts) {
+  ParsedLine line = Good(R"({"input":[[5],[6,7]],"dimensions":8,"encoding_format":"base64"})");
+  EXPECT_EQ(line.endpoint, Endpoint::kEmbedding);
+  EXPECT_EQ(line.prompts.size(), 2u);
+  EXPECT_EQ(line.vectors.dimensions, 8);
+  EXPECT_TRUE(line.vectors.base64);
+  EXPECT_EQ(line.sampling.max_tokens, 0);
+  line = Good(R"({"custom_id":"c","url":"/v1/score","body":{"text_2":["a","b"],"text_1":"q"}})");
+  EXPECT_EQ(line.endpoint, Endpoint::kScore);
+  EXPECT_EQ(line.vectors.queries, 1);
+  EXPECT_EQ(std::get<std::string>(line.prompts.at(0)), "q");
+  line = Good(R"({"documents":["a","b"],"query":"q","top_n":1})");
+  EXPECT_EQ(line.endpoint, Endpoint::kRerank);
+  EXPECT_EQ(std::get<std::string>(line.prompts.at(0)), "q");
+  EXPECT_EQ(line.prompts.size(), 3u);
 }
 
 TEST(LineParserTest, WhatMayBeDrawn) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "job/job_defaults.h"
 #include "job/model_text.h"
 #include "layout/options.h"
 
@@ -16,6 +17,7 @@ struct ModelOptions {
   std::vector<std::string> served_model_names;  // in requests, "*" for any; results carry the first
   // "auto" (the model's), "vllm" (none), or a folder that holds generation_config.json
   std::string generation_config = "auto";
+  JobDefaults defaults;
   int32_t max_logprobs = 20;
 };
 

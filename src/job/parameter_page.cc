@@ -33,9 +33,13 @@ constexpr Described kPrompts[] = {
      "JSON text where it takes text alone. Absent, `null`, `\"\"` and `\"null\"` are `{}`. An "
      "empty `tool_calls`, `function_call`, `refusal` or `audio` counts as absent"},
     {"prompt", "string, list of strings, token ids, list of lists of token ids",
-     "2048 prompts a line, 4096 choices (prompts times `n`)", "", "score: one prompt"},
+     "2048 prompts a line, 4096 choices (prompts times `n`)", "", "likelihoods: one prompt"},
     {"continuations", "list of strings, or of lists of token ids", "1 to 2048", "",
      "of the prompt's kind"},
+    {"input", "as `prompt`", "2048 texts a line", "", ""},
+    {"text_1", "as `prompt`", "one, or as many as `text_2`", "", ""},
+    {"text_2", "as `prompt`", "", "", ""},
+    {"query", "string", "", "", ""},
     {"truncate_prompt_tokens", "integer", "1 and above; -1: what the context has room for", "all",
      "the prompt's last so many tokens stay"},
     {"add_special_tokens", "boolean", "", "chat `false`, else `true`",
@@ -44,7 +48,8 @@ constexpr Described kPrompts[] = {
      "given to the template; the model's answer stays in `content`"},
     {"tool_choice", "`\"auto\"`, `\"none\"`", "", "", "no effect"},
     {"parallel_tool_calls", "boolean", "", "", "no effect: calls stay in `content`"},
-    {"documents", "array of objects", "", "", "a variable of the template"},
+    {"documents", "chat: array of objects; rerank: list of strings", "", "",
+     "chat: a variable of the template"},
     {"reasoning_effort", "string", "`none`, `minimal`, `low`, `medium`, `high`, `xhigh`", "",
      "a variable of the template; one in `chat_template_kwargs` counts before it"},
     {"chat_template_kwargs", "object", "", "", "more variables for the template"},
@@ -94,10 +99,18 @@ constexpr Described kAnswers[] = {
     {"prompt_logprobs_from", "", "1 to the prompt's last token", "1",
      "the position from which they are computed; those before it are `null`, and may be found in "
      "the prefix cache"},
+    {"encoding_format", "string", "`float`, `base64`", "`float`", ""},
+    {"dimensions", "", "1 to the vector's width", "all", "its first so many, normalised after it"},
+    {"normalize", "boolean", "", "as the model says", "vectors have length 1"},
+    {"top_n", "", "0 and above; 0: all", "0", "so many of the nearest documents"},
     {"return_token_ids", "", "", "`false`", ""},
     {"return_tokens_as_token_ids", "", "", "`false`",
      "`token_id:<id>` in place of a token's text in logprobs; folders without a tokenizer always "
      "do"},
+    {"service_tier", "string", "", "none",
+     "`flex`: the answer may wait; any other tier's does not "
+     "([people beside a batch](../traffic.md)), but for lines of a file, which always may. "
+     "The answer names `flex` or `default`"},
 };
 
 // Why the program needs none of these.
@@ -128,8 +141,12 @@ const Parameter& ParameterOf(std::string_view name) {
 }
 
 std::string EndpointsOf(const Parameter& parameter) {
-  constexpr std::pair<EndpointSet, std::string_view> kNames[] = {
-      {kInChat, "chat"}, {kInCompletion, "completions"}, {kInLikelihood, "score"}};
+  constexpr std::pair<EndpointSet, std::string_view> kNames[] = {{kInChat, "chat"},
+                                                                 {kInCompletion, "completions"},
+                                                                 {kInLikelihood, "likelihoods"},
+                                                                 {kInEmbedding, "embeddings"},
+                                                                 {kInScore, "score"},
+                                                                 {kInRerank, "rerank"}};
   if (parameter.endpoints == kInAll) return "all";
   std::string names;
   for (const auto& [bit, name] : kNames) {

@@ -96,48 +96,82 @@ MaybeError SetModel(LineDraft& draft, element value) {
                    .code = "model_not_found"};
 }
 
-MaybeError SetPrompt(LineDraft& draft, element value) {
+// Appends the value's prompts.
+MaybeError ReadPrompts(LineDraft& draft, std::string_view param, element value) {
   constexpr std::string_view kExpected =
       "a string, a list of strings, token ids, or a list of lists of token ids";
   auto& prompts = draft.line->prompts;
+  const size_t before = prompts.size();
   if (value.is_string()) {
     prompts.emplace_back(std::string(value.get_string().value_unsafe()));
     return std::nullopt;
   }
   simdjson::dom::array array;
-  if (value.get(array)) return WrongType("prompt", value, kExpected);
+  if (value.get(array)) return WrongType(param, value, kExpected);
   if (array.begin() == array.end())
-    return InvalidValue("prompt", fmt::format("`prompt` is empty; expected {}", kExpected));
+    return InvalidValue(param, fmt::format("`{}` is empty; expected {}", param, kExpected));
   const element first = *array.begin();
   if (!first.is_string() && !first.is_array()) {
     std::vector<int32_t> ids;
-    if (auto error = ReadTokenIds(draft, "prompt", array, &ids)) return error;
+    if (auto error = ReadTokenIds(draft, param, array, &ids)) return error;
     prompts.emplace_back(std::move(ids));
     return std::nullopt;
   }
   for (const element item : array) {
     if (prompts.size() == kMostPrompts) {
-      return InvalidValue(
-          "prompt",
-          fmt::format("`prompt` holds more than {} prompts; split the line", kMostPrompts));
+      return InvalidValue(param, fmt::format("`{}` holds more than {} prompts; split the line",
+                                             param, kMostPrompts));
     }
     if (item.type() != first.type()) {
-      return InvalidValue("prompt",
-                          fmt::format("prompt[{}] is {}, but prompt[0] is {}; expected {}",
-                                      prompts.size(), Describe(item), Describe(first), kExpected));
+      return InvalidValue(param, fmt::format("{}[{}] is {}, but {}[0] is {}; expected {}", param,
+                                             prompts.size() - before, Describe(item), param,
+                                             Describe(first), kExpected));
     }
     if (item.is_string()) {
       prompts.emplace_back(std::string(item.get_string().value_unsafe()));
       continue;
     }
     std::vector<int32_t> ids;
-    if (auto error = ReadTokenIds(draft, "prompt", item.get_array().value_unsafe(), &ids))
+    if (auto error = ReadTokenIds(draft, param, item.get_array().value_unsafe(), &ids))
       return error;
     if (ids.empty())
-      return InvalidValue("prompt",
-                          fmt::format("prompt[{}] is empty; expected token ids", prompts.size()));
+      return InvalidValue(param, fmt::format("{}[{}] is empty; expected token ids", param,
+                                             prompts.size() - before));
     prompts.emplace_back(std::move(ids));
   }
+  return std::nullopt;
+}
+
+MaybeError SetPrompt(LineDraft& draft, element value) {
+  return ReadPrompts(draft, "prompt", value);
+}
+MaybeError SetInput(LineDraft& draft, element value) { return ReadPrompts(draft, "input", value); }
+
+// Texts that are compared: the first kind comes before the second in the table.
+MaybeError SetText1(LineDraft& draft, element value) {
+  if (auto error = ReadPrompts(draft, "text_1", value)) return error;
+  draft.line->vectors.queries = static_cast<int32_t>(draft.line->prompts.size());
+  return std::nullopt;
+}
+MaybeError SetText2(LineDraft& draft, element value) { return ReadPrompts(draft, "text_2", value); }
+MaybeError SetQuery(LineDraft& draft, element value) {
+  if (!value.is_string()) return WrongType("query", value, "a string");
+  draft.line->prompts.emplace_back(std::string(value.get_string().value_unsafe()));
+  draft.line->vectors.queries = 1;
+  return std::nullopt;
+}
+
+MaybeError SetEncodingFormat(LineDraft& draft, element value) {
+  std::string_view format;
+  if (value.get(format) || (format != "float" && format != "base64"))
+    return OutOfRange("encoding_format", value, "\"float\" or \"base64\"");
+  draft.line->vectors.base64 = format == "base64";
+  return std::nullopt;
+}
+MaybeError SetNormalize(LineDraft& draft, element value) {
+  bool on;
+  if (value.get(on)) return WrongType("normalize", value, "true or false");
+  draft.line->vectors.normalize = on;
   return std::nullopt;
 }
 
@@ -190,8 +224,16 @@ MaybeError SetToolChoice(LineDraft&, element value) {
                                  Describe(value)));
 }
 
+// Of a chat variables of the template, of a ranking texts.
 MaybeError SetDocuments(LineDraft& draft, element value) {
   simdjson::dom::array documents;
+  if (draft.line->endpoint == Endpoint::kRerank) {
+    if (value.get(documents)) return WrongType("documents", value, "a list of strings");
+    for (const element document : documents) {
+      if (!document.is_string()) return WrongType("documents", document, "a list of strings");
+    }
+    return ReadPrompts(draft, "documents", value);
+  }
   if (value.get(documents)) return WrongType("documents", value, "an array of objects");
   for (const element document : documents) {
     if (!document.is_object()) return WrongType("documents", document, "an array of objects");
@@ -396,6 +438,10 @@ constexpr Parameter kTable[] = {
     {"messages", kInChat, Special(SetMessages)},
     {"prompt", kInPrompts, Special(SetPrompt)},
     {"continuations", kInLikelihood, Special(SetContinuations)},
+    {"input", kInEmbedding, Special(SetInput)},
+    {"text_1", kInScore, Special(SetText1)},
+    {"text_2", kInScore, Special(SetText2)},
+    {"query", kInRerank, Special(SetQuery)},
 
     {"temperature", kInBoth,
      FloatField([](LineDraft& d) -> float& { return d.line->sampling.temperature; }), 0, 2},
@@ -445,7 +491,14 @@ constexpr Parameter kTable[] = {
     {"prompt_logprobs_from", kInBoth,
      IntField([](LineDraft& d, int64_t v) { d.line->prompt_logprobs_from = ToInt32(v); }), 1,
      kInt32Max},
-    {"return_token_ids", kInAll,
+    {"encoding_format", kInEmbedding, Special(SetEncodingFormat)},
+    {"dimensions", kInEmbedding,
+     IntField([](LineDraft& d, int64_t v) { d.line->vectors.dimensions = ToInt32(v); }), 1,
+     kInt32Max},
+    {"normalize", kInEmbedding, Special(SetNormalize)},
+    {"top_n", kInRerank,
+     IntField([](LineDraft& d, int64_t v) { d.line->vectors.top_n = ToInt32(v); }), 0, kInt32Max},
+    {"return_token_ids", kInTokens,
      BoolField([](LineDraft& d) -> bool& { return d.line->return_token_ids; })},
     {"return_tokens_as_token_ids", kInBoth,
      BoolField([](LineDraft& d) -> bool& { return d.line->return_tokens_as_token_ids; })},
@@ -453,7 +506,7 @@ constexpr Parameter kTable[] = {
     {"tools", kInChat, Special(SetTools)},
     {"tool_choice", kInChat, Special(SetToolChoice)},
     {"parallel_tool_calls", kInChat, Special(SetParallelToolCalls)},
-    {"documents", kInChat, Special(SetDocuments)},
+    {"documents", EndpointSet(kInChat | kInRerank), Special(SetDocuments)},
     {"reasoning_effort", kInChat, Special(SetReasoningEffort)},
     {"chat_template_kwargs", kInChat, Special(SetTemplateKwargs)},
     {"add_generation_prompt", kInChat,
@@ -577,6 +630,18 @@ MaybeError FinishLikelihood(LineDraft& draft) {
   return std::nullopt;
 }
 
+MaybeError FinishPooled(LineDraft& draft) {
+  ParsedLine& line = *draft.line;
+  line.sampling = {.max_tokens = 0};
+  const auto queries = static_cast<size_t>(line.vectors.queries);
+  const size_t texts = line.prompts.size() - queries;
+  if (line.endpoint != Endpoint::kScore || queries == 1 || queries == texts) return std::nullopt;
+  return InvalidValue("text_2",
+                      fmt::format("`text_1` holds {} texts and `text_2` {}; expected one text in "
+                                  "`text_1`, or as many",
+                                  queries, texts));
+}
+
 MaybeError FinishLengths(LineDraft& draft) {
   ParsedLine& line = *draft.line;
   SamplingParams& sampling = line.sampling;
@@ -661,6 +726,7 @@ std::optional<LineError> Apply(const Parameter& parameter, element value, LineDr
 std::optional<LineError> Finish(LineDraft& draft) {
   ParsedLine& line = *draft.line;
   if (line.endpoint == Endpoint::kLikelihood) return FinishLikelihood(draft);
+  if (IsPooled(line.endpoint)) return FinishPooled(draft);
   if (line.endpoint == Endpoint::kChat && line.echo) {
     return Unsupported("echo", "parameter `echo` is not supported in chat; it can be false alone");
   }

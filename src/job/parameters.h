@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "job/job_defaults.h"
 #include "job/parsed_line.h"
 
 namespace forebay::job {
@@ -23,6 +24,7 @@ inline constexpr int32_t kCompletionTokens = 16;
 struct RequestRules {
   // generation_config.json's where it has any, else the API's
   SamplingParams defaults;
+  JobDefaults job_defaults;  // --defaults: of all that a line leaves out
   // one of which `model` must name, as the last part of a path; none, or "*" among them: any string
   std::vector<std::string> model_names;
   int32_t vocab_size = 0;
@@ -54,9 +56,13 @@ enum EndpointSet : uint8_t {
   kInChat = 1,
   kInCompletion = 2,
   kInLikelihood = 4,
+  kInEmbedding = 8,
+  kInScore = 16,
+  kInRerank = 32,
   kInBoth = kInChat | kInCompletion,
   kInPrompts = kInCompletion | kInLikelihood,
-  kInAll = kInBoth | kInLikelihood,
+  kInTokens = kInBoth | kInLikelihood,
+  kInAll = kInTokens | kInEmbedding | kInScore | kInRerank,
 };
 
 struct Parameter {

@@ -11,8 +11,20 @@
 
 namespace forebay::job {
 
-// kLikelihood: how likely a model finds given continuations of a prompt.
-enum class Endpoint : uint8_t { kChat, kCompletion, kLikelihood };
+// kLikelihood: how likely a model finds given continuations of a prompt. kEmbedding: a vector of
+// each text; kScore and kRerank: how near texts are to others.
+enum class Endpoint : uint8_t { kChat, kCompletion, kLikelihood, kEmbedding, kScore, kRerank };
+inline bool IsPooled(Endpoint endpoint) { return endpoint >= Endpoint::kEmbedding; }
+
+// What becomes of pooled prompts.
+struct VectorStyle {
+  int32_t dimensions = 0;  // of a vector's begin; 0: all
+  // Vectors have length 1; nothing: as the model says.
+  std::optional<bool> normalize;
+  bool base64 = false;
+  int32_t queries = 0;  // so many of the line's prompts are compared with the others
+  int32_t top_n = 0;    // so many of the nearest are shown; 0: all
+};
 
 // A chat's prompt as JSON text, for the template; empty where the request has none.
 struct ChatPrompt {
@@ -33,8 +45,10 @@ using Prompt = std::variant<std::string, std::vector<int32_t>>;
 struct ParsedLine {
   std::optional<std::string> custom_id;
   Endpoint endpoint = Endpoint::kCompletion;
-  ChatPrompt chat;              // kChat
-  std::vector<Prompt> prompts;  // kCompletion; kLikelihood: one
+  ChatPrompt chat;  // kChat
+  // kCompletion; kLikelihood: one; kEmbedding; kScore, kRerank: queries, then texts
+  std::vector<Prompt> prompts;
+  VectorStyle vectors;
   // kLikelihood: of the prompt's kind, text or ids
   std::vector<Prompt> continuations;
   bool add_special_tokens = true;

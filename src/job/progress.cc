@@ -17,10 +17,39 @@ namespace {
 
 constexpr double kWindowSeconds = 10;
 
-// Tokens that the job has got behind it; each prompt token counts once, computed or found in the
-// prefix index.
-int64_t TokensPassed(const EngineStats& stats) {
-  return stats.computed_tokens - stats.recomputed_tokens + stats.cached_prompt_tokens;
+// By so much of all tokens a price is drawn towards that of the other kind.
+constexpr double kRidge = 1e-3;
+// Part of the steps that a batch takes longer to run out than if its choices ended at once: while
+// the last ones run, steps are shorter.
+constexpr double kTail = 0.5;
+
+// How answers' lengths differ, by what is done: 0 where all are alike, 1 as of an exponential law
+// and beyond.
+double SpreadOf(const JobCounters& counters) {
+  const auto done = static_cast<double>(counters.done),
+             tokens = static_cast<double>(counters.done_output_tokens);
+  if (tokens <= 0) return 1;
+  const double squares = static_cast<double>(counters.done_output_squares);
+  return std::clamp(squares * done / (tokens * tokens) - 1, 0.0, 1.0);
+}
+
+// Tokens of an answer on average. Short answers finish first, so that the mean of those done is too
+// low: what runs now will be at least as long as it is, and where lengths differ as much as an
+// exponential law's, all tokens by all ends are the mean.
+double MeanAnswer(const JobCounters& counters, const EngineStats& stats, double running) {
+  const auto done = static_cast<double>(counters.done),
+             output = static_cast<double>(stats.output_tokens);
+  const double least =
+      std::max(static_cast<double>(counters.done_output_tokens) / done, output / (done + running));
+  return least + SpreadOf(counters) * std::max(0.0, output / done - least);
+}
+
+// Tokens that a batch's last choice has still to generate beyond their mean: as many as the mean
+// where lengths are alike and begins are spread, and more of an exponential law.
+double TailTokens(double answer, double spread, double running) {
+  const double left = answer * (1 + spread) / 2;
+  const double harmonic = running > 1 ? std::log(running) + 0.577 : 1;
+  return std::max(0.0, left * (2 * (1 - spread) + harmonic * spread) - left);
 }
 
 std::string Lines(const ProgressView& view) {
@@ -89,10 +118,22 @@ void WriteAll(int fd, std::string_view text) {
 
 }  // namespace
 
+void ProgressEstimator::Fit::Add(const Sample& from, const Sample& to) {
+  const auto prompt = static_cast<double>(to.prompt_rows - from.prompt_rows),
+             output = static_cast<double>(to.output_tokens - from.output_tokens);
+  const double seconds = to.seconds - from.seconds;
+  pp += prompt * prompt, po += prompt * output, oo += output * output;
+  ps += prompt * seconds, os += output * seconds;
+  ++count;
+}
+
 ProgressView ProgressEstimator::View(double elapsed_seconds, const JobCounters& counters,
                                      const EngineStats& stats) {
-  window_.push_back({elapsed_seconds, stats.output_tokens, TokensPassed(stats),
-                     stats.computed_tokens, StepsByMode(stats)});
+  const Sample before = window_.back();
+  window_.push_back({elapsed_seconds, stats.output_tokens,
+                     stats.computed_tokens - stats.recomputed_tokens, stats.computed_tokens,
+                     stats.prefill_rows, stats.steps, StepsByMode(stats)});
+  fit_.Add(before, window_.back());
   while (window_.size() > 2 && window_[1].seconds < elapsed_seconds - kWindowSeconds)
     window_.pop_front();
   ProgressView view{.lines = size_.lines,
@@ -106,10 +147,7 @@ ProgressView ProgressEstimator::View(double elapsed_seconds, const JobCounters& 
     view.total_rate = static_cast<double>(last.total_tokens - first.total_tokens) / seconds;
   }
   view.modes = ModesBetween(first, last);
-  const std::optional<double> left = TokensLeft(counters, stats);
-  const double mean_rate =
-      elapsed_seconds > 0 ? static_cast<double>(TokensPassed(stats)) / elapsed_seconds : 0;
-  if (left && mean_rate > 0) view.eta_seconds = *left / mean_rate;
+  view.eta_seconds = SecondsLeft(counters, stats);
   // At the job's end few choices run, slower than the mean, and they are the long ones: they use of
   // what they may generate as much as the others did.
   if (view.eta_seconds && stats.output_allowed > 0 && view.output_rate > 0) {
@@ -141,20 +179,53 @@ std::string ProgressEstimator::ModesBetween(const Sample& first, const Sample& l
   return text;
 }
 
-std::optional<double> ProgressEstimator::TokensLeft(const JobCounters& counters,
-                                                    const EngineStats& stats) const {
-  const auto done = static_cast<double>(counters.done),
-             pending = static_cast<double>(size_.pending());
+// What tokens took, so that all of them together took the time that passed. None is below 0; where
+// the mix has always been the same, both cost the same.
+ProgressEstimator::TokenSeconds ProgressEstimator::Prices(const Sample& last) const {
+  const auto prompt = static_cast<double>(last.prompt_rows),
+             output = static_cast<double>(last.output_tokens);
+  const double all = prompt + output, even = last.seconds / all,
+               ridge = kRidge * all * all / static_cast<double>(fit_.count * fit_.count);
+  const double pp = fit_.pp + ridge, oo = fit_.oo + ridge, ps = fit_.ps + ridge * even,
+               os = fit_.os + ridge * even, determinant = pp * oo - fit_.po * fit_.po;
+  TokenSeconds price{even, even};
+  if (determinant > 0)
+    price = {(ps * oo - os * fit_.po) / determinant, (os * pp - ps * fit_.po) / determinant};
+  if (price.prompt < 0) price = {0, 1};
+  if (price.output < 0) price = {1, 0};
+  const double scale = last.seconds / (price.prompt * prompt + price.output * output);
+  return std::isfinite(scale) ? TokenSeconds{price.prompt * scale, price.output * scale}
+                              : TokenSeconds{even, even};
+}
+
+std::optional<double> ProgressEstimator::SecondsLeft(const JobCounters& counters,
+                                                     const EngineStats& stats) const {
+  const Sample& last = window_.back();
   const auto read_bytes = static_cast<double>(counters.read_bytes);
-  if (done == 0 || read_bytes == 0) return std::nullopt;
-  const double tokens_a_byte = static_cast<double>(counters.read_prompt_tokens) / read_bytes;
-  const double prompt_tokens = tokens_a_byte * static_cast<double>(size_.pending_bytes);
-  // Short answers finish first, so what runs now counts as well: it will be at least that long.
-  const double running = std::min(static_cast<double>(stats.choices_running), pending - done);
-  const double answer = std::max(static_cast<double>(counters.done_output_tokens) / done,
-                                 static_cast<double>(stats.output_tokens) / (done + running));
-  const double total = prompt_tokens + answer * pending;
-  return std::max(0.0, total - static_cast<double>(TokensPassed(stats)));
+  if (counters.done == 0 || read_bytes == 0 || last.seconds <= 0 ||
+      last.prompt_rows + last.output_tokens == 0)
+    return std::nullopt;
+  const auto done = static_cast<double>(counters.done),
+             pending = static_cast<double>(size_.pending()),
+             cached = static_cast<double>(stats.cached_prompt_tokens),
+             computed = static_cast<double>(last.prompt_rows);
+  const double prompts = static_cast<double>(counters.read_prompt_tokens) / read_bytes *
+                         static_cast<double>(size_.pending_bytes),
+               // The prefix index gives as much of the rest as of what was read.
+      computed_part = computed + cached > 0 ? computed / (computed + cached) : 1;
+  const double prompt_left = std::max(0.0, prompts * computed_part - computed);
+  const double running = std::min(static_cast<double>(stats.choices_running), pending - done),
+               answer = MeanAnswer(counters, stats, running),
+               output_left =
+                   std::max(0.0, answer * pending - static_cast<double>(last.output_tokens));
+  const TokenSeconds price = Prices(last);
+  double seconds = price.prompt * prompt_left + price.output * output_left;
+  if (last.all_steps > 0) {
+    const auto replicas = static_cast<double>(std::max<size_t>(1, stats.replicas.size()));
+    const double step = last.seconds * replicas / static_cast<double>(last.all_steps);
+    seconds += kTail * step * TailTokens(answer, SpreadOf(counters), running);
+  }
+  return seconds;
 }
 
 std::string ProgressLine(const ProgressView& view) {

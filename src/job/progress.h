@@ -30,7 +30,9 @@ struct ProgressView {
   std::vector<WorkerProgress> workers;  // where there are any, the engines are theirs
 };
 
-// Makes views: rates over the last seconds, and the time left from tokens, not lines.
+// Makes views: rates over the last seconds, and the time left from tokens, not lines: a prompt's
+// token and a generated one have prices of their own, which follow from how long earlier mixes
+// took.
 class ProgressEstimator {
  public:
   explicit ProgressEstimator(JobSize size) : size_(size) {}
@@ -38,16 +40,29 @@ class ProgressEstimator {
 
  private:
   struct Sample {
-    double seconds;
-    int64_t output_tokens, total_tokens;
+    double seconds = 0;
+    int64_t output_tokens = 0, total_tokens = 0;
     int64_t rows = 0;
-    std::map<std::string, int64_t> steps;  // by mode, of ranks that cut rows
+    int64_t prompt_rows = 0;
+    int64_t all_steps = 0;
+    std::map<std::string, int64_t> steps = {};  // by mode, of ranks that cut rows
+  };
+  // Least squares of seconds over tokens of prompts and of answers.
+  struct Fit {
+    double pp = 0, po = 0, oo = 0, ps = 0, os = 0;
+    int64_t count = 0;
+    void Add(const Sample& from, const Sample& to);
+  };
+  struct TokenSeconds {
+    double prompt = 0, output = 0;
   };
   static std::string ModesBetween(const Sample& first, const Sample& last);
-  std::optional<double> TokensLeft(const JobCounters& counters, const EngineStats& stats) const;
+  TokenSeconds Prices(const Sample& last) const;
+  std::optional<double> SecondsLeft(const JobCounters& counters, const EngineStats& stats) const;
 
   const JobSize size_;
-  std::deque<Sample> window_ = {{0, 0, 0, 0, {}}};  // the run's begin, then views
+  Fit fit_;
+  std::deque<Sample> window_ = {{}};  // the run's begin, then views
 };
 
 // "120/1000 done, 3 failed, output 812 tok/s, ..."

@@ -6,6 +6,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cmath>
+#include <random>
 #include <vector>
 
 #include "job/signal_control.h"
@@ -63,33 +65,125 @@ TEST(ProgressTest, TheTimeLeftComesFromTokens) {
   JobCounters counters;
   EngineStats stats;
   EXPECT_EQ(estimator.View(1, counters, stats).eta_seconds, std::nullopt);
-  // Half the bytes are read at 0.2 tokens each: 2,000 prompt tokens in all. 25 of 100 lines gave 40
-  // tokens each: 4,000.
+  // Half the bytes are read at 0.2 tokens each: 2,000 prompt tokens in all, a third of them given
+  // by the prefix index. 25 of 100 lines gave 40 tokens each: 4,000.
   counters.read_bytes = 5000;
   counters.read_prompt_tokens = 1000;
   counters.done = 25;
   counters.failed = 2;
-  counters.done_output_tokens = stats.output_tokens = 1000;
-  stats.computed_tokens = 1400;
+  for (int line = 0; line < 25; ++line) counters.CountOutput(40);
+  stats.output_tokens = 1000;
+  stats.computed_tokens = 1500;
   stats.recomputed_tokens = 100;
+  stats.prefill_rows = 400;
   stats.cached_prompt_tokens = 200;
-  // 1,500 of 6,000 tokens took 10 s.
   const ProgressView view = estimator.View(10, counters, stats);
   ASSERT_TRUE(view.eta_seconds);
-  EXPECT_NEAR(*view.eta_seconds, 30, 1e-9);
+  // 1,400 tokens took 10 s; 933 of prompts and 3,000 of answers are left.
+  EXPECT_NEAR(*view.eta_seconds, 10.0 / 1400 * (2000 * 2 / 3.0 - 400 + 3000), 0.1);
   EXPECT_EQ(view.done, 45);
   EXPECT_EQ(view.failed, 3);
   EXPECT_NEAR(view.output_rate, 100, 1e-9);
-  EXPECT_NEAR(view.total_rate, 150, 1e-9);
-  // What runs already has longer answers than what is done: 75 running choices with 9,000 tokens.
-  stats.output_tokens = 10'000;
-  stats.choices_running = 75;
-  EXPECT_GT(*estimator.View(10, counters, stats).eta_seconds, 60);
-  // Those done used half of what they might; those that run may generate 400,000 more, at 1,000 a
+  // Tokens that were computed, and each once.
+  EXPECT_NEAR(view.total_rate, 140, 1e-9);
+  // Those done used half of what they might; those that run may generate 400,000 more, at 100 a
   // second.
   stats.output_allowed = 2000;
   stats.output_room = 400'000;
-  EXPECT_NEAR(*estimator.View(10, counters, stats).eta_seconds, 200, 1e-9);
+  EXPECT_NEAR(*estimator.View(10, counters, stats).eta_seconds, 2000, 1e-6);
+}
+
+// A job of one replica with a batch of 32, whose steps have at most 256 rows.
+struct LineLengths {
+  int64_t prompt, output;
+};
+struct StepCost {
+  double step, prompt, output;  // seconds, of a step and of its rows
+};
+
+// The mean error of the time left, of looks each two seconds between a tenth and 80 % of the job.
+double MeanEtaError(const std::vector<LineLengths>& lines, const StepCost& cost) {
+  struct Running {
+    LineLengths line;
+    int64_t computed = 0, generated = 0;
+  };
+  struct Look {
+    double seconds;
+    std::optional<double> eta;
+  };
+  ProgressEstimator estimator({.lines = std::ssize(lines), .pending_bytes = std::ssize(lines)});
+  JobCounters counters;
+  EngineStats stats;
+  std::vector<Running> running;
+  std::vector<Look> looks;
+  size_t next = 0;
+  double now = 0;
+  while (next < lines.size() || !running.empty()) {
+    while (running.size() < 32 && next < lines.size()) running.push_back({lines[next++]});
+    while (counters.read_bytes <
+           std::min<int64_t>(std::ssize(lines), static_cast<int64_t>(next) + 128))
+      counters.read_prompt_tokens += lines[static_cast<size_t>(counters.read_bytes++)].prompt;
+    int64_t rows = 256, prompt = 0, output = 0;
+    for (Running& choice : running) {
+      if (choice.computed < choice.line.prompt) continue;
+      ++choice.generated, ++output, --rows;
+    }
+    for (Running& choice : running) {
+      const int64_t chunk = std::min(rows, choice.line.prompt - choice.computed);
+      choice.computed += chunk, prompt += chunk, rows -= chunk;
+    }
+    std::erase_if(running, [&](const Running& choice) {
+      if (choice.generated < choice.line.output) return false;
+      ++counters.done;
+      counters.CountOutput(choice.line.output);
+      return true;
+    });
+    now += cost.step + cost.prompt * static_cast<double>(prompt) +
+           cost.output * static_cast<double>(output);
+    ++stats.steps;
+    stats.prefill_rows += prompt;
+    stats.output_tokens += output;
+    stats.computed_tokens += prompt + output;
+    stats.choices_running = std::ssize(running);
+    if (looks.empty() || now > looks.back().seconds + 2)
+      looks.push_back({now, estimator.View(now, counters, stats).eta_seconds});
+  }
+  double sum = 0;
+  int count = 0;
+  for (const Look& look : looks) {
+    if (look.seconds < 0.1 * now || look.seconds > 0.8 * now || !look.eta) continue;
+    sum += std::abs(*look.eta / (now - look.seconds) - 1);
+    ++count;
+  }
+  return count > 0 ? sum / count : 1;
+}
+
+// Prompts that cost as much as answers, and a tenth; steps that cost by themselves, and by rows.
+TEST(ProgressTest, TheTimeLeftIsRightFromATenthOn) {
+  std::mt19937_64 rng(7);
+  const auto draw = [&](double median, double sigma) {
+    return std::max<int64_t>(
+        1, std::llround(std::lognormal_distribution(std::log(median), sigma)(rng)));
+  };
+  struct Law {
+    const char* name;
+    double prompt, prompt_sigma, output, output_sigma;
+  };
+  for (const Law& law :
+       {Law{"all alike", 200, 0, 100, 0}, Law{"answers differ", 200, 0, 74, 0.7},
+        Law{"both differ", 120, 0.6, 74, 0.6}, Law{"long prompts", 800, 0, 33, 0.7},
+        Law{"short prompts", 20, 0, 120, 0.6}}) {
+    std::vector<LineLengths> lines;
+    for (int i = 0; i < 600; ++i) {
+      const int64_t prompt = draw(law.prompt, law.prompt_sigma);
+      lines.push_back({prompt, draw(law.output, law.output_sigma)});
+    }
+    for (const StepCost& cost :
+         {StepCost{0.02, 1e-3, 5e-4}, StepCost{0.02, 1e-4, 5e-4}, StepCost{5e-3, 1e-3, 2e-3}}) {
+      EXPECT_LT(MeanEtaError(lines, cost), 0.15)
+          << law.name << ", " << cost.step << ", " << cost.prompt << ", " << cost.output;
+    }
+  }
 }
 
 TEST(ProgressTest, RatesForgetWhatIsLongAgo) {

@@ -16,6 +16,16 @@ LineError FromStatus(const base::Status& status, std::string_view param) {
   return {.message = status.message(), .param = std::string(param), .code = status.code().name};
 }
 
+// The parameter that holds a line's prompts.
+std::string_view ParamOf(Endpoint endpoint, bool is_query) {
+  switch (endpoint) {
+    case Endpoint::kEmbedding: return "input";
+    case Endpoint::kScore: return is_query ? "text_1" : "text_2";
+    case Endpoint::kRerank: return is_query ? "query" : "documents";
+    default: return "prompt";
+  }
+}
+
 LineError NeedsTokenizer(std::string_view param, std::string_view instead) {
   return {.message = fmt::format("`{}` strings need a tokenizer, but --skip-tokenizer-init is set; "
                                  "use {}",
@@ -57,6 +67,7 @@ BuiltLine RequestParser::Build(ParsedLine parsed, int64_t line) {
                    .line = line,
                    .n = built.line.n,
                    .sampling = built.line.sampling,
+                   .pooled = IsPooled(built.line.endpoint),
                    .service = built.line.service.value_or(Service::kBatch)};
   StopAtSpecialTokens(&built.request.sampling);
   built.error = BanWords(built.line, &built.request.sampling);
@@ -64,6 +75,9 @@ BuiltLine RequestParser::Build(ParsedLine parsed, int64_t line) {
   if (!built.error) built.error = Truncate(built.line, &built.request);
   if (!built.error && engine_ != nullptr) {
     if (ends_at_context_) EndAtContext(&built.request);
+    CheckVectors(&built);
+  }
+  if (!built.error && engine_ != nullptr) {
     if (const auto refusal = engine_->Refusal(built.request)) built.error = ToLineError(*refusal);
   }
   if (built.error) {
@@ -71,6 +85,19 @@ BuiltLine RequestParser::Build(ParsedLine parsed, int64_t line) {
     built.request = Request();
   }
   return built;
+}
+
+void RequestParser::CheckVectors(BuiltLine* built) const {
+  const ModelFacts& facts = engine_->facts();
+  VectorStyle& style = built->line.vectors;
+  if (!built->request.pooled || facts.vector_width == 0) return;
+  if (!style.normalize) style.normalize = facts.normalizes;
+  if (style.dimensions <= facts.vector_width) return;
+  built->error = LineError{.message = fmt::format("`dimensions` is {}; expected at most {}, the "
+                                                  "vectors' width",
+                                                  style.dimensions, facts.vector_width),
+                           .param = "dimensions",
+                           .code = "invalid_value"};
 }
 
 void RequestParser::EndAtContext(Request* request) const {
@@ -111,10 +138,16 @@ std::optional<LineError> RequestParser::Tokenize(const ParsedLine& line, Request
   if (line.endpoint == Endpoint::kChat)
     return AddPrompt(text_.RenderChat(line.chat), "messages", request);
   if (line.endpoint == Endpoint::kLikelihood) return AddContinuations(line, request);
+  const bool pooled = IsPooled(line.endpoint);
   for (const Prompt& prompt : line.prompts) {
+    const bool is_query = std::ssize(request->prompts) < line.vectors.queries;
+    const std::string_view param = ParamOf(line.endpoint, is_query);
     const auto* text = std::get_if<std::string>(&prompt);
-    auto error = text ? AddPrompt(text_.Tokenize(*text, line.add_special_tokens), "prompt", request)
-                      : AddPrompt(std::get<std::vector<int32_t>>(prompt), "prompt", request);
+    // Special tokens alone say nothing of a text that is empty.
+    if (pooled && text != nullptr && text->empty())
+      return *AddPrompt(std::vector<int32_t>(), param, request);
+    auto error = text ? AddPrompt(text_.Tokenize(*text, line.add_special_tokens), param, request)
+                      : AddPrompt(std::get<std::vector<int32_t>>(prompt), param, request);
     if (error) return error;
   }
   if (line.prompt_logprobs_from > 0)

@@ -50,6 +50,8 @@ class RequestParser {
   std::optional<LineError> AddContinuations(const ParsedLine& line, Request* request);
   std::optional<LineError> Truncate(const ParsedLine& line, Request* request) const;
 
+  // What the line wants of vectors, as far as the model decides it.
+  void CheckVectors(BuiltLine* built) const;
   void EndAtContext(Request* request) const;
 
   const bool ends_at_context_;

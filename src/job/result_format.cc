@@ -2,12 +2,15 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <functional>
+#include <numeric>
 #include <utility>
 
 #include "base/json_writer.h"
 #include "job/likelihood.h"
 #include "job/logprob_format.h"
+#include "job/vectors.h"
 
 namespace forebay::job {
 namespace {
@@ -51,7 +54,13 @@ class BodyWriter {
         writer_(writer) {}
 
   void Body(const ResultId& id, int64_t created) {
-    if (line_.endpoint == Endpoint::kLikelihood) return Likelihoods(id, created);
+    switch (line_.endpoint) {
+      case Endpoint::kLikelihood: return Likelihoods(id, created);
+      case Endpoint::kEmbedding: return Embeddings(id, created);
+      case Endpoint::kScore: return Scores(id, created);
+      case Endpoint::kRerank: return Ranking(id);
+      default: break;
+    }
     const bool is_chat = line_.endpoint == Endpoint::kChat;
     writer_.BeginObject().Key("id").String(
         fmt::format("{}-{}-{:016x}", is_chat ? "chatcmpl" : "cmpl", id.line, id.hash.input));
@@ -90,11 +99,70 @@ class BodyWriter {
       writer_.Key("service_tier").String(*line_.service == Service::kBatch ? "flex" : "default");
   }
 
-  // vLLM's list of scores, and what each is the sum of.
-  void Likelihoods(const ResultId& id, int64_t created) {
-    writer_.BeginObject().Key("id").String(fmt::format("score-{}-{:016x}", id.line, id.hash.input));
+  // {"id","object","created","model","data":[ ; EndList closes it.
+  void BeginList(std::string_view kind, const ResultId& id, int64_t created) {
+    writer_.BeginObject().Key("id").String(
+        fmt::format("{}-{}-{:016x}", kind, id.line, id.hash.input));
     writer_.Key("object").String("list").Key("created").Int(created);
     writer_.Key("model").String(style_.model).Key("data").BeginArray();
+  }
+  void EndList() {
+    writer_.EndArray();
+    Usage();
+    writer_.EndObject();
+  }
+
+  void Embeddings(const ResultId& id, int64_t created) {
+    BeginList("embd", id, created);
+    for (size_t i = 0; i < result_.vectors.size(); ++i) {
+      const std::vector<float> vector = VectorOf(result_.vectors[i], line_.vectors);
+      writer_.BeginObject().Key("index").Int(static_cast<int64_t>(i));
+      writer_.Key("object").String("embedding").Key("embedding");
+      if (line_.vectors.base64) {
+        writer_.String(Base64(vector));
+      } else {
+        writer_.BeginArray();
+        for (const float number : vector) writer_.Float(number);
+        writer_.EndArray();
+      }
+      writer_.EndObject();
+    }
+    EndList();
+  }
+
+  void Scores(const ResultId& id, int64_t created) {
+    BeginList("score", id, created);
+    int64_t index = 0;
+    for (const double score : CosinesOf(result_.vectors, line_.vectors)) {
+      writer_.BeginObject().Key("index").Int(index++).Key("object").String("score");
+      writer_.Key("score").Double(score).EndObject();
+    }
+    EndList();
+  }
+
+  // The nearest first, of equal ones the first.
+  void Ranking(const ResultId& id) {
+    writer_.BeginObject().Key("id").String(
+        fmt::format("rerank-{}-{:016x}", id.line, id.hash.input));
+    writer_.Key("model").String(style_.model);
+    const std::vector<double> scores = CosinesOf(result_.vectors, line_.vectors);
+    std::vector<size_t> order(scores.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::ranges::stable_sort(order, std::greater<>(), [&](size_t i) { return scores[i]; });
+    if (line_.vectors.top_n > 0)
+      order.resize(std::min(order.size(), static_cast<size_t>(line_.vectors.top_n)));
+    writer_.Key("results").BeginArray();
+    for (const size_t i : order) {
+      writer_.BeginObject().Key("index").Int(static_cast<int64_t>(i)).Key("document");
+      writer_.BeginObject().Key("text").String(std::get<std::string>(line_.prompts[i + 1]));
+      writer_.EndObject().Key("relevance_score").Double(scores[i]).EndObject();
+    }
+    EndList();
+  }
+
+  // vLLM's list of scores, and what each is the sum of.
+  void Likelihoods(const ResultId& id, int64_t created) {
+    BeginList("score", id, created);
     for (const Choice& choice : result_.choices) {
       const Likelihood likelihood =
           LikelihoodOf(result_.prompt_logprobs[static_cast<size_t>(choice.index)]);
@@ -112,9 +180,7 @@ class BodyWriter {
       if (style_.digests) writer_.Key("digest").String(fmt::format("{:016x}", choice.digest));
       writer_.EndObject();
     }
-    writer_.EndArray();
-    Usage();
-    writer_.EndObject();
+    EndList();
   }
 
   void ChatChoice(const Choice& choice) {
@@ -207,6 +273,10 @@ class BodyWriter {
 };
 
 }  // namespace
+
+bool ShowsPrompts(const ParsedLine& line) {
+  return line.echo || line.endpoint == Endpoint::kRerank;
+}
 
 bool NeedsPromptTokens(const ParsedLine& line) { return line.echo || line.return_token_ids; }
 

@@ -32,6 +32,8 @@ struct Answered {
 
 // Does the line's result show its prompts' tokens?
 bool NeedsPromptTokens(const ParsedLine& line);
+// Does it show them as the line gives them?
+bool ShowsPrompts(const ParsedLine& line);
 
 // Takes the string's first part away where it has become long.
 using Drain = std::function<void(std::string* out)>;

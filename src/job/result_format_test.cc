@@ -73,6 +73,17 @@ TEST(ResultFormatTest, Chat) {
                  kUsage + "}"));
 }
 
+TEST(ResultFormatTest, NamesTheTierThatWasAskedFor) {
+  ParsedLine line{.endpoint = Endpoint::kChat};
+  for (const auto& [service, tier] :
+       {std::pair(Service::kBatch, "flex"), std::pair(Service::kInteractive, "default")}) {
+    line.service = service;
+    EXPECT_NE(Format(line, {}, Result({MakeChoice(0, "h", FinishReason::kLength)}))
+                  .find(fmt::format(R"(}},"service_tier":"{}","system_fingerprint":)", tier)),
+              std::string::npos);
+  }
+}
+
 TEST(ResultFormatTest, ChatWithEverything) {
   ParsedLine line{.endpoint = Endpoint::kChat};
   line.sampling.logprobs = 2;

@@ -50,7 +50,7 @@ bool ResultWriter::Finish(RequestResult result) {
   const AnswerLine answer = lines_.Finish(&result);
   if (!answer.error) {
     parts_.counters.done_prompt_tokens += result.prompt_tokens;
-    parts_.counters.done_output_tokens += result.completion_tokens;
+    parts_.counters.CountOutput(result.completion_tokens);
   }
   return Append(answer).ok();
 }
@@ -77,7 +77,7 @@ base::Status ResultWriter::AppendLong(RequestResult* result) {
     sink(answer.text);
   };
   parts_.counters.done_prompt_tokens += result->prompt_tokens;
-  parts_.counters.done_output_tokens += result->completion_tokens;
+  parts_.counters.CountOutput(result->completion_tokens);
   FB_RETURN_IF_ERROR(parts_.log.AppendPieces(ordinal, give));
   CountDone();
   return {};

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "job/log_io.h"
 #include "job/settings.h"
 
 namespace forebay::job {
@@ -283,8 +284,8 @@ base::Result<Walked> WalkResults(const ByteSource& source, const std::string& pa
     const int64_t count = source(buffer.data() + held, kReadBytes);
     buffer.resize(held + static_cast<size_t>(std::max<int64_t>(count, 0)));
     if (count < 0) {
-      return base::Status(base::kIoError, fmt::format("{}: cannot read the results: {}", path,
-                                                      std::strerror(errno)));
+      return base::Status(
+          kResultsIo, fmt::format("{}: cannot read the results: {}", path, std::strerror(errno)));
     }
     if (count == 0) break;
     size_t begin = 0;

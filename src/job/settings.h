@@ -29,7 +29,7 @@ inline constexpr std::array<std::string_view, kNumSettings> kSettingNames = {
     "--seed",
     "--max-model-len",
     "--max-logprobs",
-    "the sampling defaults (generation_config.json, --generation-config)",
+    "the sampling defaults (generation_config.json, --generation-config, --defaults)",
     "--digest",
 };
 

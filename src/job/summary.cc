@@ -150,11 +150,21 @@ std::string SummaryJson(const JobSummary& summary) {
   return out;
 }
 
+std::string PricedText(const EngineStats& stats) {
+  if (!stats.counter(counter_names::kPricedMeasured)) return "";
+  return fmt::format("{} % measured, {} % derived, {} % datasheet",
+                     CounterOf(stats, counter_names::kPricedMeasured),
+                     CounterOf(stats, counter_names::kPricedDerived),
+                     CounterOf(stats, counter_names::kPricedDatasheet));
+}
+
 std::string SummaryText(const JobSummary& summary) {
   const int64_t tokens = summary.prompt_tokens + summary.output_tokens;
   const std::string first = summary.first_result_seconds >= 0
-                                ? base::FormatDuration(summary.first_result_seconds)
-                                : std::string("none");
+                                ? fmt::format("first result after {}, last 5 % of the lines {}",
+                                              base::FormatDuration(summary.first_result_seconds),
+                                              base::FormatDuration(summary.tail_seconds))
+                                : std::string("no result by this run");
   std::string text = fmt::format(
       "{}: {} of {} lines have their result, {} by this run; {} failed\n", summary.end,
       summary.resumed + summary.done, summary.lines, summary.done, summary.total_failed);
@@ -166,16 +176,16 @@ std::string SummaryText(const JobSummary& summary) {
       summary.output_tokens, Rate(summary.output_tokens, summary.elapsed_seconds),
       Rate(tokens, summary.elapsed_seconds), Rate(summary.done, summary.elapsed_seconds));
   if (const auto expected_ms = summary.stats.counter(counter_names::kExpectedMs)) {
-    text += fmt::format("the whole job was expected to take {}, this run took {}\n",
+    const std::string priced = PricedText(summary.stats);
+    text += fmt::format("the whole job was expected to take {}, this run took {}{}\n",
                         base::FormatDuration(1e-3 * static_cast<double>(*expected_ms)),
-                        base::FormatDuration(summary.elapsed_seconds));
+                        base::FormatDuration(summary.elapsed_seconds),
+                        priced.empty() ? "" : "; prices of steps: " + priced);
   }
   text += fmt::format(
-      "start-up {}, first result after {}, last 5 % of the lines {}; {} preemptions, {} tokens "
-      "recomputed, "
-      "{} prompt tokens from the prefix index\n",
-      base::FormatDuration(summary.startup_seconds), first,
-      base::FormatDuration(summary.tail_seconds), summary.stats.preemptions,
+      "start-up {}, {}; {} preemptions, {} tokens recomputed, {} prompt tokens from the prefix "
+      "index\n",
+      base::FormatDuration(summary.startup_seconds), first, summary.stats.preemptions,
       summary.stats.recomputed_tokens, summary.stats.cached_prompt_tokens);
   if (!summary.stats.replicas.empty()) {
     text += fmt::format(

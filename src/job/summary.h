@@ -37,6 +37,9 @@ struct JobSummary {
 // One JSON object, in the field names of `vllm bench throughput` where they exist
 // (docs/formats/summary.md).
 std::string SummaryJson(const JobSummary& summary);
+// "62 % measured, 0 % derived, 38 % datasheet": where the prices of the job's forecast come from;
+// "": nothing was foreseen.
+std::string PricedText(const EngineStats& stats);
 // A few lines for the terminal.
 std::string SummaryText(const JobSummary& summary);
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "cost/model.h"
 #include "layout/job_groups.h"
 #include "layout/layout_plan.h"
 #include "schedule/step_mode.h"
@@ -12,6 +13,12 @@
 namespace forebay::layout {
 
 inline constexpr base::ErrorCode kRolesInvalid{"roles_invalid"};
+
+// What a forecast says of the whole job.
+struct ExpectedJob {
+  int64_t ms = 0;              // 0: nothing
+  cost::PriceOrigins origins;  // of the steps of all replicas
+};
 
 struct RolePlan {
   GroupRole role = GroupRole::kAll;
@@ -22,7 +29,7 @@ struct RolePlan {
 // What an engine is made from: nothing is left open. The roles stand in the order of their devices.
 struct JobPlan {
   std::vector<RolePlan> roles;
-  int64_t expected_ms = 0;  // forecast of the whole job; 0: not known
+  ExpectedJob expected;
   int64_t least_steps = 0;  // lower bound on the whole job's steps; 0: not known
 
   std::vector<JobGroup> Groups() const;

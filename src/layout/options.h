@@ -225,8 +225,9 @@ struct EngineOptions {
   schedule::LengthPredictor lengths = schedule::LengthPredictor::kQuantile;
   uint64_t seed = 0;
   bool prefix_caching = true;
-  bool digest = false;          // Every choice gets a digest of its numbers.
-  bool random_weights = false;  // A bare config.json is run.
+  std::string pooling = "auto";  // how prompts become vectors (--pooling)
+  bool digest = false;           // Every choice gets a digest of its numbers.
+  bool random_weights = false;   // A bare config.json is run.
   bool profile = false;
   double stall_seconds = 600;  // A step that takes longer is reported as a stall.
 

@@ -14,6 +14,7 @@
 #include "cost/operation.h"
 #include "kernels/router.h"
 #include "kernels/tile_form.h"
+#include "model/pooling.h"
 #include "tensor/dtype.h"
 
 namespace forebay::model {
@@ -93,8 +94,9 @@ struct StoredFormat {
 using TensorForms = std::map<std::string, kernels::TileForm, std::less<>>;
 
 struct ModelConfig {
-  std::string architecture;  // "LlamaForCausalLM", or GGUF's "llama"
-  std::string family;        // id in the registry: "llama", "mistral", "qwen2", "qwen3", ...
+  std::optional<Pooling> pooling;  // how it makes a vector of a prompt; nothing: it does not
+  std::string architecture;        // "LlamaForCausalLM", or GGUF's "llama"
+  std::string family;              // id in the registry: "llama", "mistral", "qwen2", "qwen3", ...
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;

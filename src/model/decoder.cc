@@ -125,14 +125,13 @@ Part Decoder::OwnRows(const kernels::StepBatch& batch) const {
                 links.sequence == nullptr ? 0 : links.sequence->my_index());
 }
 
-void Decoder::Logits(const kernels::StepBatch& batch, int32_t first, int32_t count) const {
+void Decoder::WantedRows(const kernels::StepBatch& batch, int32_t first, int32_t count) const {
   if (links.sequence != nullptr) {
     GatherWanted(batch, first, count);
   } else {
     Norm(*this, "final_norm", activations.residual, weights.final_norm, batch.logit_rows + first,
          count, activations.head_input);
   }
-  RunHead(count);
 }
 
 void Decoder::GatherWanted(const kernels::StepBatch& batch, int32_t first, int32_t count) const {
@@ -158,7 +157,7 @@ void Decoder::GatherWanted(const kernels::StepBatch& batch, int32_t first, int32
 }
 
 // Each rank has whole chunks of the vocabulary; who draws a row gets the others' logits of it.
-void Decoder::RunHead(int32_t count) const {
+void Decoder::Logits(int32_t count) const {
   fabric::Exchange* const exchange = links.stage != nullptr ? links.stage : links.tensor;
   auto* const all = reinterpret_cast<std::byte*>(activations.logits);
   if (weights.head.n > 0) {

@@ -19,10 +19,12 @@ struct Decoder : BlockContext {
   void Forward(const kernels::StepBatch& whole, const kernels::ContextSums& sums,
                const StepMode& mode = {}) const;
   void Serve(const StepMode& mode) const;
-  // Logits of the rank's part (DrawnRows) of batch.logit_rows[first .. first + count) into
-  // activations.logits; all ranks of the last stage call it.
+  // The rows batch.logit_rows[first .. first + count) after the final norm into
+  // activations.head_input; all ranks of the last stage call it, and have them all.
   // REQUIRES: count <= capacity.logit_rows.
-  void Logits(const kernels::StepBatch& batch, int32_t first, int32_t count) const;
+  void WantedRows(const kernels::StepBatch& batch, int32_t first, int32_t count) const;
+  // Logits of the rank's part (DrawnRows) of the `count` rows there into activations.logits.
+  void Logits(int32_t count) const;
 
  private:
   // What a layer's meetings count.
@@ -44,7 +46,6 @@ struct Decoder : BlockContext {
   Part OwnRows(const kernels::StepBatch& batch) const;
   // The norm of wanted rows, wherever they are, into activations.head_input.
   void GatherWanted(const kernels::StepBatch& batch, int32_t first, int32_t count) const;
-  void RunHead(int32_t count) const;
 };
 
 }  // namespace forebay::model

@@ -260,7 +260,9 @@ Outcome RunReplica(Runtime& runtime, const Case& c, const Degrees& layout, int p
     const Batch& batch = batches.emplace_back(step, c.vocab);
     for (auto& rank : ranks) {
       rank->decoder.Forward(batch.batch, batch.context);
-      if (rank->cut.last_stage()) rank->decoder.Logits(batch.batch, 0, batch.batch.num_logit_rows);
+      if (!rank->cut.last_stage()) continue;
+      rank->decoder.WantedRows(batch.batch, 0, batch.batch.num_logit_rows);
+      rank->decoder.Logits(batch.batch.num_logit_rows);
     }
     if (trial.overlap && &step != &kSteps.back()) continue;
     const auto wanted = static_cast<size_t>(batch.batch.num_logit_rows * c.vocab);

@@ -380,7 +380,8 @@ TEST(SimDetail, ADecoderTakesTheSameTime) {
                                        .num_sequences = decode + (prefill > 0),
                                        .num_logit_rows = decode};
         decoder.Forward(batch, context);
-        decoder.Logits(batch, 0, decode);
+        decoder.WantedRows(batch, 0, decode);
+        decoder.Logits(decode);
         EXPECT_TRUE(device->Synchronize(device->compute()).ok());
         ends[which].push_back(engine.now());
       }

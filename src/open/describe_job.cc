@@ -11,7 +11,7 @@ namespace forebay::open {
 base::Status DescribeJob(const KnownJob& job, const job::RequestRules& rules,
                          job::TextPipeline* text, const model::ModelConfig& config,
                          layout::EngineOptions* engine) {
-  if (job.trace) trace::DescribeTrace(*job.trace, engine);
+  if (job.trace) trace::DescribeTrace(*job.trace, engine, job.all_there);
   const bool decides = price::DecidesByPrices(*engine) || price::StreamsByPrices(*engine);
   if (!job.lines || !decides || engine->limits.mean_context != 0) return {};
   FB_ASSIGN_OR_RETURN(const job::JobFile* const lines, job.lines());

@@ -59,6 +59,7 @@ base::Result<engine::ModelFiles> OpenModelFiles(const job::ModelOptions& options
                                                     options.engine.random_weights || config_alone,
                                                     options.engine.seed));
   if (options.engine.machine.mla_absorbed) FB_RETURN_IF_ERROR(engine::AbsorbPrompts(&files));
+  FB_RETURN_IF_ERROR(engine::SetPooling(options.engine.pooling, &files));
   FB_ASSIGN_OR_RETURN(files.generation, ReadGeneration(options, files));
   // Results carry the first name that is one.
   const auto& names = options.served_model_names;
@@ -95,6 +96,7 @@ job::RequestRules RulesOf(const job::ModelOptions& options, const engine::ModelF
                           const ModelFacts& facts) {
   const auto& names = options.served_model_names;
   return {.defaults = SamplingDefaults(files.generation),
+          .job_defaults = options.defaults,
           .model_names = names.empty() ? std::vector{facts.name} : names,
           .vocab_size = facts.vocab_size,
           .max_logprobs = options.max_logprobs};

@@ -72,7 +72,8 @@ job::Fingerprints OpenedModel::fingerprints() const {
       {Setting::kSampling,
        fmt::format("{} {} {} {} {} {} {}", defaults.temperature, defaults.top_p, defaults.min_p,
                    defaults.top_k, defaults.repetition_penalty, defaults.default_max_tokens,
-                   fmt::join(files_.generation.eos_token_ids, ","))}};
+                   fmt::join(files_.generation.eos_token_ids, ",")) +
+           options_.defaults.text()}};
   job::SettingsHash hash;
   for (size_t i = 0; i < job::kNumSettings; ++i) {
     const auto mark = static_cast<Setting>(i);

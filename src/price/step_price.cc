@@ -236,7 +236,8 @@ StepPrice StepPricer::Step(const StepLoad& load) const {
   const int64_t vocab = decoder.config->vocab_size;
   for (int64_t first = 0; first < load.sampled; first += decoder.capacity.logit_rows) {
     const int64_t count = std::min(decoder.capacity.logit_rows, load.sampled - first);
-    decoder.Logits(step, static_cast<int32_t>(first), static_cast<int32_t>(count));
+    decoder.WantedRows(step, static_cast<int32_t>(first), static_cast<int32_t>(count));
+    decoder.Logits(static_cast<int32_t>(count));
     const int64_t drawn = model::DrawnRows(count, decoder.weights.shard.cut.degrees(), 0).size();
     program_->stream.Add({.kind = cost::OpKind::kSample,
                           .label = "sample",

@@ -58,7 +58,7 @@ class Page {
 
   std::string Draw() {
     const job::JobSummary& summary = run_.summary;
-    const std::string title = EscapeHtml(fmt::format("{} on {}", summary.model.name, summary.isa));
+    const std::string title = EscapeHtml(Title());
     out_ = fmt::format(
         "{}<title>{}</title></head><body><h1>{}</h1><p>{} of {} requests, {} failed; {} in steps "
         "of {} "
@@ -75,6 +75,19 @@ class Page {
   }
 
  private:
+  // "Qwen3-32B on sim:8xh200, simulated; layout dp=8; prices of h200: 62 % measured, ..."
+  std::string Title() const {
+    const job::JobSummary& summary = run_.summary;
+    std::string title = fmt::format("{} on {}", summary.model.name, summary.isa);
+    const bool simulated = summary.isa.starts_with("sim:");
+    if (simulated) title += ", simulated";
+    if (!run_.layout.empty()) title += "; layout " + run_.layout;
+    const std::string priced = job::PricedText(summary.stats);
+    if (simulated && !priced.empty())
+      title += fmt::format("; prices of {}: {}", summary.model.device_profile, priced);
+    return title;
+  }
+
   void DrawCharts() {
     const double width = timeline_.bucket_seconds();
     const double replicas = static_cast<double>(timeline_.lanes().size());
@@ -108,7 +121,7 @@ class Page {
       DrawSpread("Compute that waits, % of time", "a replica",
                  [&](const auto& b) { return 100 * b.waits.total() / width; });
     DrawModes();
-    DrawReplicas();
+    if (timeline_.lanes().size() > 1) DrawReplicas();
     DrawArrivals();
   }
 
@@ -289,7 +302,9 @@ class Page {
             : "";
     if (const std::string times = DrawRankTimes(ranks); !times.empty())
       Section("Time by rank", RankTimesLegend() + first, times);
-    if (const ExpertLoad load = ExpertLoadOf(run_.ranks); load.busiest > 0) {
+    // Experts that are all alike need no bar each.
+    constexpr double kAlike = 1.005;
+    if (const ExpertLoad load = ExpertLoadOf(run_.ranks); load.busiest > kAlike) {
       Section("Expert load",
               fmt::format(
                   "rows of each expert, all layers and ranks, by the mean; the busiest has {:.3f}",

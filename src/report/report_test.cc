@@ -64,6 +64,11 @@ trace::CountedRun SomeRun() {
   run.summary.end = "complete";
   run.summary.isa = "sim:8xh200";
   run.summary.model.name = "A<model>&\"";
+  run.layout = "dp=8";
+  run.summary.model.device_profile = "h200";
+  run.summary.stats.mode_counters = {{"priced_measured_percent", 62},
+                                     {"priced_derived_percent", 0},
+                                     {"priced_datasheet_percent", 38}};
   run.summary.stats.kv_blocks_total = 800;
   return run;
 }
@@ -74,13 +79,15 @@ TEST(ReportTest, DrawsWhatThereIs) {
   trace::CountedRun run = SomeRun();
   std::string html = ReportHtml(run, timeline);
   for (const char* title : {"Running choices", "Tokens a second", "Step time", "Rows a step",
-                            "KV cache in use", "Replicas", "Summary"}) {
+                            "KV cache in use", "Summary"}) {
     EXPECT_THAT(html, HasSubstr(title));
   }
   for (const char* title :
-       {"Pulled over links", "Mode", "Where time went", "A<model>", "nan", "inf\""})
+       {"Pulled over links", "Mode", "Where time went", "Replicas", "A<model>", "nan", "inf\""})
     EXPECT_THAT(html, Not(HasSubstr(title)));
-  EXPECT_THAT(html, HasSubstr("A&lt;model&gt;&amp;&quot;"));
+  EXPECT_THAT(html,
+              HasSubstr("<h1>A&lt;model&gt;&amp;&quot; on sim:8xh200, simulated; layout dp=8; "
+                        "prices of h200: 62 % measured, 0 % derived, 38 % datasheet</h1>"));
 
   StepRecord pulls = Step(1, 1, 1.5);
   pulls.mode.ffn = FfnMode::kPull;
@@ -96,8 +103,9 @@ TEST(ReportTest, DrawsWhatThereIs) {
                                 {.steps = 5, .tokens = 30, .busy_seconds = 3}};
   html = ReportHtml(run, timeline);
   for (const char* title :
-       {"Pulled over links", "Batch by mode", "Mode", "Where time went", "attention", "By replica",
-        "busiest to mean: 1.500 in time, 1.500 in tokens", "least to most of 2 replicas",
+       {"Pulled over links", "Batch by mode", "Mode", "Replicas", "Where time went", "attention",
+        "By replica", "busiest to mean: 1.500 in time, 1.500 in tokens",
+        "least to most of 2 replicas",
         "<i class=\"k0\"></i>local <i class=\"k1\"></i>pull <i class=\"k2\"></i>ship "
         "<i class=\"k3\"></i>gather <i class=\"k4\"></i>routed",
         "<path class=\"k4\"", "pull 25.0 %, ship 25.0 %, gather 25.0 %, routed 25.0 %, pulled"})

@@ -3,8 +3,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/json_writer.h"
+#include "report/svg_chart.h"
 
 namespace forebay::repro {
 namespace {
@@ -119,6 +121,85 @@ std::string TotalsText(std::span<const RowResult> rows) {
              "\nof the {} published claims: {}\nof the {} comparisons and bounds of ours: {}",
              published, CountsText(rows, [](const RowResult& row) { return !IsOwn(row.claim); }),
              own, CountsText(rows, [](const RowResult& row) { return IsOwn(row.claim); }));
+}
+
+namespace {
+
+std::string CsvField(std::string_view text) {
+  if (text.find_first_of(",\"\n") == std::string_view::npos) return std::string(text);
+  std::string quoted = "\"";
+  for (const char c : text) {
+    quoted += c;
+    if (c == '"') quoted += '"';
+  }
+  return quoted + '"';
+}
+
+constexpr double kBarLeft = 260, kBarWidth = 420, kBarHeight = 11, kTextRise = 9;  // pixels
+
+}  // namespace
+
+std::string RowsCsv(std::span<const RowResult> rows) {
+  std::string csv = "row,source,claim,value,claimed,ours,uncalibrated,verdict\n";
+  const auto number = [](double value) { return fmt::format("{}", value); };
+  for (const RowResult& row : rows) {
+    for (size_t i = 0; i < row.findings.size(); ++i) {
+      const ClaimedValue& value = row.claim.values[i];
+      const Finding& finding = row.findings[i];
+      csv += fmt::format("{},{},{},{},{},{},{},{}\n", row.claim.id, CsvField(row.claim.source),
+                         CsvField(row.claim.what), CsvField(value.label), CsvField(value.printed),
+                         finding.not_reached.empty() ? number(finding.calibrated) : "",
+                         finding.uncalibrated ? number(*finding.uncalibrated) : "",
+                         Name(row.verdicts[i]));
+    }
+  }
+  return csv;
+}
+
+std::string RowsSvg(std::span<const RowResult> rows) {
+  std::string drawn;
+  double y = 10;
+  const auto text = [&](double x, std::string_view what, std::string_view style) {
+    drawn += fmt::format("<text x=\"{:g}\" y=\"{:g}\"{}>{}</text>\n", x, y + kTextRise, style,
+                         report::EscapeHtml(what));
+  };
+  for (const RowResult& row : rows) {
+    text(10, fmt::format("{}: {} ({})", row.claim.id, row.claim.what, row.claim.source),
+         " font-weight=\"bold\"");
+    y += 18;
+    double most = 0;
+    for (size_t i = 0; i < row.findings.size(); ++i) {
+      most = std::max({most, std::abs(PrintedNumber(row.claim.values[i].printed)),
+                       std::abs(row.findings[i].calibrated)});
+    }
+    for (size_t i = 0; i < row.findings.size(); ++i) {
+      const ClaimedValue& value = row.claim.values[i];
+      const Finding& finding = row.findings[i];
+      text(10, value.label, "");
+      const auto bar = [&](double length, std::string_view colour, std::string_view shown) {
+        drawn += fmt::format(
+            "<rect x=\"{:g}\" y=\"{:g}\" width=\"{:.1f}\" height=\"{:g}\" fill=\"{}\"/>\n",
+            kBarLeft, y, most > 0 ? kBarWidth * std::abs(length) / most : 0, kBarHeight - 1,
+            colour);
+        text(kBarLeft + kBarWidth + 8, shown, "");
+        y += kBarHeight;
+      };
+      bar(PrintedNumber(value.printed), "#9aa3ad", fmt::format("claimed {}", value.printed));
+      if (finding.not_reached.empty()) {
+        bar(finding.calibrated, "#2f6fb3",
+            fmt::format("ours {}", Ours(row.claim, value, finding.calibrated)));
+      } else {
+        bar(0, "#2f6fb3", "not reached");
+      }
+      y += 6;
+    }
+    y += 10;
+  }
+  return fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"860\" height=\"{0:g}\" viewBox=\"0 0 860 "
+      "{0:g}\" font-family=\"sans-serif\" font-size=\"11\">\n<rect width=\"860\" height=\"{0:g}\" "
+      "fill=\"#fff\"/>\n{1}</svg>\n",
+      y, drawn);
 }
 
 std::string RowsJson(std::span<const RowResult> rows) {

@@ -1,6 +1,10 @@
 #include "repro/scenario.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <cctype>
+#include <string>
 
 namespace forebay::repro {
 namespace {
@@ -8,21 +12,48 @@ namespace {
 // What precedes the dot of "model.Qwen3-32B".
 std::string_view Group(std::string_view id) { return id.substr(0, id.find('.')); }
 
-bool Names(std::string_view row, const Paper& paper, const Claim& claim) {
-  return row == claim.id || row == Group(claim.id) || row == paper.name;
+bool IsLetterOrDigit(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; }
+char Lower(char c) { return static_cast<char>(std::tolower(static_cast<unsigned char>(c))); }
+
+bool IsSame(std::string_view a, std::string_view b) {
+  return std::ranges::equal(a, b, {}, Lower, Lower);
 }
 
+// "SiDP, Figure 1(b)": sidp, figure, 1, b.
+std::vector<std::string> WordsOf(std::string_view text) {
+  std::vector<std::string> words;
+  bool inside = false;
+  for (const char c : text) {
+    const bool is_in = IsLetterOrDigit(c);
+    if (is_in && !inside) words.emplace_back();
+    if (is_in) words.back() += Lower(c);
+    inside = is_in;
+  }
+  return words;
+}
+
+bool IsOfSource(std::string_view row, std::string_view source) {
+  const std::vector<std::string> words = WordsOf(source), wanted = WordsOf(row);
+  return wanted.size() > 1 && std::ranges::all_of(wanted, [&](const std::string& word) {
+           return std::ranges::count(words, word) > 0;
+         });
+}
+
+bool Names(std::string_view row, const Paper& paper, const Claim& claim) {
+  return IsSame(row, claim.id) || IsSame(row, Group(claim.id)) || IsSame(row, paper.name) ||
+         IsOfSource(row, claim.source);
+}
+
+// Each group once, in the order of the papers.
 std::string KnownRows() {
-  std::string known;
-  std::string_view last;
+  std::vector<std::string_view> groups;
   for (const Paper& paper : Papers()) {
     for (const Claim& claim : paper.claims) {
       const std::string_view group = Group(claim.id);
-      if (group != last) known += (known.empty() ? "" : ", ") + std::string(group);
-      last = group;
+      if (std::ranges::count(groups, group) == 0) groups.push_back(group);
     }
   }
-  return known;
+  return fmt::format("{}", fmt::join(groups, ", "));
 }
 
 }  // namespace
@@ -43,8 +74,10 @@ base::Result<std::vector<const Claim*>> SelectClaims(std::span<const std::string
   if (const auto unknown = std::ranges::find(known, false); unknown != known.end()) {
     return base::Status(
         kRowUnknown,
-        fmt::format("row \"{}\" is unknown; expected one of {}, or of what --list shows",
-                    rows[static_cast<size_t>(unknown - known.begin())], KnownRows()));
+        fmt::format(
+            "row \"{}\" is unknown; expected one of {}, or what --list shows, as an id or as "
+            "words of its source (\"Shift Figure 9\")",
+            rows[static_cast<size_t>(unknown - known.begin())], KnownRows()));
   }
   return selected;
 }

@@ -23,7 +23,8 @@ struct RowResult {
 };
 
 // The claims that `rows` name: an id, or what precedes a dot in several ids ("SI4"), or a paper
-// ("sidp"); none: all. kRowUnknown lists them.
+// ("sidp"), or words of the source ("Shift 9": "Shift Parallelism, Figure 9"); in any case of
+// letters. None: all. kRowUnknown lists them.
 base::Result<std::vector<const Claim*>> SelectClaims(std::span<const std::string> rows);
 
 // What a quick run is content with: of a band the first and the last value, of an order the first.

@@ -16,7 +16,10 @@ Group PlanGroup() {
        {"--modes", kPlan, Class::kUser, Switch(FB_AT(plan.modes)),
         "Show what a step costs in each mode of a layout with `sp`, and which it takes"},
        {"--json", kPlan, Class::kUser, Switch(FB_AT(plan.json)),
-        "With `--memory`: one JSON object instead of the table"}}};
+        "One JSON object instead of the table of `--memory`, or of layouts"},
+       {"--price-per-hour", kPlan, Class::kUser, Positive(FB_AT(plan.price_per_hour)),
+        "What all the devices cost an hour: layouts are shown with the price of a million output "
+        "tokens"}}};
 }
 
 Group FilesGroup() {
@@ -140,8 +143,8 @@ Group SimulationGroup() {
        {"--sim-detail", kRun, Class::kTuning,
         Choice(FB_AT(engine.machine.full_detail), {{"jump", false}, {"full", true}}),
         "`jump` (equal layers are priced once) or `full` (every layer is simulated)"},
-       {"--sim-uncalibrated", kRun, Class::kTuning, Switch(FB_AT(engine.machine.uncalibrated)),
-        "Price by the datasheet alone"}}};
+       {"--sim-uncalibrated", kRun | kPlan, Class::kTuning,
+        Switch(FB_AT(engine.machine.uncalibrated)), "Price by the datasheet alone"}}};
 }
 
 }  // namespace forebay::settings

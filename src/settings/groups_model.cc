@@ -65,6 +65,16 @@ Group ModelGroup() {
         "latents) or `absorbed` (all rows to the latents)\n"
         "`absorbed` gives other bits, in a numerics class of its own ([moe.md](moe.md)). It is "
         "refused where a model has no latent attention."},
+       {"--pooling", kModel, Class::kUser,
+        Choice(FB_AT(engine.pooling), {{"auto", std::string("auto")},
+                                       {"none", std::string("none")},
+                                       {"last", std::string("last")},
+                                       {"first", std::string("first")},
+                                       {"mean", std::string("mean")}}),
+        "What makes a vector of a text: `auto` (as the model's `modules.json` says), the `last` or "
+        "`first` token's row after the final norm, the `mean` of all, or `none`\n"
+        "A vector that is made as the flag says has length 1. Results know how theirs were made, "
+        "as they know the model."},
        {"--random-weights", kModel, Class::kTuning, Switch(FB_AT(engine.random_weights)),
         "For benchmarks: run a `config.json` without weights on random ones; results say so"}}};
 }
@@ -194,6 +204,14 @@ Group TextGroup() {
        {"--generation-config", kModel, Class::kUser, Text(FB_AT(generation_config)),
         "Sampling defaults: `auto` (the model's `generation_config.json`), `vllm` (the API's), or "
         "a folder",
+        Mute(), job::Setting::kSampling},
+       {"--defaults", kRun | kPlan, Class::kUser,
+        Parsed(FB_AT(defaults), job::JobDefaults::Parse,
+               [](const job::JobDefaults& defaults) { return defaults.text(); }),
+        "A JSON object of request parameters for all lines that do not say them, as "
+        "`{\"max_tokens\": 32, \"temperature\": 0}`\n"
+        "A parameter of one endpoint alone holds for its lines ([all of them]"
+        "(formats/requests.md)).",
         Mute(), job::Setting::kSampling},
        {"--chat-template", kModel, Class::kUser, Text(FB_AT(text.chat_template)),
         "A template file, or the template itself (default: the model's)", Mute(),

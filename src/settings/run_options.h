@@ -25,6 +25,7 @@ struct ParallelSizes {
 struct PlanViews {
   std::vector<std::string> layouts;  // A column each.
   bool memory = false, pool = false, modes = false, json = false;
+  double price_per_hour = 0;  // 0: not given
 };
 
 struct RunOptions : job::ModelOptions {

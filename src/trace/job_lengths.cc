@@ -30,7 +30,7 @@ void DescribeLengths(JobLengths job, bool all_there, layout::EngineOptions* opti
   options->job_exact = job.exact;
 }
 
-void DescribeTrace(const LengthTrace& trace, layout::EngineOptions* options) {
+void DescribeTrace(const LengthTrace& trace, layout::EngineOptions* options, bool all_there) {
   JobLengths job{.exact = true};
   for (const TraceRow& row : trace.rows) {
     layout::ChoiceShape choice{.prompt = row.prompt_tokens,
@@ -42,7 +42,7 @@ void DescribeTrace(const LengthTrace& trace, layout::EngineOptions* options) {
     choice.shared = choice.prompt;
     job.choices.insert(job.choices.end(), static_cast<size_t>(trace.choices - 1), choice);
   }
-  DescribeLengths(std::move(job), !trace.online(), options);
+  DescribeLengths(std::move(job), all_there && !trace.online(), options);
 }
 
 }  // namespace forebay::trace

@@ -19,6 +19,6 @@ struct JobLengths {
 void DescribeLengths(JobLengths job, bool all_there, layout::EngineOptions* options);
 
 // The same for a trace; requests that come over time are not all there.
-void DescribeTrace(const LengthTrace& trace, layout::EngineOptions* options);
+void DescribeTrace(const LengthTrace& trace, layout::EngineOptions* options, bool all_there = true);
 
 }  // namespace forebay::trace

@@ -94,7 +94,8 @@ base::Result<CountedRun> Run(runtime::Runtime& runtime, engine::LocalEngine& eng
   CountedRun run{.end = end,
                  .summary = Summarize(engine, sources, sink, end, elapsed),
                  .profile = engine.Profile(),
-                 .ranks = engine.Reports()};
+                 .ranks = engine.Reports(),
+                 .layout = engine.layout()};
   if (end == RunEnd::kComplete) run.did = engine.CheckCounters();
   if (!CheckSuccess(run).ok()) run.summary.end = job::Name(job::ExitCode::kAllFailed);
   return run;

@@ -33,6 +33,7 @@ struct CountedRun {
   std::optional<ServiceRun> interactive, batch;  // both or none
   std::vector<device::OpProfile> profile;        // where EngineOptions::profile is on
   std::vector<engine::RankReport> ranks;
+  std::string layout;  // as --layout has it
   // LocalEngine::CheckCounters, where the run came to its end: the rest of one that was ended early
   // might have done what was asked.
   base::Status did;

@@ -5,7 +5,10 @@ from typing import TYPE_CHECKING, Any
 from ._forebay import __version__
 from .errors import EngineError, Error, Interrupted, InvalidValueError
 from .llm import LLM
-from .outputs import CompletionOutput, Likelihood, LikelihoodOutput, Logprob, RequestOutput
+from .outputs import (
+    CompletionOutput, EmbeddingOutput, EmbeddingRequestOutput, Likelihood, LikelihoodOutput, Logprob, RequestOutput, ScoringOutput,
+    ScoringRequestOutput,
+)
 from .params import RequestOutputKind, SamplingParams
 from .tokenizer import Tokenizer
 
@@ -18,6 +21,8 @@ __all__ = [
     "LLM",
     "AsyncLLM",
     "CompletionOutput",
+    "EmbeddingOutput",
+    "EmbeddingRequestOutput",
     "EngineError",
     "Error",
     "Interrupted",
@@ -28,6 +33,8 @@ __all__ = [
     "RequestOutput",
     "RequestOutputKind",
     "SamplingParams",
+    "ScoringOutput",
+    "ScoringRequestOutput",
     "Tokenizer",
     "__version__",
     "run_batch",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import sys
 import time
 from datetime import datetime
 from typing import Any
@@ -16,8 +17,8 @@ from .worker import Lines
 from .workers import Workers
 
 _log = logging.getLogger("forebay")
-# How often progress is drawn, seconds.
-_DRAWS = 0.25
+# How often progress is drawn, seconds: on a terminal, and elsewhere.
+_DRAWS, _LINES = 0.25, 5.0
 
 
 class _Member:
@@ -143,6 +144,7 @@ class Run:
         """Returns the Ctrl-C that drained the job."""
         committed = staffed = drawn = self._began
         drain_ends = math.inf
+        often = _DRAWS if sys.stderr is not None and sys.stderr.isatty() else _LINES
         interrupt: KeyboardInterrupt | None = None
         try:
             while not self._driver.complete():
@@ -161,7 +163,7 @@ class Run:
                     if now - committed > 1 or self._driver.group_is_full():
                         self._driver.commit()
                         committed = now
-                    if now - drawn > _DRAWS:
+                    if now - drawn > often:
                         self._driver.draw(now - self._began, False)
                         drawn = now
                     if self._draining and (now > drain_ends or not any(each.held for each in self._members.values())):

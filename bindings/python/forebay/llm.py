@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,7 +19,9 @@ from .inputs import (
     text_of, value_of,
 )
 from .metrics import Metric, metrics_of
-from .outputs import LikelihoodOutput, RequestOutput
+from .outputs import (
+    EmbeddingOutput, EmbeddingRequestOutput, LikelihoodOutput, PooledOutput, RequestOutput, ScoringOutput, ScoringRequestOutput,
+)
 from .params import SamplingParams
 from .progress import Progress
 from .tokenizer import Tokenizer
@@ -122,12 +125,41 @@ class LLM:
             raise InvalidValueError(
                 "invalid_value", f"there are {len(every)} prompts and {len(continuations)} lists of continuations; expected as many"
             )
+        return self._lines(
+            every, lambda value, index: f'{{"prompt": {value}, "continuations": {json.dumps(list(continuations[index]))}}}', on_error, use_tqdm,
+            LikelihoodOutput,
+        )
+
+    def embed(
+        self, prompts: Prompt | Iterable[Prompt], *, dimensions: int | None = None, use_tqdm: bool = True, on_error: str = "raise"
+    ) -> list[EmbeddingRequestOutput]:
+        """A vector of each text, as the model pools (``LLM(pooling=...)`` where its files do not say), cut to ``dimensions``."""
+        rest = "" if dimensions is None else f', "dimensions": {json.dumps(dimensions)}'
+        outputs = self._lines(
+            list(prompts_of(prompts)), lambda value, _: f'{{"input": {value}{rest}}}', on_error, use_tqdm, PooledOutput
+        )
+        return [EmbeddingRequestOutput(each.request_id, EmbeddingOutput(each.numbers), each.prompt_token_ids, error=each.error) for each in outputs]
+
+    def score(
+        self, data_1: str | Sequence[str], data_2: str | Sequence[str], *, use_tqdm: bool = True, on_error: str = "raise"
+    ) -> list[ScoringRequestOutput]:
+        """How near each text of ``data_2`` is to that of ``data_1``: the cosine of their vectors. One text is compared with all."""
+        queries, texts = ([data] if isinstance(data, str) else list(data) for data in (data_1, data_2))
+        if len(queries) not in (1, len(texts)):
+            raise InvalidValueError("invalid_value", f"data_1 holds {len(queries)} texts and data_2 {len(texts)}; expected one, or as many")
+        queries *= len(texts) // len(queries) if queries else 1
+        outputs = self._lines(
+            texts, lambda value, index: f'{{"text_1": {json.dumps(queries[index])}, "text_2": {value}}}', on_error, use_tqdm, PooledOutput
+        )
+        return [ScoringRequestOutput(each.request_id, ScoringOutput(*(each.numbers or [math.nan])), error=each.error) for each in outputs]
+
+    def _lines(self, prompts: list[Any], line: Callable[[str, int], str], on_error: str, use_tqdm: bool, output_type: Any) -> list[Any]:
+        """Outputs of the lines that ``line`` makes of each prompt's JSON and index."""
         returns, wrong = returns_errors(on_error), dict[int, Error]()
-        values = [value_of(prompt, index, prompt_json, returns, wrong) for index, prompt in enumerate(every)]
-        lines = [f'{{"prompt": {value}, "continuations": {json.dumps(list(each))}}}' for value, each in zip(values, continuations)]
+        lines = [line(value_of(prompt, index, prompt_json, returns, wrong), index) for index, prompt in enumerate(prompts)]
         return self._run(
             [None] * len(lines), lambda call, params, *rest: call.add(lines, *rest, False), wrong, None, None, on_error, use_tqdm,
-            LikelihoodOutput, False,
+            output_type, False,
         )
 
     def generate_iter(

@@ -75,3 +75,44 @@ class LikelihoodOutput:
 
     def complete(self, text: str | None, params: SamplingParams | None) -> None:
         """Nothing is missing."""
+
+
+@dataclass
+class EmbeddingOutput:
+    embedding: list[float]
+
+
+@dataclass
+class EmbeddingRequestOutput:
+    request_id: str
+    outputs: EmbeddingOutput
+    prompt_token_ids: list[int] | None = None
+    finished: bool = True
+    error: Error | None = None
+
+
+@dataclass
+class ScoringOutput:
+    score: float
+
+
+@dataclass
+class ScoringRequestOutput:
+    request_id: str
+    outputs: ScoringOutput
+    finished: bool = True
+    error: Error | None = None
+
+
+@dataclass
+class PooledOutput:
+    """The numbers of one line, an embedding or scores, before they are vLLM's outputs."""
+
+    request_id: str
+    numbers: list[float] = field(default_factory=list)
+    prompt_token_ids: list[int] | None = None
+    num_cached_tokens: int | None = None
+    error: Error | None = None
+
+    def complete(self, text: str | None, params: SamplingParams | None) -> None:
+        """Nothing is missing."""

@@ -15,7 +15,7 @@ from .batch import run_batch
 from .errors import InvalidValueError
 from .inputs import Lines, check_params
 from .params import SamplingParams
-from .table_columns import NAMES, added_arrays, added_fields, as_read, chats, filled, json_texts, names_of, prompts
+from .table_columns import NAMES, VECTOR_NAMES, added_arrays, added_fields, as_read, chats, filled, json_texts, names_of, prompts
 from .table_files import Kept, Writer, beside_pandas, check_columns, check_sink, is_json, is_pandas, kind_of, open_table, writer_of
 
 
@@ -26,6 +26,7 @@ def run_table(
     *,
     prompt: str | None = None,
     messages: str | None = None,
+    embed: str | None = None,
     params: SamplingParams | None = None,
     id: str | None = None,
     **arguments: Any,
@@ -33,16 +34,20 @@ def run_table(
     """A row's answer beside the row, in the order of the source.
 
     ``source`` is a file (.parquet, .csv, .jsonl), a pandas or pyarrow table, or an iterable of record batches; ``prompt`` or
-    ``messages`` names the column that asks, or ``prompt`` is a text with columns in it: ``"Write a review of a {product}"``. ``sink`` is a
-    file of these kinds, and the job's summary is returned, or None for a table in memory (pandas' where the source is).
+    ``messages`` names the column that asks, ``embed`` one whose texts become vectors, or ``prompt`` is a text with columns in it:
+    ``"Write a review of a {product}"``. ``sink`` is a file of these kinds, and the job's summary is returned, or None for a table in memory
+    (pandas' where the source is).
     Requests and results lie beside the sink (``SINK.requests.jsonl``, ``SINK.results.jsonl``) until it is whole: the same call goes on
     where a killed one ended. Other arguments are those of ``forebay.run_batch``.
     """
-    if (prompt is None) == (messages is None):
-        raise TypeError("run_table() takes one of prompt= and messages=, the name of a column")
+    columns = [name for name in (prompt, messages, embed) if name is not None]
+    if len(columns) != 1:
+        raise TypeError("run_table() takes one of prompt=, messages= and embed=, the name of a column")
     if arguments.get("shard") is not None:
         raise TypeError("run_table() has no shard=, since a table is whole; cut the source, and join the results")
-    asks = _Asks(prompt if prompt is not None else str(messages), messages is not None, params, id)
+    if embed is not None and params is not None:
+        raise TypeError("run_table() has no params= beside embed=, since nothing is generated")
+    asks = _Asks(columns[0], messages is not None, embed is not None, params, id)
     if sink is not None:
         check_sink(source, os.fspath(sink))
         return _run(source, os.fspath(sink), os.fspath(sink), asks, model, arguments)[1]
@@ -50,7 +55,7 @@ def run_table(
 
     with tempfile.TemporaryDirectory(prefix="forebay-table-") as folder:
         table = _run(source, None, os.path.join(folder, "table"), asks, model, arguments)[0]
-    return beside_pandas(source, table.select(NAMES)) if is_pandas(source) else table
+    return beside_pandas(source, table.select(asks.names)) if is_pandas(source) else table
 
 
 def _run(source: Any, sink: str | None, beside: str, asks: _Asks, model: Any, arguments: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -91,7 +96,7 @@ class _Job:
             check_columns(schema, sink)
         # What can be read once is kept.
         self._source = self._first if isinstance(self._first, Kept) else source
-        self._added = added_fields(pa, asks.in_lists)
+        self._added = added_fields(pa, asks.in_lists, asks.vectors)
         self._schema = pa.schema([*schema, *self._added])
         self._rows = 0
         self._answers: _forebay.Answers | None = None
@@ -121,7 +126,7 @@ class _Job:
 
     def _join(self, all_are_there: bool) -> None:
         if self._answers is None:
-            self._answers = _forebay.Answers(self.results, self._rows, self._asks.in_lists)
+            self._answers = _forebay.Answers(self.results, self._rows, self._asks.in_lists, self._asks.vectors)
             self._again = self._read()
             self._next = next(self._again, None)
             if self._sink is not None:
@@ -141,13 +146,14 @@ def _column(batch: Any, name: str) -> Any:
 class _Asks:
     """What is asked of each row."""
 
-    def __init__(self, column: str, chat: bool, params: SamplingParams | None, key: str | None) -> None:
+    def __init__(self, column: str, chat: bool, vectors: bool, params: SamplingParams | None, key: str | None) -> None:
         check_params(params)
         if params is not None and (params.logprobs is not None or params.prompt_logprobs is not None):
             raise InvalidValueError("unsupported_parameter", "a table has no columns for log probabilities; LLM.generate and run_batch give them")
-        self.chat, self._params, self._key = chat, params, key
+        self.chat, self.vectors, self._params, self._key = chat, vectors, params, key
+        self.names = VECTOR_NAMES if vectors else NAMES
         # A text with columns in it, and these; without any, the name of the column that asks.
-        self._template = None if chat or not names_of(column) else column
+        self._template = None if chat or vectors or not names_of(column) else column
         self.columns = names_of(column) if self._template is not None else [column]
         # A row has the list of its choices where it has more than one.
         self.in_lists = params is not None and params.n > 1
@@ -159,7 +165,7 @@ class _Asks:
                 raise InvalidValueError("invalid_value", f"the table has {has} {name!r}; it has {', '.join(schema.names) or 'none'}")
         if self._template is None:
             self._check_type(schema, self.columns[0])
-        taken = [name for name in NAMES if name in schema.names]
+        taken = [name for name in self.names if name in schema.names]
         if taken:
             raise InvalidValueError("invalid_value", f"the table has columns that the result adds: {', '.join(taken)}; rename them")
 
@@ -177,7 +183,8 @@ class _Asks:
     def write(self, batches: Iterable[Any], path: str, read: Callable[[], Iterable[Any]]) -> int:
         """The job's input; written anew each time, since the results file knows by hashes whether it is the same. ``read`` reads the
         table again."""
-        begin, end = (text.encode() for text in Lines({}, self.chat, {"return_token_ids": True}).around(self._params))
+        around = ('{"input": ', "}") if self.vectors else Lines({}, self.chat, {"return_token_ids": True}).around(self._params)
+        begin, end = (text.encode() for text in around)
         between = end + b"\n" + begin
         ids = _forebay.RowIds()
         count = 0

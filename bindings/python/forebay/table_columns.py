@@ -11,11 +11,15 @@ from .errors import InvalidValueError
 
 # Columns that a result adds, as `ray.data.llm` names them, in the order in which C++ (answers.cc) gives them.
 NAMES = ("prompt_token_ids", "num_input_tokens", "generated_tokens", "generated_text", "num_generated_tokens", "finish_reason", "__inference_error__")
+# The same where a row gets a vector.
+VECTOR_NAMES = ("num_input_tokens", "embedding", "__inference_error__")
 # Those of them that are a choice's, not the row's.
 _OF_CHOICES = ("generated_tokens", "generated_text", "num_generated_tokens", "finish_reason")
 
 
-def added_fields(pa: Any, in_lists: bool) -> list[Any]:
+def added_fields(pa: Any, in_lists: bool, vectors: bool) -> list[Any]:
+    if vectors:
+        return [pa.field(name, kind) for name, kind in zip(VECTOR_NAMES, (pa.int64(), pa.list_(pa.float32()), pa.string()))]
     ids = pa.list_(pa.int32())
     types = (ids, pa.int64(), ids, pa.string(), pa.int64(), pa.string(), pa.string())
     return [pa.field(name, pa.list_(kind) if in_lists and name in _OF_CHOICES else kind) for name, kind in zip(NAMES, types)]

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/log.h"
 #include "base/read_file.h"
 #include "kv/book/prefix_index.h"
 
@@ -24,7 +25,9 @@ base::Status WriteAll(int descriptor, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t written = write(descriptor, bytes.data(), bytes.size());
     if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return base::Status(kKvFileIo, std::strerror(errno));
+    if (written <= 0) {
+      return base::Status(kKvFileIo, written < 0 ? std::strerror(errno) : "nothing was written");
+    }
     bytes.remove_prefix(static_cast<size_t>(written));
   }
   return base::Status::Ok();
@@ -59,7 +62,8 @@ base::Result<std::unique_ptr<KeptFile>> KeptFile::Open(const std::string& path,
   if (IsThere(path) && !IsThere(kept->path_)) {
     return base::Status(kKvFileInvalid,
                         fmt::format("--kv-file {}: the file is there, and no index {} beside it; "
-                                    "expected a kept file, or a new name",
+                                    "expected a kept file, or a new name. If it is a kept file, "
+                                    "remove it: a kept file saves time and holds no results",
                                     path, kept->path_));
   }
   // A new file's index comes first: should the job die in between, the next finds an index without
@@ -92,6 +96,11 @@ base::Status KeptFile::Read(const KeptIdentity& identity, int32_t num_blocks, in
   records_.clear();
   FB_ASSIGN_OR_RETURN(const std::string bytes, base::ReadFile(path_));
   FB_ASSIGN_OR_RETURN(KeptReader reader, KeptReader::Open(bytes, path_));
+  if (reader.torn()) {
+    base::Log(base::LogLevel::kWarning,
+              fmt::format("{}: its head is torn; what the file holds is computed again", path_));
+    return base::Status::Ok();
+  }
   if (reader.identity().of != identity.of) {
     return base::Status(
         kKvFileMismatch,

@@ -51,7 +51,13 @@ TEST(KeptIndex, ReadsWhatWasWritten) {
   const auto reader = KeptReader::Open(bytes, "x.index");
   EXPECT_EQ(reader->identity().of, kOurs.of);
   EXPECT_EQ(reader->identity().name, kOurs.name);
-  EXPECT_EQ(KeptReader::Open("FBKVIDX", "x.index").status().code(), kKvFileInvalid);
+  for (const std::string& torn : {std::string(), std::string("FBKVIDX"), std::string(200, '\0'),
+                                  bytes.substr(0, 9), bytes.substr(0, 20)}) {
+    const auto cut = KeptReader::Open(torn, "x.index");
+    ASSERT_TRUE(cut.ok()) << torn.size();
+    EXPECT_TRUE(cut->torn()) << torn.size();
+  }
+  EXPECT_FALSE(reader->torn());
   EXPECT_THAT(KeptReader::Open("{\"a\":1}              ", "x.index").status().message(),
               AllOf(HasSubstr("x.index"), HasSubstr("FBKVIDX2")));
 }
@@ -136,6 +142,27 @@ TEST_F(KeptFileTest, OthersFilesAreRefusedAndNotTouched) {
   const base::Status no_index = Open().status();
   EXPECT_EQ(no_index.code(), kKvFileInvalid);
   EXPECT_THAT(no_index.message(), HasSubstr("no index"));
+}
+
+// A crash leaves the begin of an index, or NULs: its blocks are computed again, and it is written
+// anew.
+TEST_F(KeptFileTest, ATornIndexCostsWhatItSaid) {
+  for (const size_t cut : {size_t{0}, size_t{5}, size_t{30}, std::string::npos}) {
+    {
+      const auto kept = Open();
+      ASSERT_TRUE(kept.ok()) << kept.status().ToString();
+      ASSERT_TRUE((*kept)->Append(std::vector{Record(0, 0, 10), Record(0, 1, 10)}).ok());
+    }
+    const std::string whole = Index();
+    std::ofstream(path_ + kIndexSuffix, std::ios::binary)
+        << (cut == std::string::npos ? std::string(whole.size(), '\0') : whole.substr(0, cut));
+    {
+      const auto kept = Open();
+      ASSERT_TRUE(kept.ok()) << kept.status().ToString();
+      EXPECT_TRUE((*kept)->records().empty());
+    }
+    EXPECT_EQ(Index(), KeptHead(kOurs));
+  }
 }
 
 // A smaller file has the blocks that lie in it.

@@ -52,20 +52,26 @@ std::string KeptLine(const KeptRecord& record) {
 }
 
 base::Result<KeptReader> KeptReader::Open(std::string_view bytes, std::string_view file) {
-  const auto invalid = [&](std::string_view why) {
-    return base::Status(kKvFileInvalid,
-                        fmt::format("{}: {}; expected the index of a kept KV file", file, why));
-  };
-  if (bytes.size() < kMagic.size() + sizeof(uint32_t) || !bytes.starts_with(kMagic))
-    return invalid("it does not begin with FBKVIDX2");
+  // Cut within the magic, or never written: a crash leaves NULs.
+  const std::string_view begin = bytes.substr(0, kMagic.size());
+  if (kMagic.starts_with(begin) ? begin.size() < kMagic.size()
+                                : begin.find_first_not_of('\0') == std::string_view::npos)
+    return KeptReader();
+  if (begin != kMagic) {
+    return base::Status(
+        kKvFileInvalid,
+        fmt::format("{}: it does not begin with {}; expected the index of a kept KV "
+                    "file, or a new --kv-file",
+                    file, kMagic));
+  }
   bytes.remove_prefix(kMagic.size());
+  if (bytes.size() < sizeof(uint32_t)) return KeptReader();
   const auto length = Take<uint32_t>(&bytes);
-  if (length > kMostIdentity || bytes.size() < length + sizeof(uint64_t))
-    return invalid(fmt::format("its head of {} bytes is cut", length));
-  KeptReader reader;
+  if (length > kMostIdentity || bytes.size() < length + sizeof(uint64_t)) return KeptReader();
   const std::string_view text = bytes.substr(0, length);
   bytes.remove_prefix(length);
-  if (Take<uint64_t>(&bytes) != base::HashBytes(text)) return invalid("its head is damaged");
+  if (Take<uint64_t>(&bytes) != base::HashBytes(text)) return KeptReader();
+  KeptReader reader;
   const size_t end = std::min(text.find('\n'), text.size());
   reader.identity_.of = text.substr(0, end);
   reader.identity_.name = text.substr(std::min(end + 1, text.size()));

@@ -36,9 +36,11 @@ std::string KeptLine(const KeptRecord& record);
 
 class KeptReader {
  public:
-  // `bytes` outlives it; `file` is what errors name. Errors: kKvFileInvalid.
+  // `bytes` outlives it; `file` is what errors name. An index whose head a crash has torn says
+  // nothing: it has no identity and no records. kKvFileInvalid: it is a file of something else.
   static base::Result<KeptReader> Open(std::string_view bytes, std::string_view file);
 
+  bool torn() const { return identity_.of.empty(); }
   const KeptIdentity& identity() const { return identity_; }
   // The next record that stands whole; nothing: there are no more.
   std::optional<KeptRecord> Next();

@@ -41,7 +41,6 @@ const char* LackOf(const model::ModelConfig& config) {
   if (config.embedding_factor != 1) return "a factor of embeddings";
   if (config.qk_norm_of_rows) return "norms over all heads of a row";
   if (config.qk_norm && config.norm_after_rope) return "norms with weights behind rope";
-  if (config.moe && config.moe->expert_bias) return "biases of experts";
   if (config.moe && config.moe->scores == kernels::RouterScores::kSoftmaxOfChosen)
     return "a softmax over the chosen experts";
   return nullptr;

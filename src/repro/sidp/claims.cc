@@ -191,7 +191,7 @@ std::vector<Claim> SidpClaims() {
                                  {kLlama, {17.4, 14.5, 8.5}, {17.9, 14.9, 12.3}},
                                  {kQwen2, {17.6, 14.6, 8.3}, {17.2, 14.3, 12.0}}})),
       Row<JobSetting>(
-          {"SI5.jobs", "SiDP, Figures 6 to 8",
+          {"SI5.jobs", kBeyondThePaper,
            "Whole jobs on 8 devices: output tokens a second of SiDP (striped, all FFNs, pulling and shipping) over the best "
            "of TP4DP2, TP2DP4 and TP1DP8",
            "prompts of 2048 tokens, outputs lognormal with a mean of 2048; by number of requests", Kind::kOrder, 0, {}, true},
@@ -256,7 +256,7 @@ std::vector<Claim> SidpClaims() {
            {"+ fused GEMM", "19", TailOf(true, false)}, {"+ skipping", "12", TailOf(true, true)},
            {"vLLM", "10", Vllm(0)}}),
       Row<GroupSetting>(
-          {"SI10.striped", "SiDP, Figure 14", "The same tail shipped to stripes, over that of a local full replica", "",
+          {"SI10.striped", kBeyondThePaper, "The tail of SI10.steps shipped to stripes, over that of a local full replica", "",
            Kind::kOrder},
           &TailOverLocal, {{"striped", "< 0.8", Four(kStriped, kShip)}}),
       Row<JobSetting>(
