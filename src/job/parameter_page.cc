@@ -56,7 +56,6 @@ constexpr Described kPrompts[] = {
     {"add_generation_prompt", "boolean", "", "`true`", ""},
     {"continue_final_message", "boolean", "", "`false`",
      "not together with `add_generation_prompt`"},
-    {"service_tier", "string", "", "", "`flex` is served as a batch is, any other interactively"},
 };
 
 constexpr Described kSampling[] = {
