@@ -1,14 +1,18 @@
 #!/usr/bin/env bash
-# What a GPU says: facts, right and wrong, limits. usage: gpu.sh OUT
+# What a GPU says: facts, right and wrong, limits. usage: gpu.sh [--emulated] OUT
+# --emulated: kernels and jobs on the emulation, on a machine without a GPU.
 # Runs from build/gpu-bundle (`make gpu-bundle`), which is all that it needs beside a driver: no network, no compiler. It
 # leaves clocks and modes alone. Each stage has a limit and stops no other; OUT gets what they say as they say it:
-# facts.txt, trials.txt, device.txt, kernels.txt, limits.jsonl, sanitizer.txt, summary.txt. Ends with 1 if a stage about right and wrong
+# facts.txt, trials.txt, device.txt, kernels.txt, jobs.txt, jobs.jsonl, limits.jsonl, sanitizer.txt, summary.txt. Ends with 1 if a stage about right and wrong
 # failed.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-out=${1:?usage: gpu.sh OUT}
+check=("$here/gpu_check")
+emulated=
+[ "${1:-}" != --emulated ] || { emulated=1 && check+=(--emulated) && shift; }
+out=${1:?usage: gpu.sh [--emulated] OUT}
 mkdir -p "$out"
-check=$here/gpu_check
+export FOREBAY_TEST_DATA=$here/data
 failed=0
 summary=$out/summary.txt
 : >"$summary"
@@ -25,32 +29,38 @@ stage() {
   esac
   [ "$code" = 0 ]
 }
-# tests NAME SECONDS FILE FILTER: all in one process; where one breaks, each in its own.
+# tests NAME SECONDS FILE FILTER [jobs]: all in one process; where one breaks, each in its own.
 tests() {
-  stage "$1" "$2" "$3" "$check" --gtest_brief=1 --gtest_filter="$4" && return
+  local command=("${check[@]}" ${5:+"$5"})
+  stage "$1" "$2" "$3" "${command[@]}" --gtest_brief=1 --gtest_filter="$4" && return
   failed=1
   local suite='' line
   while read -r line; do
     case $line in
       *.) suite=$line ;;
-      *) stage "  $suite${line%% *}" 40 "$3" "$check" --gtest_brief=1 --gtest_filter="$suite${line%% *}" || true ;;
+      *) stage "  $suite${line%% *}" 40 "$3" "${command[@]}" --gtest_brief=1 --gtest_filter="$suite${line%% *}" || true ;;
     esac
-  done < <("$check" --gtest_list_tests --gtest_filter="$4" 2>/dev/null | sed 's/^ *//')
+  done < <("${command[@]}" --gtest_list_tests --gtest_filter="$4" 2>/dev/null | sed 's/^ *//')
 }
 
 stage "machine" 20 facts.txt sh -c 'uname -a; grep -m1 "model name" /proc/cpuinfo; ldd --version | head -1
   command -v nvidia-smi >/dev/null && nvidia-smi --query-gpu=name,driver_version,clocks.sm,clocks.mem,power.limit,temperature.gpu --format=csv; true'
-stage "GPU" 30 facts.txt "$check" facts || { say "no GPU can be used" "see facts.txt"; cat "$out/facts.txt"; exit 1; }
+if [ -z "$emulated" ]; then
+  stage "GPU" 30 facts.txt "${check[@]}" facts || { say "no GPU can be used" "see facts.txt"; cat "$out/facts.txt"; exit 1; }
+fi
 tests "order of sums, arithmetic" 60 trials.txt 'Trial.*'
 tests "device: memory, streams, events" 60 device.txt 'CudaDevice*.*:CudaDriver.*'
 tests "kernels of class pair" 120 kernels.txt 'PairKernels.*'
-stage "rates" 60 limits.jsonl "$check" rates
-tests "all other kernels" 60 kernels.txt '-Trial.*:PairKernels.*:Cuda*.*'
-stage "limits" 60 limits.jsonl "$check" limits
-sanitizer=$(command -v compute-sanitizer || true)
+tests "jobs on tiny models" 120 jobs.txt '*CudaJobs*' jobs
+[ -n "$emulated" ] || stage "rates" 60 limits.jsonl "${check[@]}" rates
+tests "all other kernels" 60 kernels.txt '-Trial.*:PairKernels.*:Cuda*.*:*CudaJobs*'
+[ -n "$emulated" ] || stage "rates of jobs" 60 jobs.jsonl "${check[@]}" job-rates "$here"/data/models/*
+[ -n "$emulated" ] || stage "limits" 60 limits.jsonl "${check[@]}" limits
+sanitizer=
+[ -n "$emulated" ] || sanitizer=$(command -v compute-sanitizer || true)
 if [ -n "$sanitizer" ]; then
-  stage "compute-sanitizer" 120 sanitizer.txt "$sanitizer" --error-exitcode 9 "$check" --gtest_brief=1 --gtest_filter='PairKernels.Linear:PairKernels.Attention'
+  stage "compute-sanitizer" 120 sanitizer.txt "$sanitizer" --error-exitcode 9 "${check[@]}" --gtest_brief=1 --gtest_filter='PairKernels.Linear:PairKernels.Attention'
 fi
-sed -n 's/.*"figure": "\([^"]*\)", "value": \([^,]*\), "unit": "\([^"]*\)".*/\1|\2 \3/p' "$out/limits.jsonl" | while IFS='|' read -r name value; do say "$name" "$value"; done
+[ -n "$emulated" ] || sed -n 's/.*"figure": "\([^"]*\)", "value": \([^,]*\), "unit": "\([^"]*\)".*/\1|\2 \3/p' "$out"/*.jsonl | while IFS='|' read -r name value; do say "$name" "$value"; done
 [ "$failed" = 0 ] && say "right and wrong" "all right" || say "right and wrong" "FAILED"
 exit $failed

@@ -14,7 +14,7 @@ SimulationOptions TrafficOptions(const LengthTrace& people, const LengthTrace& b
   SimulationOptions options;
   options.engine.model = "builtin:Llama-3.1-70B";
   options.engine.machine.devices = *layout::ParseDevices("sim:8xh200");
-  options.engine.machine.quantization = cost::NumberFormat::kFP8;
+  options.engine.machine.quantization.format = cost::NumberFormat::kFP8;
   options.engine.layout = *layout::ParseLayout("sp=8");
   options.engine.limits.max_num_batched_tokens = 8192;
   options.engine.limits.target_itl_ms = kTargetMs;

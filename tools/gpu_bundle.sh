@@ -10,6 +10,12 @@ ninja -C build/release -j "${JOBS:-$(nproc)}" gpu_check
 rm -rf "$bundle"
 mkdir -p "$bundle/lib"
 cp bench/gpu.sh "$bundle/"
+# The models of tests/cuda_jobs_test.cc.
+for model in llama3-gqa qwen3 mistral phi3 qwen2-tied mixtral qwen3-moe llama4-text deepseek-v2 deepseek-v3; do
+  mkdir -p "$bundle/data/golden/models/$model"
+  cp tests/golden/models/"$model"/{config.json,model.safetensors} "$bundle/data/golden/models/$model/"
+done
+cp -r bench/gpu/models "$bundle/data/"
 strip -o "$bundle/gpu_check" build/release/bench/gpu/gpu_check
 ldd "$bundle/gpu_check" | awk '$3 ~ /^\// {print $3}' | while read -r library; do
   case $(basename "$library") in

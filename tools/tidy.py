@@ -44,6 +44,7 @@ STRIDES = {"layout/layout.cc": "where a rank stands among groups, replicas and s
 # Files of PLANNERS that ask what machine this is; what is planned follows from options else.
 PLANNERS = ("layout/", "price/", "choose/")
 HOST_READERS = {"layout/platforms/cpu.cc": "cores, memory and the CPU's name for `--devices cpu`, files of profiles",
+                "layout/platforms/cuda.cc": "what the driver says of GPUs for `--devices cuda`, cores, files of profiles",
                 "layout/platforms/simulated.cc": "files of profiles",
                 "layout/layout_draft.cc": "the kernel set of `--isa auto`, whose scratch a plan counts"}
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')

@@ -4,9 +4,12 @@
 //   gpu_check facts     a line of JSON
 //   gpu_check limits    a line of JSON a figure
 //   gpu_check rates     likewise, of the kernels of class mma_k16f25
-//   gpu_check [GoogleTest's flags]
+//   gpu_check job-rates MODEL...          likewise, of jobs on random weights
+//   gpu_check jobs [GoogleTest's flags]   whole jobs on tiny models
+//   gpu_check [GoogleTest's flags]        all other tests
 //
-// Ends with 2 where no GPU can be used, with 3 where a kernel does not end.
+// `--emulated` as the first word: tests and jobs run on the emulation, without a GPU. Ends with 2
+// where no GPU can be used, with 3 where a kernel does not end.
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
@@ -22,9 +25,11 @@
 #include "base/rng.h"
 #include "base/units.h"
 #include "bench/gpu/gpu_heap.h"
+#include "bench/gpu/job_rates.h"
 #include "device/cuda/driver.h"
 #include "device/cuda/modules.h"
 #include "device/cuda/testing/driver_under_test.h"
+#include "device/lone_worker.h"
 #include "kernels/cuda/launch/mma.h"
 #include "kernels/cuda/registry.h"
 #include "kernels/cuda/testing/launcher.h"
@@ -116,6 +121,11 @@ class GpuLaunch final : public device::LaunchContext {
     if (std::ranges::any_of(shape.blocks, [](int blocks) { return blocks == 0; })) return;
     const base::Status status = gpu_.Launch(kernel, shape, params);
     if (status_.ok()) status_ = status;
+  }
+  void RunOnHost(device::Operation::RunFn run, const void* args, size_t /*bytes*/) const override {
+    const base::Status status = gpu_.Wait();
+    if (status_.ok()) status_ = status;
+    run(args, device::LoneWorker());
   }
   const base::Status& status() const { return status_; }
 
@@ -459,9 +469,34 @@ void PrintRates(Gpu& gpu) {
 }  // namespace
 }  // namespace forebay::bench
 
+namespace {
+
+// Ends the program: the driver's threads and the pinned heap go with the process.
+[[noreturn]] void RunTests(const char* filter, int argc, char** argv) {
+  testing::GTEST_FLAG(filter) = filter;
+  testing::InitGoogleTest(&argc, argv);
+  const int failed = RUN_ALL_TESTS();
+  std::fflush(stdout);
+  std::_Exit(failed);
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   using namespace forebay;
+  const auto take = [&](std::string_view word) {
+    if (argc < 2 || argv[1] != word) return false;
+    std::copy(argv + 2, argv + argc + 1, argv + 1);
+    --argc;
+    return true;
+  };
+  const bool emulated = take("--emulated"), jobs = take("jobs");
+  const char* const filter = jobs ? "*CudaJobs*" : "-*CudaJobs*";
+  if (emulated) RunTests(filter, argc, argv);
   bench::Gpu gpu;
+  device::testing::SetRealDriver(&gpu.driver());
+  // On memory of the host's own: a kernel that reads it faults.
+  if (jobs) RunTests(filter, argc, argv);
   const std::string_view command = argc > 1 ? argv[1] : "";
   if (command == "facts") {
     bench::PrintFacts(gpu);
@@ -469,6 +504,11 @@ int main(int argc, char** argv) {
     bench::PrintLimits(gpu);
   } else if (command == "rates") {
     bench::PrintRates(gpu);
+  } else if (command == "job-rates") {
+    for (int i = 2; i < argc; ++i) {
+      if (const base::Status status = bench::PrintJobRate(argv[i]); !status.ok())
+        bench::Gpu::Exit(status);
+    }
   } else {
     void* heap = nullptr;
     gpu.Do(gpu.driver().MemHostAlloc(&heap, bench::kHeapBytes,
@@ -477,11 +517,7 @@ int main(int argc, char** argv) {
     bench::UsePinnedHeap(heap, bench::kHeapBytes);
     static bench::GpuLauncher launcher(gpu);
     kernels::cuda::testing::SetLauncher(&launcher);
-    device::testing::SetRealDriver(&gpu.driver());
-    testing::InitGoogleTest(&argc, argv);
-    const int failed = RUN_ALL_TESTS();
-    std::fflush(stdout);
-    std::_Exit(failed);  // the heap goes with the process
+    RunTests(filter, argc, argv);
   }
   std::fflush(stdout);
   std::_Exit(0);

@@ -27,7 +27,10 @@ void LogChoices(const layout::EngineOptions& options, const Decision& decision) 
   if (decision.choice) log(FormatChoice(decision));
   if (decision.expert_choice) log(FormatExpertChoice(decision));
   if (!decision.streaming.empty()) log(decision.streaming);
-  if (options.layout_by_job) log(fmt::format("--layout auto: {}", FormatLayout(decision.layout)));
+  if (options.layout_by_job) {
+    log(fmt::format("--layout auto: {}{}{}", FormatLayout(decision.layout),
+                    decision.flags.empty() ? "" : " ", decision.flags));
+  }
   if ((decision.choice || options.layout_by_job) && decision.forecast)
     log(FormatForecast(decision));
   const std::string uneven = layout::FormatUneven(decision.layout, decision.config);

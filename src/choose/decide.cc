@@ -13,6 +13,9 @@
 namespace forebay::choose {
 namespace {
 
+// A forecast of another rule that is not below this part of the first one's is as good.
+constexpr double kSooner = 0.995;
+
 int64_t DenseLayers(const model::ModelConfig& config) {
   return config.moe ? std::ranges::count(config.moe->has_experts, 0) : config.num_layers;
 }
@@ -60,12 +63,8 @@ class Decider {
         ChooseStreaming(
             options_, [this]() -> const price::StepPricer& { return pricer(); },
             [this](const layout::LayoutDraft& draft) { return Plan(draft); }, &plan));
-    if (prices_modes() && options_.job != nullptr && decision_.Fits().ok()) {
-      if (decision_.choice && decision_.streaming.empty())
-        decision_.forecast = decision_.choice->chosen().job;
-      if (!decision_.forecast)
-        decision_.forecast = ForecastOf(options_, draft_.config, decision_, pricer());
-    }
+    if (prices_modes() && options_.job != nullptr && decision_.Fits().ok())
+      decision_.forecast = Foretell(&plan);
     return std::move(decision_);
   }
 
@@ -94,6 +93,23 @@ class Decider {
     FB_ASSIGN_OR_RETURN(layout::LayoutPlan plan, layout::PlanLayout(options_, draft));
     if (plan.may_ship()) SetBorders(options_, prices_modes() ? &pricer() : nullptr, &plan);
     return plan;
+  }
+
+  // What the job takes as planned. Where the group's replicas meet by their load, and would for a
+  // part of the job that counts, it is asked too what it takes where they always meet: they do if
+  // that ends sooner. A group that begins free pulls until its first prompts are computed, which
+  // is most of a short job.
+  JobForecast Foretell(layout::LayoutPlan* plan) {
+    const auto forecast = [&] { return ForecastOf(options_, plan->config, *plan, pricer()); };
+    const JobForecast by_load = forecast();
+    const bool open = plan->group && plan->group->by_load && options_.ship.threshold <= 0 &&
+                      options_.trial.flip_every == 0;
+    if (!open || by_load.steps_together < by_load.steps / 4) return by_load;
+    plan->group->by_load = false;
+    const JobForecast always = forecast();
+    if (always.seconds < kSooner * by_load.seconds) return always;
+    plan->group->by_load = true;
+    return by_load;
   }
 
   base::Status ChooseModes(const price::StepPulls* pulls) {
@@ -142,7 +158,7 @@ class Decider {
     PooledMemory memory = MemoryOf(draft, &plan);
     if (options_.job == nullptr || memory.kv_tokens == 0) return memory;
     SetBorders(options_, &pricer(), &plan);
-    memory.job = ForecastOf(options_, plan.config, plan, pricer());
+    memory.job = Foretell(&plan);
     return memory;
   }
 
@@ -161,7 +177,7 @@ class Decider {
     PooledMemory memory = MemoryOf(WithExperts(size), &plan);
     if (memory.kv_tokens == 0) return memory;
     SetBorders(options_, &pricer(), &plan);
-    if (options_.job != nullptr) memory.job = ForecastOf(options_, plan.config, plan, pricer());
+    if (options_.job != nullptr) memory.job = Foretell(&plan);
     const std::shared_ptr<const share::ShipPlan> ship = plan.ranks[0].request.pool[0].ship;
     if (!plan.group || ship == nullptr) return memory;
     const price::RoutedExperts experts(plan.config, plan.routing.get());

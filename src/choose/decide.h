@@ -29,6 +29,7 @@ struct Decision : layout::LayoutPlan {
   std::vector<ModePrices> mode_prices;  // ShiftChoice::prices
   // What --kv-offload auto chose, or why nothing; empty: it was not asked.
   std::string streaming;
+  std::string flags;  // LayoutTrial::flags
 };
 
 // The plan of the layout that the options name; of copies of the model, where they name none.

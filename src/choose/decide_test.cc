@@ -133,6 +133,29 @@ TEST(PullBytes, WholeLayersCostWhatTheBusiestOwnerGives) {
   EXPECT_LT(bytes("striped", 20), bytes("by_layer", 20));
 }
 
+// A group that meets by its load begins free, and pulls until its first prompts are computed.
+TEST(Decide, AShortJobShipsFromItsFirstStep) {
+  const model::ModelConfig config = *model::LoadBuiltinConfig("Qwen3-32B");
+  layout::EngineOptions options{.model = "builtin:Qwen3-32B"};
+  options.machine.devices = *layout::ParseDevices("sim:8xh200");
+  options.layout = *layout::ParseLayout("dp=8,weights=striped,pool=64");
+  const auto decide = [&](const layout::ChoiceShape& choice, int choices) {
+    options.job = std::make_shared<std::vector<layout::ChoiceShape>>(choices, choice);
+    return *Decide(options, config);
+  };
+  const layout::ChoiceShape few{.prompt = 512, .output = 50, .bound = 50};
+  const Decision by_job = decide(few, 200);
+  EXPECT_FALSE(by_job.group->by_load);
+  options.ship.mode = StepMode{.ffn = FfnMode::kShip};
+  EXPECT_EQ(by_job.forecast->seconds, decide(few, 200).forecast->seconds);
+  // A border of the user's is kept.
+  options.ship = {.threshold = 20};
+  EXPECT_TRUE(decide(few, 200).group->by_load);
+  // Batches that pull: the load decides.
+  options.ship = {};
+  EXPECT_TRUE(decide({.prompt = 2048, .output = 4, .bound = 4}, 400).group->by_load);
+}
+
 // A real machine and its simulated twin, by one profile: what is pooled, when ranks ship and what
 // the job should take are the same.
 TEST(Decide, OneProfileDecidesForRealAndSimulatedDevicesAlike) {
@@ -253,7 +276,7 @@ TEST(Decide, DevicesOfShapesStoreWhatTheFilesOrTheFlagSay) {
                           std::optional<cost::NumberFormat> format) -> base::Result<double> {
     layout::EngineOptions options;
     options.machine.devices = *layout::ParseDevices(devices);
-    options.machine.quantization = format;
+    options.machine.quantization.format = format;
     options.machine.memory_bytes = uint64_t{1} << 50;
     options.limits.max_model_len = 64;
     FB_ASSIGN_OR_RETURN(const Decision plan, Decide(options, config));
@@ -273,7 +296,7 @@ TEST(Decide, ScalesOfBlocksAreNotCut) {
   const auto plan = [](const char* name, const char* layout, cost::NumberFormat format) {
     layout::EngineOptions options;
     options.machine.devices = *layout::ParseDevices("sim:8xh200");
-    options.machine.quantization = format;
+    options.machine.quantization.format = format;
     options.layout = *layout::ParseLayout(layout);
     return Decide(options, *model::LoadBuiltinConfig(name)).status();
   };

@@ -12,7 +12,8 @@ JobForecast JobForecast::Times(double times) const {
           .steps = more(steps),
           .steps_together = more(steps_together),
           .preemptions = more(preemptions),
-          .recomputed_tokens = more(recomputed_tokens)};
+          .recomputed_tokens = more(recomputed_tokens),
+          .left_out = more(left_out)};
 }
 
 JobSample SampleJob(std::span<const layout::ChoiceShape> job, int64_t most_choices) {

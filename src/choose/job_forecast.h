@@ -12,6 +12,7 @@ namespace forebay::choose {
 struct JobForecast {
   double seconds = 0;
   int64_t output_tokens = 0, steps = 0, steps_together = 0, preemptions = 0, recomputed_tokens = 0;
+  int64_t left_out = 0;  // choices that are refused, as longer than the plan's context
 
   double tokens_per_s() const {
     return seconds > 0 ? static_cast<double>(output_tokens) / seconds : 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <map>
 #include <memory>
 #include <vector>
@@ -181,7 +182,7 @@ JobForecast ForecastOf(const layout::EngineOptions& options, const model::ModelC
   const auto policy = options.policy->make();
   const std::optional<schedule::StealPrices> steal = price::PriceStealing(options, plan, &pricer);
   JobPrices prices(options, config, plan, pricer);
-  const JobForecast forecast = Foresee(
+  JobForecast forecast = Foresee(
       {.job = sample.job,
        .groups = plan.layout.groups,
        .replicas = plan.layout.dp,
@@ -211,7 +212,10 @@ JobForecast ForecastOf(const layout::EngineOptions& options, const model::ModelC
        .price = [&](const PricedStep& step, std::span<double> stages) {
          prices.Price(step, stages);
        }});
-  return forecast.Times(sample.times * options.job_times);
+  forecast = forecast.Times(sample.times * options.job_times);
+  forecast.left_out =
+      std::llround(static_cast<double>(options.job->size() - job.size()) * options.job_times);
+  return forecast;
 }
 
 }  // namespace forebay::choose

@@ -32,7 +32,7 @@ std::vector<layout::Layout> LayoutsOf(int devices, bool experts) {
       layout::Layout layout{.dp = layout::ReplicasOn(devices, tp, pp), .tp = tp, .pp = pp};
       if (layout.dp == 0) continue;
       layouts.push_back(layout);
-      if (layout.dp == 1 || (experts && pp > 1)) continue;
+      if (layout.dp == 1) continue;
       for (const layout::Layout& shared : SharedOf(layout, experts)) layouts.push_back(shared);
     }
     // Ranks that cut a step's rows, and change to tensor parallelism in steps of few.
@@ -48,47 +48,201 @@ std::vector<layout::Layout> LayoutsOf(int devices, bool experts) {
 // of docs/parallelism.md).
 constexpr double kLittleSlower = 1.02;
 
-double Seconds(const LayoutTrial& trial) {
-  return trial.plan ? trial.plan->forecast->seconds : std::numeric_limits<double>::infinity();
+// So many layouts are tried with further settings, of those that come near the best.
+constexpr int kRefined = 3;
+constexpr double kNear = 1.3;
+// Further settings are worth it where the job takes less than this part of the time.
+constexpr double kWorthwhile = 0.99;
+// Fewer rows leave more memory for KV cache, and make more steps of prompts.
+constexpr int32_t kFewestRows = 128;
+// Halves in a row that gain nothing end it: the first may not make room for one more choice.
+constexpr int kInVain = 2;
+// Of the default: the rows with which a layout is tried that lacks memory.
+constexpr int32_t kLackingRows = 4;
+
+// By what trials are compared: choices that are refused, then the seconds until the others end.
+struct Cost {
+  int64_t left_out = std::numeric_limits<int64_t>::max();
+  double seconds = std::numeric_limits<double>::infinity();
+
+  friend auto operator<=>(const Cost&, const Cost&) = default;
+};
+
+Cost CostOf(const LayoutTrial& trial) {
+  return trial.plan ? Cost{trial.plan->forecast->left_out, trial.plan->forecast->seconds} : Cost{};
 }
+
+// Whether a trial takes less than this part of the time.
+bool IsBelow(const LayoutTrial& trial, double part, const Cost& other) {
+  return CostOf(trial) < Cost{other.left_out, part * other.seconds};
+}
+
+// What a trial sets beside the layout.
+struct Further {
+  int32_t rows = 0;    // of a step; 0: as the options say
+  bool small = false;  // slots for pulled weights: of matrices, for one layer ahead
+  bool ships = false;  // all steps
+
+  friend bool operator==(const Further&, const Further&) = default;
+};
+
+std::string FlagsOf(const Further& further) {
+  std::string flags;
+  const auto add = [&](std::string_view flag) {
+    flags += flags.empty() ? "" : " ";
+    flags += flag;
+  };
+  if (further.rows > 0) add(fmt::format("--max-num-batched-tokens {}", further.rows));
+  if (further.small) add("--pool-look-ahead 1 --pool-parts matrix");
+  if (further.ships) add("--mode ship");
+  return flags;
+}
+
+// What the options leave open beside the layout, and trials of it.
+class Refiner {
+ public:
+  Refiner(const layout::EngineOptions& options, const model::ModelConfig& config)
+      : options_(options), config_(config) {
+    const layout::TierOptions& tier = options.tier;
+    // Streaming chooses rows itself.
+    rows_are_open_ = options.limits.max_num_batched_tokens == 0 &&
+                     options.policy->make()->preset().max_num_batched_tokens == 0 &&
+                     !tier.in_memory() && !tier.in_file();
+    layout::EngineOptions copies = options;
+    copies.layout.reset();
+    if (const auto draft = layout::DraftLayout(copies, config, 0); draft.ok())
+      rows_ = draft->machine.max_num_batched_tokens;
+    const weights::SlotSettings& slots = options.pool.slots;
+    slots_are_open_ = slots.budget_bytes == 0 && slots.look_ahead_layers == 0 &&
+                      slots.look_ahead_bytes == 0 && !options.pool.by_matrix;
+    mode_is_open_ = !options.ship.mode && options.ship.threshold <= 0 &&
+                    options.ship.routed_threshold == 0 && options.trial.flip_every == 0;
+  }
+
+  base::Result<LayoutTrial> Try(const layout::Layout& layout, const Further& further) const {
+    layout::EngineOptions options = options_;
+    options.layout = layout;
+    if (further.rows > 0) options.limits.max_num_batched_tokens = further.rows;
+    if (further.small) {
+      options.pool.slots.look_ahead_layers = 1;
+      options.pool.by_matrix = true;
+    }
+    if (further.ships) options.ship.mode = StepMode{.ffn = FfnMode::kShip};
+    auto plan = Decide(options, config_);
+    LayoutTrial trial{.layout = layout::FormatLayout(layout),
+                      .flags = FlagsOf(further),
+                      .refused = plan.ok() ? plan->Fits() : plan.status()};
+    if (!trial.refused.ok()) return trial;
+    if (!plan->forecast) {
+      return base::Status(base::kInvalidArgument,
+                          "layouts are compared on devices with prices; expected --devices "
+                          "sim:8xh200 or a --device-profile");
+    }
+    trial.layout = layout::FormatLayout(plan->layout);
+    plan->flags = trial.flags;
+    trial.plan = *std::move(plan);
+    return trial;
+  }
+
+  // The layout with the settings in which the job is done soonest, as far as one change after the
+  // other finds them. Nothing: it is the trial itself.
+  base::Result<std::optional<LayoutTrial>> Refine(const layout::Layout& layout,
+                                                  const LayoutTrial& as_asked) const {
+    std::optional<LayoutTrial> best;
+    Further chosen;
+    if (!as_asked.plan) {
+      chosen = {.rows = rows_are_open_ ? std::max(kFewestRows, rows_ / kLackingRows) : 0,
+                .small = slots_are_open_};
+      FB_ASSIGN_OR_RETURN(best, Try(layout, chosen));
+      if (!best->plan) return std::optional<LayoutTrial>();
+    }
+    const auto improves = [&](const Further& further) -> base::Result<bool> {
+      FB_ASSIGN_OR_RETURN(LayoutTrial trial, Try(layout, further));
+      if (!IsBelow(trial, kWorthwhile, CostOf(best ? *best : as_asked))) return false;
+      best = std::move(trial);
+      chosen = further;
+      return true;
+    };
+    if (slots_are_open_ && layout.pools() && !chosen.small) {
+      Further small = chosen;
+      small.small = true;
+      FB_RETURN_IF_ERROR(improves(small).status());
+    }
+    if (mode_is_open_ && layout.pools_experts()) {
+      Further ships = chosen;
+      ships.small = false;  // no step pulls
+      ships.ships = true;
+      FB_RETURN_IF_ERROR(improves(ships).status());
+    }
+    int in_vain = 0;
+    for (int32_t rows = (chosen.rows > 0 ? chosen.rows : rows_) / 2;
+         rows_are_open_ && rows >= kFewestRows; rows /= 2) {
+      Further fewer = chosen;
+      fewer.rows = rows;
+      FB_ASSIGN_OR_RETURN(const bool better, improves(fewer));
+      in_vain = better ? 0 : in_vain + 1;
+      if (in_vain == kInVain && CostOf(best ? *best : as_asked).left_out == 0) break;
+    }
+    return best;
+  }
+
+ private:
+  const layout::EngineOptions& options_;
+  const model::ModelConfig& config_;
+  int32_t rows_ = 0;  // of a step, where nobody says
+  bool rows_are_open_ = false, slots_are_open_ = false, mode_is_open_ = false;
+};
 
 }  // namespace
 
 base::Result<std::vector<LayoutTrial>> RankLayouts(const layout::EngineOptions& options,
                                                    const model::ModelConfig& config) {
-  std::vector<LayoutTrial> trials;
-  layout::EngineOptions each = options;
+  // A trial, and what it tries.
+  struct Tried {
+    layout::Layout layout;
+    LayoutTrial trial;
+  };
+  std::vector<Tried> tried;
+  const Refiner refiner(options, config);
   for (const layout::Layout& layout :
        LayoutsOf(options.machine.devices.count, config.moe.has_value())) {
-    each.layout = layout;
-    auto plan = Decide(each, config);
-    LayoutTrial trial{.layout = layout::FormatLayout(layout),
-                      .refused = plan.ok() ? plan->Fits() : plan.status()};
-    if (trial.refused.ok() && !plan->forecast) {
-      return base::Status(base::kInvalidArgument,
-                          "layouts are compared on devices with prices; expected --devices "
-                          "sim:8xh200 or a --device-profile");
-    }
-    if (trial.refused.ok()) {
-      trial.layout = layout::FormatLayout(plan->layout);
-      // With no layer pooled it is the same as copies.
-      if (plan->layout.pools_layers() && plan->layout.pool_layers == 0) continue;
-      trial.plan = *std::move(plan);
-    }
-    trials.push_back(std::move(trial));
+    FB_ASSIGN_OR_RETURN(LayoutTrial trial, refiner.Try(layout, {}));
+    // With no layer pooled it is the same as copies.
+    if (trial.plan && trial.plan->layout.pools_layers() && trial.plan->layout.pool_layers == 0)
+      continue;
+    tried.push_back({layout, std::move(trial)});
   }
-  std::ranges::stable_sort(trials, {}, Seconds);
+  std::ranges::stable_sort(tried, {}, [](const Tried& each) { return CostOf(each.trial); });
+  const Cost best = CostOf(tried.front().trial);
+  std::vector<LayoutTrial> trials;
+  int refined = 0;
+  for (Tried& each : tried) {
+    const bool near = each.trial.plan &&
+                      CostOf(each.trial) <= Cost{best.left_out, kNear * best.seconds} &&
+                      ++refined <= kRefined;
+    const bool lacks = each.trial.refused.code() == layout::kMemoryTooSmall && each.layout.pools();
+    if (near || lacks) {
+      FB_ASSIGN_OR_RETURN(std::optional<LayoutTrial> further,
+                          refiner.Refine(each.layout, each.trial));
+      if (further) trials.push_back(*std::move(further));
+    }
+    trials.push_back(std::move(each.trial));
+  }
+  std::ranges::stable_sort(trials, {}, CostOf);
   return trials;
 }
 
 bool LeavesLayoutOpen(const layout::EngineOptions& options, const model::ModelConfig& config) {
+  const layout::DevicesSpec& devices = options.machine.devices;
   return !options.layout && !options.roles && !options.layout_by_job &&
-         options.machine.devices.count > 1 && !config.moe;
+         (layout::RequireSimulated(devices).ok() || (devices.count > 1 && !config.moe));
 }
 
 base::Result<Decision> DecideLayout(const layout::EngineOptions& options,
                                     const model::ModelConfig& config) {
-  if (!options.layout_by_job || options.machine.devices.count == 1) return Decide(options, config);
+  const layout::DevicesSpec& devices = options.machine.devices;
+  const bool one_real = devices.count == 1 && !layout::RequireSimulated(devices).ok();
+  if (!options.layout_by_job || one_real) return Decide(options, config);
   if (options.job == nullptr) {
     return base::Status(base::kInvalidArgument,
                         "--layout auto: the job is not known before it runs; expected an input or "
@@ -97,11 +251,10 @@ base::Result<Decision> DecideLayout(const layout::EngineOptions& options,
   }
   FB_ASSIGN_OR_RETURN(std::vector<LayoutTrial> trials, RankLayouts(options, config));
   const auto copies = std::ranges::find_if(trials, [&](const LayoutTrial& trial) {
-    return trial.plan && trial.plan->layout.dp == options.machine.devices.count &&
-           !trial.plan->layout.pools();
+    return trial.plan && trial.plan->layout.dp == devices.count && !trial.plan->layout.pools();
   });
   const bool copies_do =
-      copies != trials.end() && Seconds(*copies) <= kLittleSlower * Seconds(trials.front());
+      copies != trials.end() && !IsBelow(trials.front(), 1 / kLittleSlower, CostOf(*copies));
   LayoutTrial& best = copies_do ? *copies : trials.front();
   if (best.plan) return *std::move(best.plan);
   return best.refused;
@@ -111,9 +264,10 @@ std::string FormatTrial(const LayoutTrial& trial) {
   if (!trial.plan) return fmt::format("{}: {}", trial.layout, trial.refused.ToString());
   const JobForecast& job = *trial.plan->forecast;
   const layout::MemoryPlan& memory = trial.plan->ranks.front().memory;
-  return fmt::format("{:>10.1f} {:>12.0f} {:>12} {:>12}  {}", job.seconds, job.tokens_per_s(),
+  return fmt::format("{:>10.1f} {:>12.0f} {:>12} {:>12}  {}{}{}", job.seconds, job.tokens_per_s(),
                      base::FormatBytes(memory.fixed_bytes()),
-                     memory.kv_tokens() * trial.plan->replicas(), trial.layout);
+                     memory.kv_tokens() * trial.plan->replicas(), trial.layout,
+                     trial.flags.empty() ? "" : " ", trial.flags);
 }
 
 }  // namespace forebay::choose

@@ -11,19 +11,23 @@ namespace forebay::choose {
 
 struct LayoutTrial {
   std::string layout;            // as --layout has it
+  std::string flags;             // that the trial sets beside it; empty: none
   base::Status refused;          // why it cannot run
   std::optional<Decision> plan;  // with its forecast, where it can
 };
 
-// Each cut of the devices into replicas, stages and tensor parallel ranks; those with several
-// replicas also with weights that they share, of a model with experts these, in one stage. First
-// those that run, the soonest done first. REQUIRES: options.job. Errors are those of any layout.
+// Each cut of the devices into replicas, stages, and tensor and sequence parallel ranks; those with
+// several replicas also with weights that they share, of a model with experts these. The best few,
+// and those with shared weights that lack memory, also with other rows of a step and less memory
+// for weights that are pulled, where the options leave these open (LayoutTrial::flags): a trial of
+// its own, where the job is done sooner so. First those that run, the soonest done first.
+// REQUIRES: options.job. Errors are those of any layout.
 base::Result<std::vector<LayoutTrial>> RankLayouts(const layout::EngineOptions& options,
                                                    const model::ModelConfig& config);
 
-// Nobody has named a layout of several devices, and one may be chosen as soon as the job is known
-// (and prices of real devices are measured): of a model without experts, whose steps can be
-// foreseen whatever text chooses.
+// Nobody has named a layout, and one may be chosen as soon as the job is known (and prices of real
+// devices are measured): of simulated devices; of several real ones, where the model has no experts
+// and steps can be foreseen whatever text chooses.
 bool LeavesLayoutOpen(const layout::EngineOptions& options, const model::ModelConfig& config);
 
 // The plan that options ask for: that of their layout, or with layout_by_job the first of

@@ -67,7 +67,56 @@ TEST(LayoutSearch, ExpertsAreShared) {
     EXPECT_GT(trial.plan->layout.expert_size, 0) << trial.layout;
     EXPECT_GT(trial.plan->forecast->steps, 0) << trial.layout;
   }
-  EXPECT_EQ(shared, 2);  // dp=4; dp=2,tp=2
+  EXPECT_EQ(shared, 3);  // dp=4; dp=2,tp=2; dp=2,pp=2
+}
+
+// The default rows of a step take half of a small card's room for KV cache.
+TEST(LayoutSearch, StepsOfASmallCardLeaveRoomForKv) {
+  layout::EngineOptions options = Options("sim:a10", 40);
+  options.job = std::make_shared<std::vector<layout::ChoiceShape>>(
+      40, layout::ChoiceShape{.prompt = 2500, .output = 200, .bound = 200});
+  const model::ModelConfig config = *model::LoadBuiltinConfig("Llama-3-8B");
+  const Decision plan = *DecideLayout(options, config);
+  EXPECT_THAT(plan.flags, testing::StartsWith("--max-num-batched-tokens "));
+  EXPECT_LT(plan.machine.max_num_batched_tokens, 8192);
+  layout::EngineOptions asked = options;
+  asked.layout_by_job = false;
+  EXPECT_LT(plan.forecast->seconds, 0.7 * Decide(asked, config)->forecast->seconds);
+  asked.limits.max_num_batched_tokens = plan.machine.max_num_batched_tokens;
+  EXPECT_EQ(plan.forecast->seconds, Decide(asked, config)->forecast->seconds) << plan.flags;
+  // What is given holds.
+  options.limits.max_num_batched_tokens = 4096;
+  EXPECT_EQ(DecideLayout(options, config)->machine.max_num_batched_tokens, 4096);
+  // Choices that no room is left for come before seconds.
+  options.limits.max_num_batched_tokens = 0;
+  options.job = std::make_shared<std::vector<layout::ChoiceShape>>(
+      4, layout::ChoiceShape{.prompt = 5000, .output = 20, .bound = 20});
+  EXPECT_EQ(Decide(asked = options, config)->forecast->left_out, 4);
+  EXPECT_EQ(DecideLayout(options, config)->forecast->left_out, 0);
+}
+
+// Slots for two layers ahead leave no room for a mixture's experts, slots for one do.
+TEST(LayoutSearch, SlotsAreAsSmallAsTheModelNeeds) {
+  const Decision plan =
+      *DecideLayout(Options("sim:8xh200", 8), *model::LoadBuiltinConfig("DeepSeek-R1-FP8"));
+  EXPECT_TRUE(plan.layout.pools_experts()) << layout::FormatLayout(plan.layout);
+  EXPECT_THAT(plan.flags, HasSubstr("--pool-look-ahead 1 --pool-parts matrix"));
+}
+
+// Steps that are all shipped pull nothing while each replica lives.
+TEST(LayoutSearch, WhoShipsKeepsTheFewestSlots) {
+  layout::EngineOptions options = Options("sim:8xh200", 1);
+  options.layout_by_job = false;
+  options.layout = *layout::ParseLayout("dp=8,experts=by_expert");
+  const auto slots = [&] {
+    const Decision plan = *Decide(options, *model::LoadBuiltinConfig("DeepSeek-R1-FP8"));
+    return plan.ranks[0].request.pool[0].slots_bytes();
+  };
+  const uint64_t pulls = slots();
+  options.ship.mode = StepMode{.ffn = FfnMode::kShip};
+  EXPECT_LT(4 * slots(), pulls);
+  options.pool.slots.look_ahead_layers = 2;  // as given
+  EXPECT_EQ(slots(), pulls);
 }
 
 // Replicas of several stages share weights, too: here no two stages hold a copy.
@@ -91,13 +140,18 @@ TEST(LayoutSearch, ALayoutIsLeftOpenWhereStepsCanBeForeseen) {
   EXPECT_FALSE(LeavesLayoutOpen(options, dense));  // asked for already
   options.layout_by_job = false;
   EXPECT_TRUE(LeavesLayoutOpen(options, dense));
-  EXPECT_FALSE(LeavesLayoutOpen(options, experts));
+  EXPECT_TRUE(LeavesLayoutOpen(options, experts));
   options.layout = *layout::ParseLayout("dp=2");
   EXPECT_FALSE(LeavesLayoutOpen(options, dense));
   options.layout.reset();
   options.job = nullptr;
   EXPECT_TRUE(LeavesLayoutOpen(options, dense));  // until the job is known
   options.machine.devices = *layout::ParseDevices("sim:h20");
+  EXPECT_TRUE(LeavesLayoutOpen(options, dense));  // rows of a step are
+  options.machine.devices = *layout::ParseDevices("2xcpu");
+  EXPECT_TRUE(LeavesLayoutOpen(options, dense));
+  EXPECT_FALSE(LeavesLayoutOpen(options, experts));
+  options.machine.devices = *layout::ParseDevices("cpu");
   EXPECT_FALSE(LeavesLayoutOpen(options, dense));
   options.machine.devices = *layout::ParseDevices("sim:2xh20");
   options.layout_by_job = true;

@@ -57,7 +57,7 @@ TEST(ShiftChoice, TheTableIsTheCheapestModeOfEachStep) {
 TEST(ShiftChoice, CrossingsAreThoseOfTheTables) {
   const auto shift = [](const char* model, bool bf16_wire, layout::ModeChoice among) {
     layout::EngineOptions options = Options("sp=8");
-    options.machine.quantization = cost::NumberFormat::kFP8;
+    options.machine.quantization.format = cost::NumberFormat::kFP8;
     options.machine.tp_wire_bf16 = bf16_wire;
     options.shift.among = among;
     return *Decide(options, *model::LoadBuiltinConfig(model));
@@ -152,7 +152,7 @@ TEST(ShiftChoice, RefusalsNameTheNumbersThatDisagree) {
 // A second model beside the layout's: of all that modes cut, an eighth with sp=8. KV pays for it.
 TEST(ShiftChoice, CopiesTakeASecondModel) {
   layout::EngineOptions options = Options("sp=8");
-  options.machine.quantization = cost::NumberFormat::kFP8;
+  options.machine.quantization.format = cost::NumberFormat::kFP8;
   options.shift.threshold = 256;
   const auto views = Plan(options);
   options.shift.copies_weights = true;
@@ -176,7 +176,7 @@ TEST(ShiftChoice, CopiesTakeASecondModel) {
 // room. A fetch is hidden behind many rows, and such steps go to tp alone below that.
 TEST(ShiftChoice, APoolAlongSpIsHiddenBehindManyRows) {
   layout::EngineOptions options = Options("sp=8");
-  options.machine.quantization = cost::NumberFormat::kFP8;
+  options.machine.quantization.format = cost::NumberFormat::kFP8;
   const auto copies = Plan(options);
   options.layout = *layout::ParseLayout("sp=8,weights=striped,pool=80");
   const auto pooled = Plan(options);

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstring>
 
 #include "base/check.h"
 #include "base/units.h"
@@ -25,6 +26,16 @@ tensor::TensorView RegionCutter::Cut(tensor::DType dtype, const tensor::Shape& s
   tensor::TensorView view{nullptr, dtype, shape};
   view.data = Cut(view.bytes());
   return view;
+}
+
+base::Status Device::Write(void* to, const void* from, uint64_t bytes) {
+  std::memcpy(to, from, bytes);
+  return {};
+}
+
+base::Status Device::Read(void* to, const void* from, uint64_t bytes) {
+  std::memcpy(to, from, bytes);
+  return {};
 }
 
 }  // namespace forebay::device

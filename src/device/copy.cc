@@ -42,6 +42,11 @@ void Copy(const CopyArgs& args, const WorkerContext& context) {
     CopyPastCaches(to, from, bytes);
 }
 
+void ListCopy(const void* raw, std::vector<CopiedRows>* copies) {
+  const CopyArgs& args = *static_cast<const CopyArgs*>(raw);
+  copies->push_back({args.destination, args.source, args.bytes});
+}
+
 void CopyItems(const ItemCopy& args, const WorkerContext& context) {
   for (int64_t item = 0; item < args.num_items; ++item) {
     if (args.offsets[item] == args.offsets[item + 1]) continue;
@@ -86,14 +91,10 @@ Operation MakeCopy(const char* label, void* destination, const void* source, uin
                           .write_bytes = static_cast<double>(bytes)};
   const CopyArgs args{static_cast<std::byte*>(destination), static_cast<const std::byte*>(source),
                       bytes, use};
-  return MakeOperation<&Copy>(desc, args).Reads(source, bytes).Writes(destination, bytes);
-}
-
-std::optional<CopiedBytes> AsCopy(const Operation& operation) {
-  static const Operation::RunFn run = MakeOperation<&Copy>({}, CopyArgs{}).run;
-  if (operation.run != run) return std::nullopt;
-  const auto& args = *reinterpret_cast<const CopyArgs*>(operation.args.data());
-  return CopiedBytes{args.destination, args.source, args.bytes};
+  Operation operation =
+      MakeOperation<&Copy>(desc, args).Reads(source, bytes).Writes(destination, bytes);
+  operation.copies = ListCopy;
+  return operation;
 }
 
 }  // namespace forebay::device

@@ -1,8 +1,6 @@
 // The copy of bytes as an operation: what copy streams run.
 #pragma once
 
-#include <optional>
-
 #include "device/operation.h"
 
 namespace forebay::device {
@@ -17,15 +15,6 @@ inline constexpr uint64_t kLeastPastCaches = 256 << 10;
 // not overlap; `label` is a literal.
 Operation MakeCopy(const char* label, void* destination, const void* source, uint64_t bytes,
                    CopyUse use = CopyUse::kSoon);
-
-// What an operation of MakeCopy copies: for devices whose copy engines do it.
-struct CopiedBytes {
-  void* destination;
-  const void* source;
-  uint64_t bytes;
-};
-// nullopt: it is another operation.
-std::optional<CopiedBytes> AsCopy(const Operation& operation);
 
 // Equal items, packed in both places. Item i is copied if offsets[i] < offsets[i + 1]; offsets are
 // control memory, read when the copy begins. Used later.

@@ -174,6 +174,12 @@ class Device {
   virtual Stream& weight_copy(int /*stream*/) { return copy(CopyKind::kWeights); }
   virtual std::unique_ptr<DeviceEvent> NewEvent() = 0;
   virtual int num_workers() const = 0;
+  // Whether the host reaches data memory (MemoryUse::kData) through its addresses. Where it does
+  // not, Write and Read do, from and to memory of the host. They return when the bytes are there.
+  // Any thread. REQUIRES: no operation under way touches the bytes.
+  virtual bool host_reaches_data() const { return true; }
+  virtual base::Status Write(void* to, const void* from, uint64_t bytes);
+  virtual base::Status Read(void* to, const void* from, uint64_t bytes);
   // Blocks until everything enqueued before on `stream` is done; returns and clears a latched
   // fault.
   virtual base::Status Synchronize(Stream& stream) = 0;

@@ -51,11 +51,21 @@ inline Range StaticPart(const WorkerContext& context, int64_t total, int64_t gra
   return {begin < total ? begin : total, end < total ? end : total};
 }
 
+// Rows of bytes that are copied from one place to another.
+struct CopiedRows {
+  void* destination;
+  const void* source;
+  uint64_t row_bytes;
+  int64_t rows = 1;
+  uint64_t destination_stride = 0, source_stride = 0;  // from row to row
+};
+
 // Flat and copied into the stream's ring: enqueueing allocates nothing.
 struct Operation {
   using RunFn = void (*)(const void* args, const WorkerContext& context);
   using AccessesFn = void (*)(const void* args, std::vector<Access>* accesses);
   using CompleteFn = void (*)(const void* args, cost::OpDesc* desc);
+  using CopiesFn = void (*)(const void* args, std::vector<CopiedRows>* copies);
   static constexpr int kMaxAccesses = 12;
   static constexpr int kMaxArgBytes = 384;
 
@@ -63,6 +73,12 @@ struct Operation {
   RunFn run = nullptr;
   // writes control memory: its code runs on `sim` too, where others' does not
   bool control = false;
+  // Its code is a plain function, not a kernel set's. Where the host does not reach data memory
+  // (Device::host_reaches_data) a device makes the copies that `copies` lists. Without a list the
+  // host runs the code in its place in the stream; that needs `on_host`.
+  bool plain = false;
+  // The code touches memory that the host reaches alone, on every device.
+  bool on_host = false;
   alignas(16) std::array<std::byte, kMaxArgBytes> args;
   int num_accesses = 0;
   std::array<Access, kMaxAccesses> accesses;
@@ -73,6 +89,8 @@ struct Operation {
   // operations before it have written. Called when the operation begins, by who prices or counts
   // it. Null: `desc` is whole when it is enqueued.
   CompleteFn complete = nullptr;
+  // Appends what the code copies, where it does nothing else. Null: it does.
+  CopiesFn copies = nullptr;
   cost::OpDesc CompleteDesc() const {
     cost::OpDesc whole = desc;
     if (complete != nullptr) complete(args.data(), &whole);
@@ -91,18 +109,20 @@ struct Operation {
   }
 };
 
-// MakeOperation<&Kernel>(desc, args): Kernel is void(const Args&, const WorkerContext&).
-template <auto kKernel, typename Args>
+// MakeOperation<&Function>(desc, args): a plain function, void(const Args&, const WorkerContext&).
+template <auto kFunction, typename Args>
 Operation MakeOperation(const cost::OpDesc& desc, const Args& args) {
   static_assert(std::is_trivially_copyable_v<Args> && sizeof(Args) <= Operation::kMaxArgBytes);
   Operation operation;
   operation.desc = desc;
   new (operation.args.data()) Args(args);
   operation.run = [](const void* raw, const WorkerContext& context) {
-    kKernel(*static_cast<const Args*>(raw), context);
+    kFunction(*static_cast<const Args*>(raw), context);
   };
+  operation.plain = true;
   return operation;
 }
+// MakeOperation(desc, args, kernel): a function of a kernel set.
 template <typename Args>
 Operation MakeOperation(const cost::OpDesc& desc, const Args& args,
                         void (*kernel)(const Args&, const WorkerContext&)) {

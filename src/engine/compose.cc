@@ -34,6 +34,7 @@ constexpr struct {
                                      const layout::EngineOptions&);
 } kBackends[] = {
     {layout::CpuPlatform, CreateCpuBackend},
+    {layout::CudaPlatform, CreateCudaBackend},
     {layout::SimulatedPlatform, CreateSimBackend},
 };
 

@@ -137,6 +137,41 @@ base::Status ResolveHead(weights::WeightSource* source, ModelFiles* files) {
   return base::Status::Ok();
 }
 
+// How the tensors are stored; those of a layer's experts have one name, and one form or none.
+std::shared_ptr<const model::TensorForms> FormsOf(const weights::WeightSource& source) {
+  constexpr std::string_view kExperts = ".experts.";
+  auto forms = std::make_shared<model::TensorForms>();
+  for (const weights::TensorInfo& tensor : source.tensors()) {
+    std::string name = tensor.name;
+    if (const size_t at = name.find(kExperts); at != std::string::npos) {
+      const size_t number = at + kExperts.size();
+      const size_t end = name.find_first_not_of("0123456789", number);
+      if (end != std::string::npos && end > number) name.replace(number, end - number, "{}");
+    }
+    const kernels::TileForm form = source.FormOf(tensor.name);
+    const auto [entry, is_new] = forms->emplace(std::move(name), form);
+    if (!is_new && entry->second != form) entry->second = kernels::TileForm::kExpanded;
+  }
+  std::erase_if(*forms,
+                [](const auto& entry) { return entry.second == kernels::TileForm::kExpanded; });
+  return forms->empty() ? nullptr : forms;
+}
+
+// Makers of 8-bit and 4-bit float models quantise activations too.
+void SayWhatStaysExact(const weights::WeightSource& source, const std::string& path) {
+  const auto quantised = std::ranges::count_if(source.tensors(), [&](const auto& tensor) {
+    using kernels::TileForm;
+    const TileForm form = source.FormOf(tensor.name);
+    return form == TileForm::kF8Block || form == TileForm::kF8Row || form == TileForm::kInt8Row ||
+           form == TileForm::kNVFP4;
+  });
+  if (quantised == 0) return;
+  base::Log(base::LogLevel::kInfo,
+            fmt::format("{}: {} matrices are quantised with their inputs in mind; inputs keep the "
+                        "type that is computed in",
+                        path, quantised));
+}
+
 // Reads `config.json`, or GGUF metadata, and the weights' headers.
 base::Status OpenFiles(ModelFiles* files) {
   FB_ASSIGN_OR_RETURN(auto source, weights::WeightSource::Open(files->path));
@@ -159,14 +194,8 @@ base::Status OpenFiles(ModelFiles* files) {
   }
   FB_RETURN_IF_ERROR(ResolveHead(owned.get(), files));
   FB_RETURN_IF_ERROR(CheckUnused(*owned, *files));
-  const auto scaled = std::ranges::count_if(
-      owned->tensors(), [](const weights::TensorInfo& tensor) { return !tensor.scales.empty(); });
-  if (scaled > 0) {
-    base::Log(base::LogLevel::kInfo,
-              fmt::format("{}: {} tensors of F8_E4M3 with scales are expanded to the type that is "
-                          "computed in",
-                          files->path, scaled));
-  }
+  files->config.forms = FormsOf(*owned);
+  SayWhatStaysExact(*owned, files->path);
   files->fingerprint = owned->Fingerprint(config_text);
   files->reader = std::move(owned);
   return base::Status::Ok();

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "device/copy.h"
 #include "device/touch_pages.h"
+#include "layout/region_table.h"
 #include "model/make_decoder.h"
 #include "model/routing.h"
 #include "model/weight_views.h"
@@ -60,6 +62,7 @@ base::Result<std::unique_ptr<Rank>> Rank::Create(std::unique_ptr<device::Device>
                     parts.digest);
   rank->digests_on_ = parts.digest;
   FB_RETURN_IF_ERROR(rank->LoadModel(parts));
+  FB_RETURN_IF_ERROR(rank->AllocateHostLogits(plan));
   FB_RETURN_IF_ERROR(rank->OpenTier(plan));
   if (parts.pool) rank->JoinPool(*parts.pool);
   FB_RETURN_IF_ERROR(rank->AddModes(parts));
@@ -116,12 +119,22 @@ base::Status Rank::LoadModel(const RankParts& parts) {
                                                   {.kernels = parts.kernels,
                                                    .stream = device_->compute(),
                                                    .kv = kv_->view(),
+                                                   .device = device_.get(),
                                                    .routing = membership_.routing.get(),
                                                    .routed = routed_.get(),
                                                    .replica = membership_.replica},
                                                   parts.reader, parts.load_threads));
   if (regions_.Find(RegionId::kChosenExperts)) decoder.chosen_rows = memory.capacity.rows;
   modes_.SetOwn(membership_.cut.degrees());
+  return base::Status::Ok();
+}
+
+base::Status Rank::AllocateHostLogits(const layout::MemoryPlan& plan) {
+  if (device_->host_reaches_data()) return base::Status::Ok();
+  const uint64_t bytes = static_cast<uint64_t>(plan.capacity.logit_rows) *
+                         static_cast<uint64_t>(plan_->config.vocab_size) * sizeof(float);
+  host_ = device_->NewHostArena(base::RoundUp(bytes, layout::kRegionRounding));
+  FB_ASSIGN_OR_RETURN(host_logits_, host_->Allocate("logits of the host", bytes));
   return base::Status::Ok();
 }
 
@@ -150,8 +163,9 @@ void Rank::JoinPool(const share::PoolPlan& pool) {
 
 base::Status Rank::AddModes(const RankParts& parts) {
   if (parts.memory.views.empty()) return base::Status::Ok();
-  model::ModeSource source{*plan_, modes_.own().weights, parts.reader, parts.load_threads,
-                           device::RegionCutter(regions_[RegionId::kModeTables])};
+  model::ModeSource source{*plan_,        modes_.own().weights,
+                           parts.reader,  parts.load_threads,
+                           device_.get(), device::RegionCutter(regions_[RegionId::kModeTables])};
   if (parts.memory.copies_views) source.copies.emplace(regions_[RegionId::kModeWeights]);
   for (const auto& view : parts.memory.views) {
     model::Decoder& further = modes_.Add(view->shard.mode);
@@ -175,6 +189,7 @@ base::Status Rank::Connect() {
 }
 
 void Rank::TouchPages(uint64_t kv_bytes, int threads) {
+  if (!device_->host_reaches_data()) return;
   if (pool_ != nullptr) {
     const device::Region& slots = regions_[RegionId::kWeightSlots];
     device::TouchPages(slots, slots.bytes, threads);
@@ -231,17 +246,22 @@ void Rank::Sample(const StepBuffers& buffers, int32_t first, int32_t count, Logi
   const auto draws = [](const LogitTask& task) {
     return task.input.params != nullptr && task.input.params->temperature > 0;
   };
-  const SampleArgs args{
-      tasks, scratch_.data(), decoder().activations.logits, buffers.batch().sampled, count, vocab};
-  cost::OpDesc desc{
-      .kind = cost::OpKind::kSample,
-      .label = "sample",
-      .rows = count,
-      .columns = vocab,
-      .read_bytes = static_cast<double>(count) * static_cast<double>(vocab) * sizeof(float),
-      .drawn_rows = std::count_if(args.tasks, args.tasks + count, draws)};
+  const float* logits = decoder().activations.logits;
+  const uint64_t bytes = static_cast<uint64_t>(count * vocab) * sizeof(float);
+  if (host_logits_ != nullptr) {
+    decoder().stream->Enqueue(device::MakeCopy("logits", host_logits_->data, logits, bytes));
+    logits = reinterpret_cast<const float*>(host_logits_->data);
+  }
+  const SampleArgs args{tasks, scratch_.data(), logits, buffers.batch().sampled, count, vocab};
+  cost::OpDesc desc{.kind = cost::OpKind::kSample,
+                    .label = "sample",
+                    .rows = count,
+                    .columns = vocab,
+                    .read_bytes = static_cast<double>(bytes),
+                    .drawn_rows = std::count_if(args.tasks, args.tasks + count, draws)};
   device::Operation operation = device::MakeOperation<&SampleRows>(desc, args);
-  operation.Reads(args.logits, static_cast<uint64_t>(count * vocab) * sizeof(float));
+  operation.on_host = true;
+  operation.Reads(args.logits, bytes);
   decoder().stream->Enqueue(operation);
 }
 

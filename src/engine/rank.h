@@ -59,7 +59,11 @@ class Rank {
                                                     const Membership& membership);
 
   // Waits for what is enqueued: it uses everything below.
-  ~Rank() { device_.reset(); }
+  ~Rank() {
+    (void)device_->Synchronize(device_->compute());
+    host_.reset();
+    device_.reset();
+  }
 
   // After all ranks of the group were created, before the first step.
   base::Status Connect();
@@ -145,6 +149,8 @@ class Rank {
   base::Status PublishRegions(const layout::MemoryPlan& plan);
   // Steps in flight have batches of their own, and one set of tables and sampled tokens.
   void CutFlights(const layout::MemoryPlan& plan);
+  // Memory for the logits that the host samples from, where it needs some.
+  base::Status AllocateHostLogits(const layout::MemoryPlan& plan);
   // Makes the decoder of the layout's own mode. Pooled weights are loaded into the region that
   // peers read, as far as the rank owns them.
   base::Status LoadModel(const RankParts& parts);
@@ -171,6 +177,10 @@ class Rank {
   std::unique_ptr<kv::Window> window_;
   ModeDecoders modes_;
   std::vector<sample::SampleScratch> scratch_;  // one a worker
+  // Where the device's logits come to be sampled, if the host does not reach them. It ends before
+  // the device.
+  std::unique_ptr<device::Arena> host_;
+  const device::Region* host_logits_ = nullptr;
 };
 
 }  // namespace forebay::engine

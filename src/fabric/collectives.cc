@@ -48,6 +48,27 @@ void Gather(const GatherArgs& args, const device::WorkerContext& context) {
   }
 }
 
+void ListGather(const void* raw, std::vector<device::CopiedRows>* copies) {
+  const GatherArgs& args = *static_cast<const GatherArgs*>(raw);
+  const MatrixBehind& behind = args.behind;
+  for (int i = 0; i < args.num_sources; ++i) {
+    const GatherArgs::Source& source = args.sources[i];
+    copies->push_back({.destination = args.out + source.row * args.row_stride + source.offset,
+                       .source = source.block,
+                       .row_bytes = source.bytes,
+                       .rows = source.rows,
+                       .destination_stride = args.row_stride,
+                       .source_stride = source.bytes});
+    if (behind.row_bytes == 0) continue;
+    copies->push_back({.destination = behind.out + source.row * behind.row_bytes,
+                       .source = source.block + static_cast<uint64_t>(source.rows) * source.bytes,
+                       .row_bytes = behind.row_bytes,
+                       .rows = source.rows,
+                       .destination_stride = behind.row_bytes,
+                       .source_stride = behind.row_bytes});
+  }
+}
+
 uint64_t BytesOf(const GatherBlock& block, const MatrixBehind& behind) {
   return static_cast<uint64_t>(block.rows) * (block.bytes + behind.row_bytes);
 }
@@ -125,6 +146,7 @@ void GatherBlocks(device::Stream& stream, Exchange& exchange, const char* label,
                           .collective = collective,
                           .ranks = exchange.num_ranks()};
   device::Operation operation = device::MakeOperation<&Gather>(desc, args);
+  operation.copies = ListGather;
   for (int i = 0; i < args.num_sources; ++i) {
     const GatherArgs::Source& source = args.sources[i];
     operation.Reads(source.block,

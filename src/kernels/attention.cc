@@ -125,6 +125,8 @@ void Attention(device::Stream& stream, const KernelSet& kernels, const Attention
   device::Operation operation = device::MakeOperation(desc, args, kernels.attention);
   operation.Reads(args.q, RowBytes(args, args.layout.key_dim))
       .Writes(args.out, RowBytes(args, args.layout.value_dim));
+  if (args.sinks != nullptr)
+    operation.Reads(args.sinks, static_cast<uint64_t>(args.heads) * sizeof(float));
   DeclareBatch(batch, &operation);
   operation.further_accesses = AttentionAccesses;
   stream.Enqueue(operation);

@@ -18,6 +18,9 @@
 //   for m = max; sums and values fma(part, factor, old * old factor)); one part alone is taken as
 //   it is;
 //   out = round(values / sum).
+//   With a cap c (of scores) a score is Cap(scale * chain, c). A sink is one more score of its head
+//   that has no value: after the last part m' = max(m, sink), values *= exp(m - m'), sum =
+//   fma(1, exp(sink - m'), sum * exp(m - m')).
 //   The tree: lanes i and i + 8, then i + 4, i + 2, i + 1. max(a, b) = a > b ? a : b. exp is
 //   kernels::Exp.
 //
@@ -45,9 +48,11 @@ struct AttentionArgs {
   // Heads from one row of q and out to the next, where these have more than the operation's; 0:
   // `heads`. `q` and `out` point to the first of its own.
   int32_t row_heads = 0;
-  float scale = 0;      // multiplies the fp32 score
-  base::Reach reach;    // what a row sees of its sequence
-  ContextSums context;  // sums over all rows: for the price
+  float scale = 0;               // multiplies the fp32 score
+  float score_cap = 0;           // 0: none
+  const float* sinks = nullptr;  // [heads] or null
+  base::Reach reach;             // what a row sees of its sequence
+  ContextSums context;           // sums over all rows: for the price
 
   int64_t HeadsOfRow() const { return row_heads > 0 ? row_heads : heads; }
 };
@@ -55,13 +60,14 @@ struct AttentionArgs {
 void Attention(device::Stream& stream, const KernelSet& kernels, const AttentionArgs& args);
 
 // From the fused fp32 projection: bias was added; per-head RMS norm of q and k (if weights are
-// given), rope (halves: element i pairs with i + head_dim / 2), a norm without weight (if
-// `norm_after` says so), q times its position's `q_scale` (if given), rounding to T; head_dim is
-// both key_dim and value_dim; q goes to `q`, k and v into the KV blocks of each row's position.
-// Norm: as RmsNorm, over head_dim. Rope: out[i] = fma(x[i], cos, -(x[i + half] sin)), out[i + half]
-// = fma(x[i + half], cos, x[i] sin). If digests are asked for, the hash (digest.h) of the rounded k
-// and v is added to the position's digest (set, not added, by the first layer of a step, so that a
-// recomputed position counts once); blocks are resident then.
+// given), rope (halves: element i pairs with i + head_dim / 2), a norm after it (if `norm_after`
+// says so: with these weights in place of the norm before, or without), q times its position's
+// `q_scale` (if given), rounding to T; head_dim is both key_dim and value_dim; q goes to `q`, k and
+// v into the KV blocks of each row's position. Norm: as RmsNorm, over head_dim. Rope: out[i] =
+// fma(x[i], cos, -(x[i + half] sin)), out[i + half] = fma(x[i + half], cos, x[i] sin). If digests
+// are asked for, the hash (digest.h) of the rounded k and v is added to the position's digest (set,
+// not added, by the first layer of a step, so that a recomputed position counts once); blocks are
+// resident then.
 struct RopeKvArgs {
   StepBatch batch;
   KvLayout layout;
@@ -72,7 +78,7 @@ struct RopeKvArgs {
   const float* q_norm = nullptr;  // [head_dim] or null
   const float* k_norm = nullptr;
   float norm_eps = 0;
-  bool norm_after = false;         // q and k are normed after rope
+  bool norm_after = false;         // q and k are normed after rope, and not before
   const float* q_scale = nullptr;  // [positions] or null
   // [positions, head_dim / 2] fp32, scaled; null: no rope on this layer
   const float* rope_cos = nullptr;

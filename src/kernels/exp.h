@@ -45,4 +45,37 @@ inline float Exp(float x) {
 
 inline float Silu(float x) { return x / (1.0f + Exp(-x)); }
 
+// 1 - 2 / (exp(2 x) + 1); absolute error about 1e-7.
+inline float Tanh(float x) { return 1.0f - 2.0f / (Exp(x + x) + 1.0f); }
+
+// c tanh(x / c): scores and logits that stay within +-c.
+inline float Cap(float x, float c) { return c * Tanh(x / c); }
+
+// GELU by tanh (arXiv 1606.08415): 0.5 x (1 + tanh(u)) = x / (1 + exp(-2 u)), u = sqrt(2 / pi) (x +
+// 0.044715 x^3).
+struct GeluConstants {
+  static constexpr float kTwoRoot = 1.5957691216f;  // 2 sqrt(2 / pi)
+  static constexpr float kCubic = 0.044715f;
+};
+inline float Gelu(float x) {
+  using C = GeluConstants;
+  const float u = x * std::fma(x * x, C::kCubic, 1.0f) * C::kTwoRoot;
+  return x / (1.0f + Exp(-u));
+}
+
+// gpt-oss's gate: min(x, 7) sigmoid(1.702 min(x, 7)); the linear part meets it within +-7, plus 1.
+struct ClampedSiluConstants {
+  static constexpr float kLimit = 7.0f, kSlope = 1.702f;
+};
+inline float ClampedSilu(float x) {
+  using C = ClampedSiluConstants;
+  const float gate = C::kLimit < x ? C::kLimit : x;
+  return gate / (1.0f + Exp(-(gate * C::kSlope)));
+}
+inline float ClampedUp(float x) {
+  using C = ClampedSiluConstants;
+  const float below = C::kLimit < x ? C::kLimit : x;
+  return (below < -C::kLimit ? -C::kLimit : below) + 1.0f;
+}
+
 }  // namespace forebay::kernels

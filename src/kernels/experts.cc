@@ -52,12 +52,12 @@ void Check(const char* label, const ExpertsArgs& args) {
   FB_CHECK(weight.dtype == tensor::DType::kBF16 || weight.dtype == tensor::DType::kF32,
            "{}: weight of {}", label, tensor::Name(weight.dtype));
   FB_CHECK(weight.leaves.num_leaves == 1 && weight.leaves.tree_leaves() == 1 &&
-               weight.leaves.begin[1] == weight.k && weight.bias == nullptr,
-           "{}: an expert has {} leaves that end at {} of {}, {} bias; expected one leaf, no bias",
+               weight.leaves.begin[1] == weight.k && !(args.heads() && weight.bias != nullptr),
+           "{}: an expert has {} leaves that end at {} of {}, {} bias; expected one leaf, of heads "
+           "no bias",
            label, weight.leaves.tree_leaves(), weight.leaves.begin[weight.leaves.num_leaves],
            weight.k, weight.bias == nullptr ? "no" : "a");
-  FB_CHECK(args.output == LinearOutput::kRounded ||
-               (args.output == LinearOutput::kSiluMul && !args.heads()),
+  FB_CHECK(args.output == LinearOutput::kRounded || (IsGated(args.output) && !args.heads()),
            "{}: output mode {}", label, static_cast<int>(args.output));
   FB_CHECK(args.x_stride >= weight.k && args.y_stride >= weight.n,
            "{}: strides {} and {} of rows of {} and {}", label, args.x_stride, args.y_stride,
@@ -74,10 +74,12 @@ void Check(const char* label, const ExpertsArgs& args) {
 
 }  // namespace
 
-uint64_t ExpertsScratch(tensor::DType dtype, int64_t max_rows, int64_t k, int64_t num_panels) {
+uint64_t ExpertsScratch(tensor::DType dtype, int64_t max_rows, int64_t k, int64_t num_panels,
+                        bool stored) {
   const uint64_t tiles = static_cast<uint64_t>(num_panels) * sizeof(const std::byte*);
   return kSumsBytes + base::RoundUp(tiles, 64) +
-         LinearWorkspaceBytes(dtype, std::min<int64_t>(max_rows, kMaxBlockRows), k);
+         LinearWorkspaceBytes(dtype, std::min<int64_t>(max_rows, kMaxBlockRows), k) +
+         (stored ? kExpandedBytes : 0);
 }
 
 void Experts(device::Stream& stream, const KernelSet& kernels, const char* label,
@@ -94,6 +96,8 @@ void Experts(device::Stream& stream, const KernelSet& kernels, const char* label
   operation.Reads(args.offsets, (experts + 1) * sizeof(*args.offsets));
   operation.Reads(args.runs, experts * sizeof(*args.runs));
   operation.Reads(weight.panels, sizeof(*weight.panels) * weight.num_panels);
+  if (weight.bias != nullptr)
+    operation.Reads(weight.bias, sizeof(float) * kPanelColumns * experts * weight.num_panels);
   // Rows of x that are picked by number lie anywhere in it.
   const uint64_t x_rows = args.x_rows == nullptr ? rows : static_cast<uint64_t>(args.x_count);
   operation.Reads(args.x, ((x_rows - 1) * args.x_stride + weight.k) * element);

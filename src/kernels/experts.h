@@ -11,7 +11,8 @@
 namespace forebay::kernels {
 
 struct ExpertsArgs {
-  // What every expert's matrix is like: one leaf, no bias. `tiles` is null, see runs.
+  // What every expert's matrix is like: one leaf. `tiles` is null, see runs. `bias`: those of all
+  // experts one after another, [num_experts, num_panels * kPanelColumns]; null: there is none.
   PackedWeight weight;
   // [num_experts]: the tiles of an expert, panel after panel in one run. Runs lie anywhere.
   const std::byte* const* runs = nullptr;
@@ -25,7 +26,7 @@ struct ExpertsArgs {
   int32_t x_count = 0;                 // with x_rows: rows of x, one for each
   std::byte* y = nullptr;              // [max_rows, n] of T in grouped order
   int64_t x_stride = 0, y_stride = 0;  // elements
-  LinearOutput output = LinearOutput::kRounded;  // or kSiluMul
+  LinearOutput output = LinearOutput::kRounded;  // or gated
   // Heads in place of experts, for Heads alone: `runs` and `offsets` are null, weight.tiles is
   // [num_experts * num_panels], and every head takes rows [0, max_rows) of an x and a y of its own,
   // so many elements behind those of the head before.
@@ -46,6 +47,11 @@ struct ExpertsArgs {
   int64_t FirstY(int32_t expert) const {
     return heads() ? expert * y_step : offsets[expert] * y_stride;
   }
+  const float* Bias(int32_t expert) const {
+    return weight.bias == nullptr
+               ? nullptr
+               : weight.bias + int64_t{expert} * weight.num_panels * kPanelColumns;
+  }
   const std::byte* Tile(int32_t expert, int32_t panel) const {
     return heads() ? weight.tiles[expert * weight.num_panels + panel]
                    : runs[expert] + panel * weight.TileBytes(0, 0);
@@ -54,8 +60,10 @@ struct ExpertsArgs {
 
 using ExpertsFunction = void (*)(const ExpertsArgs& args, const device::WorkerContext& context);
 
-// Bytes of worker scratch that these matrices need, in any kernel set.
-uint64_t ExpertsScratch(tensor::DType dtype, int64_t max_rows, int64_t k, int64_t num_panels);
+// Bytes of worker scratch that these matrices need, in any kernel set. `stored`: some tiles are not
+// expanded.
+uint64_t ExpertsScratch(tensor::DType dtype, int64_t max_rows, int64_t k, int64_t num_panels,
+                        bool stored);
 
 // Checks the arguments (FB_CHECK) and enqueues the operation, which completes its description from
 // the offsets when it begins: rows, flops, and the bytes of the experts that have rows.

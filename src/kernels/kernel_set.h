@@ -14,12 +14,13 @@
 #include "kernels/linear.h"
 #include "kernels/mma_order.h"
 #include "kernels/norm.h"
+#include "kernels/reduce.h"
 #include "kernels/route.h"
 #include "kernels/tile_order.h"
 
 namespace forebay::kernels {
 
-enum class Isa : uint8_t { kRef, kAvx2, kAvx512f, kAvx512bf16, kAmx };
+enum class Isa : uint8_t { kRef, kAvx2, kAvx512f, kAvx512bf16, kAmx, kCuda };
 
 inline constexpr base::ErrorCode kIsaUnavailable{"isa_unavailable"};
 inline constexpr base::ErrorCode kNumericsUnavailable{"numerics_unavailable"};
@@ -40,12 +41,15 @@ struct KernelSet {
   void (*gather_latents)(const GatherLatentsArgs&, const device::WorkerContext&);
   void (*store_expanded)(const StoreExpandedArgs&, const device::WorkerContext&);
   void (*rms_norm)(const RmsNormArgs&, const device::WorkerContext&);
+  void (*add_normed)(const AddNormedArgs&, const device::WorkerContext&);
+  void (*finish_logits)(const FinishLogitsArgs&, const device::WorkerContext&);
   void (*embed)(const EmbedArgs&, const device::WorkerContext&);
   void (*logits_digest)(const LogitsDigestArgs&, const device::WorkerContext&);
   void (*route)(const RouteArgs&, const device::WorkerContext&);
   void (*group_rows)(const GroupRowsArgs&, const device::WorkerContext&);
   void (*weigh_rows)(const WeighRowsArgs&, const device::WorkerContext&);
   void (*combine_rows)(const CombineRowsArgs&, const device::WorkerContext&);
+  void (*reduce)(const ReduceArgs&, const device::WorkerContext&);
   // Bytes of worker scratch that attention needs for these shapes; the other operations need less
   // than 1 MiB.
   uint64_t (*attention_scratch)(const KvLayout& layout, int32_t heads);

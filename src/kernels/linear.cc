@@ -11,7 +11,7 @@ namespace forebay::kernels {
 namespace {
 
 int64_t Outputs(const LinearArgs& args) {
-  const int64_t all = args.output == LinearOutput::kSiluMul ? 2ll * args.weight.n : args.weight.n;
+  const int64_t all = IsGated(args.output) ? 2ll * args.weight.n : args.weight.n;
   // some of the panels, as their owner has them
   return std::min(all, int64_t{args.weight.num_panels} * kPanelColumns);
 }

@@ -22,7 +22,15 @@ enum class LinearOutput : uint8_t {
   kSiluMul,   // gate/up weights: y T = round(silu(s_gate) * s_up)
   // y fp32 planes: one a maximal subtree of the leaves given (no bias); see PartialPlanes
   kPartial,
+  kGeluMul,         // gate/up weights: y T = round(gelu(s_gate) * s_up), see kernels::Gelu
+  kClampedSiluMul,  // gate/up weights: y T = round(ClampedSilu(s_gate) * (clamped s_up + 1))
 };
+
+// Whether the weight holds gate and up, and the output is their product.
+constexpr bool IsGated(LinearOutput output) {
+  return output == LinearOutput::kSiluMul || output == LinearOutput::kGeluMul ||
+         output == LinearOutput::kClampedSiluMul;
+}
 
 struct LinearArgs {
   PackedWeight weight;

@@ -14,7 +14,9 @@
 //   the part's sum is the tree over its 16 lanes. Parts merge in ascending order into a total that
 //   begins as sum 0, values 0, M -infinity: top = max of both M; sums and values are
 //   fma(part, 2^(M_part - top), total 2^(M_total - top)).
-//   out[j] = round(fma(values[j], 1 / sum, 0)).
+//   With a cap of scores, score[t] = Cap(scale * chain, cap) and c = log2(e). A sink is one more
+//   part, the last: M_part = ceil(sink * log2(e)) - 1, its sum MmaProbability of the sink, no
+//   values. out[j] = round(fma(values[j], 1 / sum, 0)).
 //
 // 2^n is exact, and 0 for n < -126 and where neither side has seen anything. A NaN among scores
 // does not count for their maximum. round(p[t]) keeps denormals; all else flushes them.

@@ -21,7 +21,8 @@ void RmsNorm(device::Stream& stream, const KernelSet& kernels, const char* label
   FB_CHECK(args.columns > 0 && args.weight != nullptr, "{}: {} columns, {} weight", label,
            args.columns, args.weight ? "a" : "no");
   const uint64_t columns = static_cast<uint64_t>(args.columns);
-  const uint64_t elements = static_cast<uint64_t>(args.num_rows) * columns;
+  const uint64_t extent =
+      static_cast<uint64_t>(args.num_rows - 1) * static_cast<uint64_t>(args.Stride()) + columns;
   cost::OpDesc desc;
   desc.kind = cost::OpKind::kNorm;
   desc.label = label;
@@ -33,10 +34,49 @@ void RmsNorm(device::Stream& stream, const KernelSet& kernels, const char* label
   device::Operation operation = device::MakeOperation(desc, args, kernels.rms_norm);
   // Rows picked by number lie anywhere in x; their extent is not known here.
   if (args.rows == nullptr) {
-    operation.Reads(args.x, elements * (args.x_f32 ? sizeof(float) : tensor::SizeOf(args.dtype)));
+    operation.Reads(args.x, extent * (args.x_f32 ? sizeof(float) : tensor::SizeOf(args.dtype)));
   }
-  operation.Writes(args.out, elements * tensor::SizeOf(args.dtype))
+  operation.Writes(args.out, extent * tensor::SizeOf(args.dtype))
       .Reads(args.weight, columns * sizeof(float));
+  stream.Enqueue(operation);
+}
+
+void AddNormed(device::Stream& stream, const KernelSet& kernels, const char* label,
+               const AddNormedArgs& args) {
+  if (args.rows == 0) return;
+  CheckType(label, args.dtype);
+  const uint64_t columns = static_cast<uint64_t>(args.columns);
+  const uint64_t elements = static_cast<uint64_t>(args.rows) * columns;
+  const uint64_t bytes = elements * tensor::SizeOf(args.dtype);
+  cost::OpDesc desc;
+  desc.kind = cost::OpKind::kNorm;
+  desc.label = label;
+  desc.rows = args.rows;
+  desc.columns = args.columns;
+  desc.weight_format = NumberFormatOf(args.dtype);
+  desc.flops = 6.0 * args.rows * args.columns;
+  desc.read_bytes = static_cast<double>(elements * sizeof(float));
+  device::Operation operation = device::MakeOperation(desc, args, kernels.add_normed);
+  operation.Reads(args.x, elements * sizeof(float))
+      .Reads(args.residual, bytes)
+      .Writes(args.out, bytes);
+  if (args.weight != nullptr) operation.Reads(args.weight, columns * sizeof(float));
+  stream.Enqueue(operation);
+}
+
+void FinishLogits(device::Stream& stream, const KernelSet& kernels, const FinishLogitsArgs& args) {
+  if (args.count == 0) return;
+  const auto bytes = static_cast<uint64_t>(args.count) * sizeof(float);
+  cost::OpDesc desc;
+  desc.kind = cost::OpKind::kNorm;
+  desc.label = "finish_logits";
+  desc.rows = 1;
+  desc.columns = args.count;
+  desc.weight_format = NumberFormatOf(tensor::DType::kF32);
+  desc.flops = 4.0 * static_cast<double>(args.count);
+  desc.read_bytes = desc.write_bytes = static_cast<double>(bytes);
+  device::Operation operation = device::MakeOperation(desc, args, kernels.finish_logits);
+  operation.Reads(args.values, bytes).Writes(args.values, bytes);
   stream.Enqueue(operation);
 }
 

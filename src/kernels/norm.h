@@ -22,10 +22,37 @@ struct RmsNormArgs {
   const int32_t* rows = nullptr;               // [num_rows] or null
   int32_t num_rows = 0;
   int32_t columns = 0;
+  // Elements from one row of x and out to the next; 0: columns. x and out may be the same.
+  int64_t stride = 0;
   float eps = 0;
+
+  int64_t Stride() const { return stride > 0 ? stride : columns; }
 };
 void RmsNorm(device::Stream& stream, const KernelSet& kernels, const char* label,
              const RmsNormArgs& args);
+
+// What a block gives, added to the residual: out[i] = round(s * factor + residual[i]); with a
+// weight s = (x[i] * (1 / sqrt(mean(x[i]^2) + eps))) * weight, the mean as RmsNorm forms it, else s
+// = x[i].
+struct AddNormedArgs {
+  tensor::DType dtype = tensor::DType::kBF16;  // T of residual and out
+  const float* x = nullptr;                    // [rows, columns]
+  const float* weight = nullptr;               // [columns] or null
+  const std::byte* residual = nullptr;         // [rows, columns]
+  std::byte* out = nullptr;                    // [rows, columns]; may be `residual`
+  int32_t rows = 0, columns = 0;
+  float eps = 0, factor = 1;
+};
+void AddNormed(device::Stream& stream, const KernelSet& kernels, const char* label,
+               const AddNormedArgs& args);
+
+// values[i] = Cap(values[i] * factor, cap), where the cap is not 0; in place.
+struct FinishLogitsArgs {
+  float* values = nullptr;
+  int64_t count = 0;
+  float factor = 1, cap = 0;
+};
+void FinishLogits(device::Stream& stream, const KernelSet& kernels, const FinishLogitsArgs& args);
 
 // out[row] = embedding of tokens[row]; a negative token ~id stands for sampled[id]. Reads the
 // packed head of a tied model (`packed`, single leaf) or a row-major table.
@@ -36,6 +63,7 @@ struct EmbedArgs {
   PackedWeight packed;               // where table is null
   std::byte* out = nullptr;          // [rows, columns] of T
   int32_t columns = 0;
+  float factor = 1;  // out[row] = round(embedding * factor)
 };
 void Embed(device::Stream& stream, const KernelSet& kernels, const EmbedArgs& args);
 

@@ -70,6 +70,8 @@ struct PackedWeight {
   int32_t first_k = 0;
 
   TileForm FormOf(int64_t panel) const { return forms == nullptr ? form : forms[panel]; }
+  // Whether kernels may have to expand some panel.
+  bool has_stored_tiles() const { return forms != nullptr || form != TileForm::kExpanded; }
   cost::NumberFormat format() const { return stored ? *stored : NumberFormatOf(dtype); }
   // Of a tile as it is stored, and as kernels compute with it.
   int64_t TileBytes(int leaf, int64_t panel) const {

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "kernels/kernel_set.h"
+#include "kernels/sets.h"
 #include "tensor/bf16.h"
 
 namespace forebay::kernels {
@@ -90,7 +92,9 @@ void FinishBlock(const ReduceArgs& args, int64_t row, int64_t column, int width,
   }
 }
 
-void Reduce(const ReduceArgs& args, const device::WorkerContext& context) {
+}  // namespace
+
+void ref::Reduce(const ReduceArgs& args, const device::WorkerContext& context) {
   const int64_t blocks = (args.n + kBlock - 1) / kBlock;
   const device::Range part = device::StaticPart(context, args.rows * blocks);
   for (int64_t unit = part.begin; unit < part.end; ++unit) {
@@ -105,6 +109,8 @@ void Reduce(const ReduceArgs& args, const device::WorkerContext& context) {
     }
   }
 }
+
+namespace {
 
 cost::OpDesc Describe(const char* label, const ReduceArgs& args) {
   const double elements = static_cast<double>(args.rows) * args.n;
@@ -148,7 +154,8 @@ void KeepRows(int64_t begin, int32_t rows, ReduceArgs* args) {
     args->planes[plane].sums += begin * args->stride;
 }
 
-void ReducePlanes(device::Stream& stream, const char* label, ReduceArgs args) {
+void ReducePlanes(device::Stream& stream, const KernelSet& kernels, const char* label,
+                  ReduceArgs args) {
   if (args.rows == 0) return;
   const bool rounded = args.output != LinearOutput::kF32;
   FB_CHECK(
@@ -157,7 +164,7 @@ void ReducePlanes(device::Stream& stream, const char* label, ReduceArgs args) {
   FB_CHECK(args.stride >= args.n && args.y_stride >= args.n, "{}: strides {} and {} of rows of {}",
            label, args.stride, args.y_stride, args.n);
   const TreeOrder order(&args);
-  device::Operation operation = device::MakeOperation<&Reduce>(Describe(label, args), args);
+  device::Operation operation = device::MakeOperation(Describe(label, args), args, kernels.reduce);
   const uint64_t rows = static_cast<uint64_t>(args.rows), n = static_cast<uint64_t>(args.n);
   const uint64_t element = rounded ? tensor::SizeOf(args.dtype) : sizeof(float);
   for (int plane = 0; plane < args.num_planes; ++plane) {

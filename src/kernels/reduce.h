@@ -48,6 +48,7 @@ void KeepRows(int64_t begin, int32_t rows, ReduceArgs* args);
 
 // Checks the arguments (FB_CHECK), describes the operation (an all-reduce of `ranks` ranks, with
 // of_rows a reduce-scatter) and enqueues it.
-void ReducePlanes(device::Stream& stream, const char* label, ReduceArgs args);
+void ReducePlanes(device::Stream& stream, const KernelSet& kernels, const char* label,
+                  ReduceArgs args);
 
 }  // namespace forebay::kernels

@@ -139,7 +139,7 @@ class Parts {
     ReduceArgs reduce = reduce_;
     reduce.output = output;
     reduce.y = y.data();
-    ReducePlanes(stream, "all_reduce", reduce);
+    ReducePlanes(stream, RefKernels(), "all_reduce", reduce);
     return y;
   }
 
@@ -212,14 +212,14 @@ TEST(ReduceTest, PartsOfTheRowsHaveTheBytesOfAll) {
     return args;
   };
   whole = residual;
-  ReducePlanes(stream, "whole", args_of(whole.data()));
+  ReducePlanes(stream, RefKernels(), "whole", args_of(whole.data()));
   for (int rank = 0; rank < 3; ++rank) {
     const base::Part rows = base::EvenPart(kRows, 3, rank);
     const size_t begin = static_cast<size_t>(rows.begin) * kColumns * 2;
     ReduceArgs args = args_of(parts.data() + begin);
     args.residual = residual.data() + begin;
     KeepRows(rows.begin, static_cast<int32_t>(rows.size()), &args);
-    ReducePlanes(stream, "part", args);
+    ReducePlanes(stream, RefKernels(), "part", args);
     EXPECT_EQ(stream.last.collective, cost::Collective::kReduceScatter);
     EXPECT_EQ(stream.last.read_bytes, 4.0 * kRows * kColumns);
   }
@@ -249,9 +249,9 @@ TEST(ReduceDeathTest, PlanesThatAreNoCutThroughTheTree) {
                   .rows = 1,
                   .n = 1};
   AddPlanes(0, 2, sums, &args);
-  EXPECT_DEATH(ReducePlanes(stream, "lacks", args), "1 planes lack leaf 2");
+  EXPECT_DEATH(ReducePlanes(stream, RefKernels(), "lacks", args), "1 planes lack leaf 2");
   AddPlanes(3, 4, sums, &args);
-  EXPECT_DEATH(ReducePlanes(stream, "lacks", args), "leaf 2 is due");
+  EXPECT_DEATH(ReducePlanes(stream, RefKernels(), "lacks", args), "leaf 2 is due");
 }
 
 TEST(ReduceTest, Throughput) {
@@ -271,7 +271,7 @@ TEST(ReduceTest, Throughput) {
   double best = 1;
   for (int i = 0; i < 10; ++i) {
     const auto start = std::chrono::steady_clock::now();
-    ReducePlanes(stream, "all_reduce", args);
+    ReducePlanes(stream, RefKernels(), "all_reduce", args);
     best = std::min(
         best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }

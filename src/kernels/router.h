@@ -5,12 +5,15 @@
 
 namespace forebay::kernels {
 
-// From logits to scores. Selection is by score + bias, but for kSigmoidOfChosen.
+// From logits to scores. Selection is by score + bias, but for the scores of chosen ones.
 enum class RouterScores : uint8_t {
   // exp(logit - greatest logit) / sum; the sum has 16 lanes and the tree of kernels/norm.h
   kSoftmax,
   kSigmoid,          // 1 / (1 + exp(-logit))
   kSigmoidOfChosen,  // as kSigmoid; selection is by logit + bias
+  // selection is by logit; scores are the softmax over the chosen ones, in slot order: exp(logit -
+  // greatest) / sum, the sum one chain
+  kSoftmaxOfChosen,
 };
 
 // The selection score of a group of experts: its greatest, or its greatest plus its second.
@@ -27,6 +30,8 @@ struct Router {
   float epsilon = 0;
   float scale = 1;              // multiplies the weights, last
   const float* bias = nullptr;  // [num_experts], for choosing only; null: none
+
+  bool renormalizes() const { return renormalize || scores == RouterScores::kSoftmaxOfChosen; }
 };
 
 }  // namespace forebay::kernels

@@ -9,14 +9,17 @@
 
 namespace forebay::kernels {
 
+struct AddNormedArgs;
 struct AttentionArgs;
 struct CombineRowsArgs;
 struct EmbedArgs;
+struct FinishLogitsArgs;
 struct GatherLatentsArgs;
 struct GroupRowsArgs;
 struct KvLayout;
 struct LatentKvArgs;
 struct LogitsDigestArgs;
+struct ReduceArgs;
 struct RmsNormArgs;
 struct RopeKvArgs;
 struct RopeRowsArgs;
@@ -35,6 +38,8 @@ struct WeighRowsArgs;
   void GatherLatents(const GatherLatentsArgs& args, const device::WorkerContext&);     \
   void StoreExpanded(const StoreExpandedArgs& args, const device::WorkerContext&);     \
   void RmsNorm(const RmsNormArgs& args, const device::WorkerContext& context);         \
+  void AddNormed(const AddNormedArgs& args, const device::WorkerContext& context);     \
+  void FinishLogits(const FinishLogitsArgs& args, const device::WorkerContext&);       \
   void Route(const RouteArgs& args, const device::WorkerContext& context);             \
   void WeighRows(const WeighRowsArgs& args, const device::WorkerContext& context);     \
   void CombineRows(const CombineRowsArgs& args, const device::WorkerContext& context); \
@@ -50,6 +55,7 @@ namespace ref {
 void Embed(const EmbedArgs& args, const device::WorkerContext& context);
 void LogitsDigest(const LogitsDigestArgs& args, const device::WorkerContext& context);
 void GroupRows(const GroupRowsArgs& args, const device::WorkerContext& context);
+void Reduce(const ReduceArgs& args, const device::WorkerContext& context);
 }  // namespace ref
 
 // The oracle of class `mma_*` with this order, of bf16; of fp32 as class `pair`.

@@ -55,8 +55,18 @@ uint64_t Cache::DigestOf(int group, std::span<const BlockId> table, int64_t begi
   uint64_t sum = 0;
   const uint64_t* const digests = view_.groups[static_cast<size_t>(group)].digests;
   if (digests == nullptr) return 0;  // the rank has none of the group's layers
-  for (int64_t position = begin; position < end; ++position) {
-    sum += digests[table[position / kBlockTokens] * kBlockTokens + position % kBlockTokens];
+  for (int64_t position = begin; position < end;) {
+    const int64_t in_block = position % kBlockTokens,
+                  count = std::min(end - position, kBlockTokens - in_block);
+    const uint64_t* from = digests + table[position / kBlockTokens] * kBlockTokens + in_block;
+    std::array<uint64_t, kBlockTokens> read;
+    if (!device_.host_reaches_data()) {
+      const auto bytes = static_cast<uint64_t>(count) * sizeof(uint64_t);
+      if (!device_.Read(read.data(), from, bytes).ok()) return 0;
+      from = read.data();
+    }
+    for (int64_t i = 0; i < count; ++i) sum += from[i];
+    position += count;
   }
   return sum;
 }
@@ -98,8 +108,11 @@ base::Status Cache::EnqueuePull(fabric::Fabric& fabric, std::span<const PullPart
   for (size_t group = 0; group < moves.size(); ++group) {
     uint64_t* const digests = view_.groups[group].digests;
     if (digests == nullptr || digested[group]) continue;
-    for (const BlockId block : moves[group].to)
-      std::fill_n(digests + int64_t{block} * kBlockTokens, kBlockTokens, uint64_t{0});
+    constexpr std::array<uint64_t, kBlockTokens> kNone{};
+    for (const BlockId block : moves[group].to) {
+      FB_RETURN_IF_ERROR(
+          device_.Write(digests + int64_t{block} * kBlockTokens, kNone.data(), sizeof kNone));
+    }
   }
   if (!pulled_) pulled_ = device_.NewEvent();
   const uint64_t before = fabric.bytes_pulled();
@@ -120,7 +133,10 @@ base::Status Cache::WaitPull(runtime::TimeNs timeout) {
   FB_RETURN_IF_ERROR(device_.Synchronize(stream()));
   // On the host, once the copies are there.
   for (const Summand& summand : summands_) {
-    for (int i = 0; i < kBlockTokens; ++i) summand.to[i] += summand.digests[static_cast<size_t>(i)];
+    std::array<uint64_t, kBlockTokens> sums;
+    FB_RETURN_IF_ERROR(device_.Read(sums.data(), summand.to, sizeof sums));
+    for (size_t i = 0; i < sums.size(); ++i) sums[i] += summand.digests[i];
+    FB_RETURN_IF_ERROR(device_.Write(summand.to, sums.data(), sizeof sums));
   }
   summands_.clear();
   return base::Status::Ok();

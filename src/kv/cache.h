@@ -66,6 +66,7 @@ class Cache {
   // By KV group.
   std::span<const std::vector<Strip>> strips() const { return strips_; }
   // Sums the digests of positions [begin, end) of the sequence whose table in the group this is.
+  // REQUIRES: no step that writes them is under way. A device that cannot be read any more gives 0.
   uint64_t DigestOf(int group, std::span<const BlockId> table, int64_t begin, int64_t end) const;
 
   // Begins to pull `parts` of blocks from peers that have published caches of `peer_blocks` blocks

@@ -26,8 +26,16 @@ base::Result<std::vector<share::PoolPlan>> PlanPool(const EngineOptions& options
                     .size();
   pool.attention = draft.layout.pool_attention;
   weights::SlotSettings& slots = pool.slots;
-  if (slots.budget_bytes == 0 && slots.look_ahead_layers == 0 && slots.look_ahead_bytes == 0)
+  const bool slots_are_open =
+      slots.budget_bytes == 0 && slots.look_ahead_layers == 0 && slots.look_ahead_bytes == 0;
+  // Steps that are all shipped pull nothing while each replica lives: the least that could.
+  const bool ships = options.ship.mode && options.ship.mode->ffn == FfnMode::kShip;
+  if (slots_are_open && ships && pool.layers == 0) {
+    slots.look_ahead_bytes = 1;
+    pool.by_matrix |= !pool.merges_experts && !pool.waits_by_part;
+  } else if (slots_are_open) {
     slots.look_ahead_layers = kLookAheadLayers;
+  }
   // Parts of layers come from all owners alike: there is no peak to shift.
   if (pool.placement.kind != &weights::kByLayer || draft.layout.pools_experts())
     pool.order = weights::FetchOrder::kAsUsed;

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "layout/options.h"
+#include "layout/platform.h"
 #include "model/builtin_configs.h"
 #include "weights/book/placement.h"
 
@@ -158,6 +159,28 @@ TEST(Options, DevicesAreParsed) {
   EXPECT_EQ(ParseDevices("sim:8xh20")->count, 8);
   EXPECT_EQ(ParseDevices("gpu").status().code(), kDevicesInvalid);
   EXPECT_EQ(ParseDevices("gpu").status().message().rfind("--devices", 0), 0u);
+}
+
+TEST(Options, GpusAreListed) {
+  const auto ordinals = [](std::string_view text) { return ParseDevices(text)->ordinals; };
+  EXPECT_THAT(ordinals("cuda"), ElementsAre(0));
+  EXPECT_THAT(ordinals("4xcuda"), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(ordinals("cuda:0,2"), ElementsAre(0, 2));
+  EXPECT_THAT(ordinals("2xcuda:1"), ElementsAre(1, 1));
+  EXPECT_THAT(ordinals("2xcuda:0,1"), ElementsAre(0, 0, 1, 1));
+  EXPECT_EQ(ParseDevices("2xcuda:0,1")->count, 4);
+  for (const char* text : {"cuda:", "cuda:0,", "cuda:,1", "cuda:x", "cuda:-1", "cudas", "0xcuda"})
+    EXPECT_EQ(ParseDevices(text).status().code(), kDevicesInvalid) << text;
+}
+
+TEST(Options, GpusHaveKernelsOfTheirOwn) {
+  const Platform& cuda = CudaPlatform();
+  EXPECT_STREQ((*cuda.Kernels("auto", "auto"))->name, "pair");
+  EXPECT_EQ(*cuda.Kernels("pair", "pair"), *cuda.Kernels("auto", "auto"));
+  const base::Status isa = cuda.Kernels("avx2", "auto").status();
+  EXPECT_EQ(isa.code(), kernels::kIsaUnavailable);
+  EXPECT_THAT(isa.message(), HasSubstr("'avx2'"));
+  EXPECT_EQ(cuda.Kernels("auto", "mma_k16f25").status().code(), kernels::kNumericsUnavailable);
 }
 
 // The tier is the ranks' together, beside their budget, and has a whole number of blocks.

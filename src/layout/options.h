@@ -21,6 +21,10 @@
 #include "share/ship_plan.h"
 #include "tensor/dtype.h"
 
+namespace forebay::device {
+struct Driver;
+}
+
 namespace forebay::layout {
 
 inline constexpr base::ErrorCode kOffloadingSize{"kv_offloading_size_invalid"};
@@ -33,6 +37,15 @@ struct ChoiceShape {
   int64_t shared = 0;              // Of the prompt's tokens, those with which others begin, too.
 };
 
+// What devices store the matrices of layers in.
+struct WeightStorage {
+  // Simulated devices; nothing: what the model's files say.
+  std::optional<cost::NumberFormat> format;
+  bool expanded = false;  // Devices that compute: the compute type, whatever files hold.
+
+  friend bool operator==(const WeightStorage&, const WeightStorage&) = default;
+};
+
 struct MachineOptions {
   DevicesSpec devices;
   // By which real devices are priced: a built-in profile's name or a file. Empty: the built-in one
@@ -42,9 +55,8 @@ struct MachineOptions {
   const kernels::KernelSet* kernels = nullptr;
   tensor::DType dtype = tensor::DType::kBF16;
   bool mla_absorbed = false;  // Latent attention has one form for all rows.
-  // What simulated devices store the matrices of layers in; nothing: what the model's files say.
-  std::optional<cost::NumberFormat> quantization;
-  // And the KV cache; nothing: the compute type.
+  WeightStorage quantization;
+  // What simulated devices store the KV cache in; nothing: the compute type.
   std::optional<cost::NumberFormat> kv_cache_format;
   // Which experts rows go to on simulated devices (model/routing.h); null: balanced.
   std::shared_ptr<const model::Routing> routing;
@@ -53,10 +65,11 @@ struct MachineOptions {
   // Weights, KV and workspace of all ranks; 0: what the machine has free, less a margin.
   uint64_t memory_bytes = 0;
   uint64_t memory_per_rank_bytes = 0;  // The same of one rank; 0: an equal share of memory_bytes.
-  // Simulated GPUs: this part of their memory, where memory_bytes is 0.
+  // GPUs: this part of their memory, of real ones of what is free, where memory_bytes is 0.
   double memory_utilization = 0.9;
   // So much of each rank's KV cache is touched at start, the rest as it comes into use.
   uint64_t touch_kv_bytes = 0;
+  bool debug_sync = false;    // GPUs: each operation is waited for, so that a fault names it.
   bool full_detail = false;   // Every layer is simulated.
   bool uncalibrated = false;  // Prices are the datasheet's alone.
   // Partial sums of simulated ranks are priced as if they went from rank to rank in bf16.
@@ -152,6 +165,8 @@ struct TierOptions {
 // What only tests and trials set.
 struct TrialOptions {
   fabric::FaultPlan fault;
+  // Through which GPUs are reached; outlives the engine. Null: the machine's own.
+  const device::Driver* driver = nullptr;
   // Sees what all ranks' operations touch; outlives the engine. It is slow.
   device::HazardChecker* checker = nullptr;
   double overcommit = 1;  // schedule::StepView::overcommit

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <string_view>
 
 #include "layout/layout_draft.h"
 #include "layout/machine.h"
@@ -15,6 +16,9 @@ namespace forebay::layout {
 class Platform {
  public:
   virtual ~Platform() = default;
+  // The kernels by --isa and --numerics: the CPU's, as kernels::ChooseKernels, or the device's own.
+  virtual base::Result<const kernels::KernelSet*> Kernels(std::string_view isa,
+                                                          std::string_view numerics) const;
   // Fills in what such devices give: profile, budgets, workers, defaults of a step's limits. `plan`
   // has spec and scratch_bytes. Errors: kInvalidArgument and those of LoadProfile; kOffloadingSize
   // and kKvFileSize where memory below the device is taken from the same.

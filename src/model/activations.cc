@@ -49,6 +49,7 @@ void ForEachBuffer(const ModelConfig& config, tensor::DType dtype, const StepCap
   }
   visit(&a->residual, rows * hidden * t);
   visit(&a->normed, rows * hidden * t);
+  visit(&a->sums, config.AddsPlainly() ? 0 : rows * hidden * sizeof(float));
   visit(&a->attention, attention.bytes);
   visit(&a->ffn, ffn.bytes);
   const int64_t widest = std::max({config.hidden_size, ffn.widest_input, attention.widest_input});
@@ -101,7 +102,9 @@ uint64_t GroupedScratch(const ModelConfig& config, tensor::DType dtype) {
     add(mla.kv_lora_rank, plain(std::max(mla.qk_nope_head_dim, mla.v_head_dim)));
   }
   constexpr int64_t kAnyRows = 1 << 20;
-  return depth == 0 ? 0 : kernels::ExpertsScratch(dtype, kAnyRows, depth, panels);
+  return depth == 0
+             ? 0
+             : kernels::ExpertsScratch(dtype, kAnyRows, depth, panels, config.forms != nullptr);
 }
 
 uint64_t TensorStagingBytes(const ModelConfig& config, tensor::DType dtype,

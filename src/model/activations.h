@@ -38,6 +38,8 @@ struct Activations {
   // [own rows, hidden] T; own rows are the rank's where rows are cut, else all
   std::byte* residual = nullptr;
   std::byte* normed = nullptr;  // [own rows, hidden] T
+  // [own rows, hidden]: what a block gives, where it is not added plainly; else null
+  float* sums = nullptr;
   // What the layer's kinds of blocks make of it; the second for max(own rows, gathered_rows) rows.
   std::byte* attention = nullptr;
   std::byte* ffn = nullptr;

@@ -81,6 +81,11 @@ base::Status ValidateConfig(const ModelConfig& config, std::string_view file) {
         fmt::format("a head has {} dimensions; expected an even number (rope turns pairs) up to {}",
                     config.head_dim, kMostHeadDim));
   }
+  if (config.RotaryDim() % 2 != 0 || config.RotaryDim() > config.head_dim) {
+    return Invalid(file, fmt::format("rope turns {} of a head's {} dimensions; expected an even "
+                                     "number, at most all",
+                                     config.RotaryDim(), config.head_dim));
+  }
   if (config.mla) FB_RETURN_IF_ERROR(ValidateLatents(*config.mla, file));
   return config.moe ? ValidateExperts(*config.moe, file) : base::Status::Ok();
 }

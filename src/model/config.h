@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,6 +13,7 @@
 #include "base/status.h"
 #include "cost/operation.h"
 #include "kernels/router.h"
+#include "kernels/tile_form.h"
 #include "tensor/dtype.h"
 
 namespace forebay::model {
@@ -19,12 +22,23 @@ inline constexpr base::ErrorCode kConfigInvalid{"model_config_invalid"};
 inline constexpr base::ErrorCode kConfigUnsupported{"model_config_unsupported"};
 inline constexpr base::ErrorCode kArchitectureUnknown{"model_architecture_unknown"};
 
-// Rotary embedding, scaling already applied: element i of a head pairs with i + head_dim / 2 and
-// turns by position * inv_freq[i]; cos and sin are both multiplied by cos_sin_scale.
+// Rotary embedding, scaling already applied: element i of a head, as it is packed, pairs with i +
+// head_dim / 2 and turns by position * inv_freq[i]; cos and sin are both multiplied by
+// cos_sin_scale. A frequency of 0: the pair is left alone, the scale included.
 struct RopeSpec {
   std::vector<float> inv_freq;  // [head_dim / 2], computed in double, rounded once
   float cos_sin_scale = 1.0f;
+  // longrope: the frequencies of runs of at most this many positions; 0: there are no others.
+  int64_t short_positions = 0;
+  std::vector<float> short_inv_freq;
+
+  const std::vector<float>& FrequenciesOf(int64_t positions) const {
+    return positions <= short_positions ? short_inv_freq : inv_freq;
+  }
 };
+
+// What a feed-forward block multiplies its linear half by (kernels::LinearOutput).
+enum class Activation : uint8_t { kSilu, kGelu, kClampedSilu };
 
 // A mixture of experts in place of some layers' feed-forward block. All experts are gated SiLU
 // blocks of one width.
@@ -41,6 +55,8 @@ struct MoeConfig {
   bool renormalize = false;
   float epsilon = 0, scale = 1;
   bool weighs_input = false;  // the weight scales the expert's input, not its output
+  bool router_bias = false;   // the router's logits have a bias
+  bool expert_bias = false;   // both matrices of an expert have one
   // [num_layers] 0: the layer is dense, of ModelConfig::intermediate_size
   std::vector<uint8_t> has_experts;
 };
@@ -74,6 +90,10 @@ struct StoredFormat {
   bool Covers(const std::string& tensor) const;
 };
 
+// How files store tensors that kernels read as they are stored, by their names; "{}" stands for an
+// expert's number.
+using TensorForms = std::map<std::string, kernels::TileForm, std::less<>>;
+
 struct ModelConfig {
   std::string architecture;  // "LlamaForCausalLM", or GGUF's "llama"
   std::string family;        // id in the registry: "llama", "mistral", "qwen2", "qwen3", ...
@@ -86,22 +106,38 @@ struct ModelConfig {
   int64_t head_dim = 0;
   double rms_norm_eps = 0;
   bool tie_word_embeddings = false;
-  bool attention_bias = false;          // q, k, v
-  bool attention_out_bias = false;      // o
-  bool mlp_bias = false;                // gate, up, down
-  bool qk_norm = false;                 // per-head RMS norm of q and k before rope
+  bool attention_bias = false;      // q, k, v
+  bool attention_out_bias = false;  // o
+  bool mlp_bias = false;            // gate, up, down
+  bool qk_norm = false;             // per-head RMS norm of q and k before rope
+  bool qk_norm_of_rows = false;     // one over all heads of a row's q, and of its k, instead
+  // Which norms a layer has: of a block's input, and of its output before it is added.
+  bool norm_before = true, norm_after = false;
+  bool norm_plus_one = false;  // norm weights are stored less 1
+  Activation activation = Activation::kSilu;
+  // Factors of embeddings, of what blocks add to the residual, of logits, and of scores (0: 1 /
+  // sqrt(head_dim)).
+  float embedding_factor = 1, residual_factor = 1, logits_factor = 1, score_factor = 0;
+  float score_cap = 0, logits_cap = 0;  // kernels::Cap; 0: none
+  bool sinks = false;                   // a score a head that has no value
   std::vector<int32_t> sliding_window;  // [num_layers]; 0: full attention
   // [num_layers], 1 for layers without rope; empty: all layers have it. If some lack it, the others
   // may see only their own chunk of positions (0: all positions).
   std::vector<uint8_t> without_rope;
   int32_t attention_chunk = 0;
-  // RMS norm without weight of q and k after rope, in the layers that have rope.
+  // q's and k's norm stands behind rope, and is without weight unless there is a qk_norm; in the
+  // layers that have rope.
   bool norm_after_rope = false;
-  // In layers without rope q is multiplied by ln(floor((position + 1) / floor) + 1) * scale + 1;
-  // a floor of 0: it is not.
+  // In layers without rope, or in all, q is multiplied by ln(floor((position + shift) / floor) + 1)
+  // * scale + 1; a floor of 0: it is not.
   double temperature_floor = 0, temperature_scale = 0;
+  int64_t temperature_shift = 1;
+  bool temperature_everywhere = false;
   int64_t max_position_embeddings = 0;
   RopeSpec rope;
+  std::optional<RopeSpec> windowed_rope;  // of layers with a window, where it is another
+  // The first elements of a stored head that rope turns; 0: all. Pairs are packed as RopeSpec says.
+  int64_t rotary_dim = 0;
   // Stored rows of q and k have the elements that rope turns together side by side.
   bool rope_interleaved = false;
   std::optional<MoeConfig> moe;
@@ -113,11 +149,19 @@ struct ModelConfig {
   std::vector<std::string> unused_keys;
   // Devices that compute expand what their files hold; those of shapes alone keep it.
   std::optional<StoredFormat> stored;
+  // Devices that compute keep what this names as it is stored; null: they expand all.
+  std::shared_ptr<const TensorForms> forms;
   // The KV cache's format, likewise.
   std::optional<cost::NumberFormat> stored_kv;
 
   // Latent attention's two forms: rows of prompts attend to K and V made of the latents.
   bool expands_prompts() const { return mla && !mla->absorbed; }
+  int64_t RotaryDim() const { return rotary_dim > 0 ? rotary_dim : head_dim; }
+  // What blocks give is added as it is, in the epilogue of their last matrix.
+  bool AddsPlainly() const { return !norm_after && residual_factor == 1; }
+  const RopeSpec& RopeOf(int64_t layer) const {
+    return windowed_rope && sliding_window[layer] > 0 ? *windowed_rope : rope;
+  }
   bool HasRope(int64_t layer) const { return without_rope.empty() || without_rope[layer] == 0; }
   base::Reach ReachOf(int64_t layer) const {
     return {sliding_window[layer], HasRope(layer) ? attention_chunk : 0};

@@ -213,7 +213,7 @@ void ReadRope(GgufFields* in, const GgufFile& gguf, ModelConfig* config) {
     in->Unsupported("rope.scaling.attn_factor", "given", "1");
   }
   if (!in->status().ok()) return;
-  config->rope = MakeRope(rope, config->head_dim);
+  config->rope = MakeRope(rope, config->head_dim, config->head_dim);
   config->max_position_embeddings = LengthenedContext(rope, config->max_position_embeddings);
   const TensorInfo* divisors = FindTensor(gguf, "rope_freqs.weight");
   if (divisors == nullptr) return;

@@ -47,6 +47,15 @@ Result<const Family*> FindConfigFamily(JsonFields* in, ModelConfig* config) {
   return family;
 }
 
+void ReadActivation(JsonFields* in, const ConfigRules& rules, ModelConfig* config) {
+  config->activation = rules.activation;
+  const bool gelu = rules.activation == Activation::kGelu;
+  const std::string expected = gelu ? "gelu_pytorch_tanh" : "silu";
+  const std::string key = gelu && in->Has("hidden_activation") ? "hidden_activation" : "hidden_act";
+  const std::string found = in->String(key, expected);
+  if (found != expected && !(found == "swish" && !gelu)) in->Unsupported(key, found, expected);
+}
+
 void ReadSizes(JsonFields* in, const ConfigRules& rules, ModelConfig* config) {
   config->vocab_size = in->Int("vocab_size", 1, kMostVocabulary);
   config->hidden_size = in->Int("hidden_size", 1, kMostWidth);
@@ -68,23 +77,48 @@ void ReadSizes(JsonFields* in, const ConfigRules& rules, ModelConfig* config) {
   config->rms_norm_eps = static_cast<float>(in->Float("rms_norm_eps", 0, 1, 1e-6));
 }
 
+// layer_types, where the file has it: one of the two kinds for each layer.
+std::vector<std::string> ReadLayerTypes(JsonFields* in, const ModelConfig& config) {
+  std::vector<std::string> types = in->Strings("layer_types");
+  if (types.empty()) return types;
+  if (static_cast<int64_t>(types.size()) != config.num_layers) {
+    in->Invalid(fmt::format("layer_types has {} entries; expected num_hidden_layers = {}",
+                            types.size(), config.num_layers));
+    return {};
+  }
+  for (const std::string& type : types) {
+    if (type == "sliding_attention" || type == "full_attention") continue;
+    in->Unsupported("layer_types", type, "full_attention, sliding_attention");
+    return {};
+  }
+  return types;
+}
+
+// Layers with a window by layer_types, or all but every sliding_window_pattern-th.
+void ReadTypedWindows(JsonFields* in, const ConfigRules& rules, bool null_window,
+                      ModelConfig* config) {
+  const std::vector<std::string> types = ReadLayerTypes(in, *config);
+  const int64_t pattern =
+      types.empty() ? in->Int("sliding_window_pattern", 1, kMostLayers, rules.window_pattern) : 0;
+  if (null_window) return;
+  const int64_t window = in->Int("sliding_window", 1, kMostPositions, rules.default_window);
+  for (int64_t layer = 0; layer < config->num_layers; ++layer) {
+    const bool windowed = types.empty() ? (layer + 1) % pattern != 0
+                                        : types[static_cast<size_t>(layer)] == "sliding_attention";
+    if (windowed) config->sliding_window[layer] = static_cast<int32_t>(window);
+  }
+}
+
 // Layers with a window by layer_types, where the file has it, else by max_window_layers.
 void ReadUpperLayerWindows(JsonFields* in, const ConfigRules& rules, ModelConfig* config) {
   const bool on = in->Bool("use_sliding_window", false);
   const int64_t window = in->Int("sliding_window", 1, kMostPositions, rules.default_window);
   const int64_t first = in->Int("max_window_layers", 0, kMostPositions, 28);
-  const std::vector<std::string> types = in->Strings("layer_types");
-  if (!types.empty() && static_cast<int64_t>(types.size()) != config->num_layers) {
-    return in->Invalid(fmt::format("layer_types has {} entries; expected num_hidden_layers = {}",
-                                   types.size(), config->num_layers));
-  }
+  const std::vector<std::string> types = ReadLayerTypes(in, *config);
   for (int64_t layer = 0; layer < config->num_layers; ++layer) {
     bool windowed = on && layer >= first;
     if (!types.empty()) {
       windowed = types[layer] == "sliding_attention";
-      if (!windowed && types[layer] != "full_attention") {
-        return in->Unsupported("layer_types", types[layer], "full_attention, sliding_attention");
-      }
       if (windowed && (!on || !in->Has("sliding_window"))) {
         return in->Invalid(
             "layer_types asks for sliding_attention, but use_sliding_window and sliding_window do "
@@ -98,6 +132,8 @@ void ReadUpperLayerWindows(JsonFields* in, const ConfigRules& rules, ModelConfig
 void ReadWindows(JsonFields* in, const ConfigRules& rules, bool null_window, ModelConfig* config) {
   config->sliding_window.assign(config->num_layers, 0);
   if (rules.window == WindowRule::kUpperLayers) return ReadUpperLayerWindows(in, rules, config);
+  if (rules.window == WindowRule::kTypedLayers)
+    return ReadTypedWindows(in, rules, null_window, config);
   if (rules.window != WindowRule::kAllLayers || null_window) return;
   if (rules.default_window == 0 && !in->Has("sliding_window")) return;
   const int64_t window = in->Int("sliding_window", 1, kMostPositions, rules.default_window);
@@ -114,13 +150,26 @@ void ReadYarn(JsonFields* in, RopeParameters* rope) {
   if (in->Has("mscale_all_dim")) rope->mscale_all_dim = in->Float("mscale_all_dim", 0, kMostFactor);
 }
 
-// The object rope_scaling or rope_parameters.
+// A divisor for each frequency, in short runs and in long ones.
+void ReadLongrope(JsonFields* in, int64_t max_positions, RopeParameters* rope) {
+  rope->scaling = RopeScaling::kLongrope;
+  rope->factor = static_cast<double>(max_positions) / rope->original_max_position_embeddings;
+  rope->short_factors = in->Floats("short_factor", kLeastPositive, kMostFactor);
+  rope->long_factors = in->Floats("long_factor", kLeastPositive, kMostFactor);
+  if (in->Has("attention_factor"))
+    rope->attention_factor = in->Float("attention_factor", kLeastPositive, kMostFactor);
+}
+
+// The object rope_scaling or rope_parameters. `rope` has what stands outside of it.
 void ReadScaling(JsonFields* in, int64_t max_positions, RopeParameters* rope) {
   const std::string type = in->String("rope_type", in->String("type", "default"));
   if (type == "default" || !in->status().ok()) return;
+  const auto original = static_cast<int64_t>(rope->original_max_position_embeddings);
+  rope->original_max_position_embeddings =
+      static_cast<double>(in->Int("original_max_position_embeddings", 1, kMostPositions,
+                                  original > 0 ? original : max_positions));
+  if (type == "longrope" || type == "su") return ReadLongrope(in, max_positions, rope);
   rope->factor = in->Float("factor", kLeastPositive, kMostFactor);
-  rope->original_max_position_embeddings = static_cast<double>(
-      in->Int("original_max_position_embeddings", 1, kMostPositions, max_positions));
   if (type == "linear") {
     rope->scaling = RopeScaling::kLinear;
   } else if (type == "llama3") {
@@ -135,31 +184,103 @@ void ReadScaling(JsonFields* in, int64_t max_positions, RopeParameters* rope) {
     rope->scaling = RopeScaling::kYarn;
     ReadYarn(in, rope);
   } else {
-    in->Unsupported("rope_type", type, "default, linear, llama3, yarn");
+    in->Unsupported("rope_type", type, "default, linear, llama3, yarn, longrope");
   }
 }
 
-void ReadRope(JsonFields* in, ModelConfig* config) {
+// Parameters of a kind of layers, and which part of a head they turn.
+struct RopeReading {
   RopeParameters rope;
+  double part = 1;
+
+  void Read(JsonFields* object, int64_t max_positions) {
+    rope.theta = object->Float("rope_theta", kLeastTheta, kMostTheta, rope.theta);
+    part = object->Float("partial_rotary_factor", 0, 1, part);
+    ReadScaling(object, max_positions, &rope);
+  }
+};
+
+// The parameters of full layers and of those with a window, where the file has them apart.
+struct RopeReadings {
+  RopeReading full;
+  std::optional<RopeReading> windowed;
+};
+
+RopeReadings ReadRopeObjects(JsonFields* in, const ConfigRules& rules, int64_t max_positions) {
+  constexpr char kFull[] = "full_attention", kWindowed[] = "sliding_attention";
+  const bool typed = rules.window == WindowRule::kTypedLayers;
+  RopeReadings readings;
+  RopeParameters& rope = readings.full.rope;
   rope.theta = in->Float("rope_theta", kLeastTheta, kMostTheta, rope.theta);
-  double rotary_part = in->Float("partial_rotary_factor", 0, 1, 1.0);
+  rope.original_max_position_embeddings =
+      static_cast<double>(in->Int("original_max_position_embeddings", 1, kMostPositions, 0));
+  readings.full.part = in->Float("partial_rotary_factor", 0, 1, 1.0);
+  if (typed && in->Has("rope_local_base_freq")) {
+    readings.windowed.emplace().rope.theta =
+        in->Float("rope_local_base_freq", kLeastTheta, kMostTheta);
+  }
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     std::optional<JsonFields> object = in->Object(key);
     if (!object) continue;
-    for (const char* layer_type : {"full_attention", "sliding_attention"}) {
-      if (object->Has(layer_type))
-        object->Unsupported(layer_type, "given", "one set of parameters for all layers");
+    const bool apart = object->Has(kFull) || object->Has(kWindowed);
+    if (apart && !typed) {
+      object->Unsupported(object->Has(kFull) ? kFull : kWindowed, "given",
+                          "one set of parameters for all layers");
+    } else if (apart) {
+      readings.windowed.emplace();
+      for (const auto& [kind, reading] :
+           {std::pair{kFull, &readings.full}, {kWindowed, &*readings.windowed}}) {
+        std::optional<JsonFields> part = object->Object(kind);
+        if (!part) continue;
+        reading->Read(&*part, max_positions);
+        object->Fail(part->status());
+      }
+    } else {
+      readings.full.Read(&*object, max_positions);
     }
-    rope.theta = object->Float("rope_theta", kLeastTheta, kMostTheta, rope.theta);
-    rotary_part = object->Float("partial_rotary_factor", 0, 1, rotary_part);
-    ReadScaling(&*object, config->max_position_embeddings, &rope);
     in->Fail(object->status());
     break;
   }
-  if (rotary_part != 1)
-    in->Unsupported("partial_rotary_factor", fmt::format("{}", rotary_part), "1");
+  if (rules.windows_unscaled && !readings.windowed) {
+    readings.windowed = readings.full;
+    readings.windowed->rope.scaling = RopeScaling::kNone;
+  }
+  return readings;
+}
+
+// The elements of a head that rope turns, of a part of all as transformers rounds it.
+void SetRotaryDim(JsonFields* in, const ConfigRules& rules, double part, ModelConfig* config) {
+  if (part == 1) return;
+  if (!rules.partial_rope)
+    return in->Unsupported("partial_rotary_factor", fmt::format("{}", part), "1");
+  config->rotary_dim = static_cast<int64_t>(part * static_cast<double>(config->head_dim));
+  if (config->rotary_dim < 2 || config->rotary_dim % 2 != 0) {
+    in->Invalid(
+        fmt::format("partial_rotary_factor {} of heads of {} turns {} elements; expected "
+                    "an even number of at least 2",
+                    part, config->head_dim, config->rotary_dim));
+  }
+}
+
+void ReadRope(JsonFields* in, const ConfigRules& rules, ModelConfig* config) {
+  const RopeReadings readings = ReadRopeObjects(in, rules, config->max_position_embeddings);
+  const RopeParameters& rope = readings.full.rope;
+  SetRotaryDim(in, rules, readings.full.part, config);
+  const auto pairs = static_cast<size_t>(config->RotaryDim() / 2);
+  if (rope.scaling == RopeScaling::kLongrope &&
+      (rope.short_factors.size() != pairs || rope.long_factors.size() != pairs)) {
+    in->Invalid(
+        fmt::format("short_factor has {} entries and long_factor {}; expected {}, one a "
+                    "pair of elements that rope turns",
+                    rope.short_factors.size(), rope.long_factors.size(), pairs));
+  }
   if (!in->status().ok()) return;
-  config->rope = MakeRope(rope, config->head_dim);
+  config->rope = MakeRope(rope, config->RotaryDim(), config->head_dim);
+  const bool any_window =
+      std::ranges::any_of(config->sliding_window, [](int32_t window) { return window > 0; });
+  if (readings.windowed && any_window)
+    config->windowed_rope =
+        MakeRope(readings.windowed->rope, config->RotaryDim(), config->head_dim);
   if (config->mla) {
     config->mla->softmax_scale = static_cast<float>(
         YarnScoreScale(rope) / std::sqrt(static_cast<double>(config->mla->qk_head_dim())));
@@ -167,24 +288,92 @@ void ReadRope(JsonFields* in, ModelConfig* config) {
   config->max_position_embeddings = LengthenedContext(rope, config->max_position_embeddings);
 }
 
-// fp8 as DeepSeek's folders have it, and NVFP4 as NVIDIA's tools write it.
+// compressed-tensors: what is done to the matrices of linear layers, by groups of them.
+void ReadCompressed(JsonFields* object, ModelConfig* config) {
+  const std::string format = object->String("format", "");
+  if (format == "pack-quantized" || format == "nvfp4-pack-quantized") {
+    config->stored = {
+        format == "pack-quantized" ? cost::NumberFormat::kInt4 : cost::NumberFormat::kNVFP4,
+        object->Strings("ignore")};
+  } else if (format == "float-quantized" || format == "int-quantized") {
+    config->stored = {
+        format == "int-quantized" ? cost::NumberFormat::kInt8 : cost::NumberFormat::kFP8,
+        object->Strings("ignore")};
+  } else {
+    object->Unsupported("format", format,
+                        "pack-quantized, float-quantized, int-quantized or nvfp4-pack-quantized");
+  }
+  if (std::optional<JsonFields> sparsity = object->Object("sparsity_config")) {
+    const std::string kind = sparsity->String("format", "dense");
+    if (kind != "dense") sparsity->Unsupported("format", kind, "dense: 2:4 sparsity is not read");
+    object->Fail(sparsity->status());
+  }
+  std::optional<JsonFields> groups = object->Object("config_groups");
+  if (!groups) return;
+  for (const auto& group : groups->object()) {
+    std::optional<JsonFields> fields = groups->Object(group.key);
+    if (!fields) continue;
+    if (std::optional<JsonFields> weights = fields->Object("weights")) {
+      const int64_t bits = weights->Int("num_bits", 1, 64, 4);
+      if (format == "pack-quantized" && bits != 4)
+        weights->Unsupported("num_bits", fmt::format("{}", bits), "4");
+      if (const std::string order = weights->String("actorder", ""); order == "group")
+        weights->Unsupported("actorder", order, "a model whose groups are in order");
+      fields->Fail(weights->status());
+    }
+    std::optional<JsonFields> inputs = fields->Object("input_activations");
+    if (inputs && format == "int-quantized" && !inputs->Bool("dynamic", true))
+      inputs->Unsupported("dynamic", "false", "true: static scales of activations are not read");
+    if (inputs) fields->Fail(inputs->status());
+    groups->Fail(fields->status());
+  }
+  object->Fail(groups->status());
+}
+
+// AWQ and GPTQ, which have the same keys for the same things.
+void ReadFourBits(const std::string& method, JsonFields* object, ModelConfig* config) {
+  const int64_t bits = object->Int("bits", 1, 64, 4);
+  if (bits != 4) object->Unsupported("bits", fmt::format("{}", bits), "4");
+  if (object->Bool("desc_act", false))
+    object->Unsupported("desc_act", "true", "a model without activation order");
+  const std::string version = object->String("version", "gemm");
+  if (method == "awq" && version != "gemm" && version != "GEMM")
+    object->Unsupported("version", version, "gemm");
+  const std::string layout = object->String("checkpoint_format", "gptq");
+  if (method == "gptq" && layout != "gptq")
+    object->Unsupported("checkpoint_format", layout, "gptq");
+  config->stored = {cost::NumberFormat::kInt4, object->Strings("modules_to_not_convert")};
+}
+
+// What weights are quantised in. Files' tensors say it too (weights/formats/quantised_tensors.h);
+// here is what only the configuration tells, and what cannot be read.
 void ReadQuantization(JsonFields* in, ModelConfig* config) {
   std::optional<JsonFields> object = in->Object("quantization_config");
   if (!object) return;
   const std::string method = object->String("quant_method", "");
   if (method == "fp8") {
-    if (object->Sizes("weight_block_size") != std::vector<int32_t>{128, 128})
+    const std::vector<int32_t> block = object->Sizes("weight_block_size");
+    if (!block.empty() && block != std::vector<int32_t>{128, 128})
       object->Unsupported("weight_block_size", "another", "[128, 128]");
-    config->stored = {cost::NumberFormat::kFP8Block, object->Strings("modules_to_not_convert")};
+    config->stored = {block.empty() ? cost::NumberFormat::kFP8 : cost::NumberFormat::kFP8Block,
+                      object->Strings("modules_to_not_convert")};
   } else if (method == "modelopt") {
     const std::string algorithm = object->String("quant_algo", "");
-    if (algorithm != "NVFP4") object->Unsupported("quant_algo", algorithm, "NVFP4");
-    config->stored = {cost::NumberFormat::kNVFP4,
+    if (algorithm != "NVFP4" && algorithm != "FP8")
+      object->Unsupported("quant_algo", algorithm, "NVFP4 or FP8");
+    config->stored = {algorithm == "FP8" ? cost::NumberFormat::kFP8 : cost::NumberFormat::kNVFP4,
                       object->Strings(object->Has("ignore") ? "ignore" : "exclude_modules")};
+  } else if (method == "compressed-tensors") {
+    ReadCompressed(&*object, config);
+  } else if (method == "awq" || method == "gptq") {
+    ReadFourBits(method, &*object, config);
+  } else if (method == "mxfp4") {
+    config->stored = {cost::NumberFormat::kInt4, object->Strings("modules_to_not_convert")};
   } else {
-    in->Unsupported("quantization_config", method.empty() ? "given" : method,
-                    "fp8 with blocks of 128 x 128, modelopt with NVFP4, weights in F32, F16 or "
-                    "BF16");
+    in->Unsupported(
+        "quantization_config", method.empty() ? "given" : method,
+        "fp8, modelopt, compressed-tensors, awq, gptq, mxfp4, or weights in F32, F16 or "
+        "BF16");
   }
   in->Fail(object->status());
 }
@@ -216,12 +405,8 @@ Result<ModelConfig> ParseHfConfig(std::string_view json, std::string_view file) 
     in = *text;
   }
 
-  const std::string activation = in.String("hidden_act", "silu");
-  if (activation != "silu" && activation != "swish")
-    in.Unsupported("hidden_act", activation, "silu");
+  ReadActivation(&in, rules, &config);
   ReadSizes(&in, rules, &config);
-  FB_RETURN_IF_ERROR(in.status());
-  if (rules.read_more != nullptr) rules.read_more(&in, &config);
   FB_RETURN_IF_ERROR(in.status());
 
   config.tie_word_embeddings = in.Bool("tie_word_embeddings", false);
@@ -233,9 +418,11 @@ Result<ModelConfig> ParseHfConfig(std::string_view json, std::string_view file) 
   const bool null_window = !in.object().at_key("sliding_window").get(window) && window.is_null();
   ReadWindows(&in, rules, null_window, &config);
   FB_RETURN_IF_ERROR(in.status());
+  if (rules.read_more != nullptr) rules.read_more(&in, &config);
+  FB_RETURN_IF_ERROR(in.status());
   FB_RETURN_IF_ERROR(ValidateConfig(config, file));
 
-  ReadRope(&in, &config);
+  ReadRope(&in, rules, &config);
   const std::vector<int32_t> bos = in.TokenIds("bos_token_id");
   if (!bos.empty()) config.bos_token_id = bos[0];
   config.eos_token_ids = in.TokenIds("eos_token_id");

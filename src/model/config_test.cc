@@ -245,14 +245,14 @@ TEST(HfConfig, SlidingWindowsFollowTheFamily) {
 TEST(Rope, YarnScalesCosAndSin) {
   RopeParameters yarn{
       .scaling = RopeScaling::kYarn, .factor = 4, .original_max_position_embeddings = 64};
-  EXPECT_FLOAT_EQ(MakeRope(yarn, 16).cos_sin_scale, 0.1 * std::log(4.0) + 1);
+  EXPECT_FLOAT_EQ(MakeRope(yarn, 16, 16).cos_sin_scale, 0.1 * std::log(4.0) + 1);
   yarn.mscale = 0.707;
-  EXPECT_FLOAT_EQ(MakeRope(yarn, 16).cos_sin_scale, 0.1 * std::log(4.0) + 1);  // needs both
+  EXPECT_FLOAT_EQ(MakeRope(yarn, 16, 16).cos_sin_scale, 0.1 * std::log(4.0) + 1);  // needs both
   yarn.mscale_all_dim = 1.0;
-  EXPECT_FLOAT_EQ(MakeRope(yarn, 16).cos_sin_scale,
+  EXPECT_FLOAT_EQ(MakeRope(yarn, 16, 16).cos_sin_scale,
                   (0.0707 * std::log(4.0) + 1) / (0.1 * std::log(4.0) + 1));
   yarn.attention_factor = 1.5;
-  EXPECT_FLOAT_EQ(MakeRope(yarn, 16).cos_sin_scale, 1.5);
+  EXPECT_FLOAT_EQ(MakeRope(yarn, 16, 16).cos_sin_scale, 1.5);
 }
 
 TEST(Rope, YarnAndLinearScalingLengthenTheContext) {
@@ -356,10 +356,23 @@ const BadConfig kBadExperts[] = {
      "scoring_func is tanh, which is not supported; supported: sigmoid, softmax"},
     {"Method", "topk_method", R"("random")", kConfigUnsupported, "topk_method is random"},
     {"Activation", "hidden_act", R"("gelu")", kConfigUnsupported, "hidden_act is gelu"},
-    {"Quantised", "quantization_config", R"({"quant_method":"awq"})", kConfigUnsupported,
-     "quantization_config is awq"},
+    {"Quantised", "quantization_config", R"({"quant_method":"bitsandbytes"})", kConfigUnsupported,
+     "quantization_config is bitsandbytes"},
     {"AlgorithmOfModelopt", "quantization_config",
-     R"({"quant_method":"modelopt","quant_algo":"FP8"})", kConfigUnsupported, "quant_algo is FP8"},
+     R"({"quant_method":"modelopt","quant_algo":"W4A8_AWQ"})", kConfigUnsupported,
+     "quant_algo is W4A8_AWQ"},
+    {"ActivationOrder", "quantization_config",
+     R"({"quant_method":"gptq","bits":4,"desc_act":true})", kConfigUnsupported, "desc_act is true"},
+    {"EightBitsOfGptq", "quantization_config", R"({"quant_method":"gptq","bits":8})",
+     kConfigUnsupported, "bits is 8"},
+    {"Sparsity", "quantization_config",
+     R"({"quant_method":"compressed-tensors","format":"pack-quantized",
+         "sparsity_config":{"format":"sparse-24-bitmask"}})",
+     kConfigUnsupported, "format is sparse-24-bitmask"},
+    {"StaticScalesOfActivations", "quantization_config",
+     R"({"quant_method":"compressed-tensors","format":"int-quantized","config_groups":
+         {"group_0":{"weights":{"num_bits":8},"input_activations":{"dynamic":false}}}})",
+     kConfigUnsupported, "dynamic is false"},
     {"BlocksOfAnotherSize", "quantization_config",
      R"({"quant_method":"fp8","weight_block_size":[64,128]})", kConfigUnsupported,
      "weight_block_size"},

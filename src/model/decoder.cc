@@ -29,7 +29,8 @@ void Decoder::Forward(const kernels::StepBatch& whole, const kernels::ContextSum
                              .table = weights.embedding,
                              .packed = weights.head,
                              .out = activations.residual,
-                             .columns = static_cast<int32_t>(config->hidden_size)};
+                             .columns = static_cast<int32_t>(config->hidden_size),
+                             .factor = config->embedding_factor};
     kernels::Embed(*stream, *kernels, embed);
   }
   if (exchanged != nullptr) {
@@ -163,6 +164,14 @@ void Decoder::RunHead(int32_t count) const {
   if (weights.head.n > 0) {
     Linear(*this, "head", weights.head, activations.head_input,
            exchange == nullptr ? all : exchange->mine(), count, kernels::LinearOutput::kF32);
+    if (config->logits_factor != 1 || config->logits_cap != 0) {
+      kernels::FinishLogits(
+          *stream, *kernels,
+          {.values = reinterpret_cast<float*>(exchange == nullptr ? all : exchange->mine()),
+           .count = int64_t{count} * weights.head.n,
+           .factor = config->logits_factor,
+           .cap = config->logits_cap});
+    }
   }
   if (exchange == nullptr) return;
   const Degrees layout = weights.shard.cut.degrees();

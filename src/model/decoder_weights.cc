@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "device/host_writer.h"
 #include "model/blocks/kinds.h"
 #include "model/head_tie.h"
 #include "model/rope_table.h"
@@ -32,13 +33,25 @@ uint64_t OffsetsBytes(int64_t experts) {
 class VectorLoader {
  public:
   VectorLoader(const DecoderPlan& plan, const weights::TensorReader* reader,
-               device::RegionCutter* cutter)
-      : plan_(plan), reader_(reader), cutter_(cutter) {}
-  const float* Load(const std::string& name, int64_t size, bool exact = false) {
-    auto* out = reinterpret_cast<float*>(cutter_->Cut(VectorBytes(size)));
-    if (reader_ && status_.ok())
-      status_ =
-          weights::LoadVector(*reader_, name, size, exact ? tensor::DType::kF32 : plan_.dtype, out);
+               device::RegionCutter* cutter, device::Device* device)
+      : plan_(plan), reader_(reader), cutter_(cutter), device_(device) {}
+  const float* Load(const PlannedVector& vector) {
+    auto* out = reinterpret_cast<float*>(cutter_->Cut(VectorBytes(vector.size)));
+    if (!reader_ || !status_.ok()) return out;
+    const bool exact = vector.exact || vector.plus_one;
+    std::vector<float> stored(static_cast<size_t>(vector.size));
+    status_ = weights::LoadVector(*reader_, vector.tensor, vector.size,
+                                  exact ? tensor::DType::kF32 : plan_.dtype, stored.data());
+    if (!status_.ok()) return out;
+    device::HostWriter writer(device_);
+    float* const values = writer.Begin(out, vector.size);
+    const int64_t head = vector.order.head_dim;
+    for (int64_t i = 0; i < vector.size; ++i) {
+      const int64_t from = head > 0 ? i - i % head + vector.order.Stored(i % head) : i;
+      values[i] = stored[static_cast<size_t>(from)];
+      if (vector.plus_one) values[i] += 1.0f;
+    }
+    status_ = writer.End();
     return out;
   }
   const base::Status& status() const { return status_; }
@@ -47,8 +60,20 @@ class VectorLoader {
   const DecoderPlan& plan_;
   const weights::TensorReader* reader_;
   device::RegionCutter* cutter_;
+  device::Device* device_;
   base::Status status_;
 };
+
+// How files store the plan's tensors decides how its tiles are.
+void SetForms(const TensorForms& forms, weights::MatrixPlan* plan) {
+  if (plan->stays_expanded || plan->tensor_k % 2 != 0) return;
+  std::vector<kernels::TileForm> of_tensors;
+  for (const std::string& tensor : plan->tensors) {
+    const auto found = forms.find(tensor);
+    of_tensors.push_back(found == forms.end() ? kernels::TileForm::kExpanded : found->second);
+  }
+  plan->SetForms(of_tensors);
+}
 
 }  // namespace
 
@@ -76,6 +101,7 @@ DecoderPlan PlanDecoder(const ModelConfig& config, tensor::DType dtype, const Re
   // tensors.
   for (LayerPlan& layer : plan.layers) {
     for (PlannedMatrix& matrix : layer.matrices) {
+      if (config.forms) SetForms(*config.forms, &matrix.plan);
       if (config.stored && config.stored->Covers(matrix.plan.tensors.front()))
         matrix.plan.stored = config.stored->format;
     }
@@ -84,6 +110,7 @@ DecoderPlan PlanDecoder(const ModelConfig& config, tensor::DType dtype, const Re
   plan.head = weights::PlanMatrix(
       "head", dtype, config.tie_word_embeddings ? kEmbeddingTensor : kHeadTensor, "",
       {config.vocab_size, vocab}, config.hidden_size, LeafBorders::Single(config.hidden_size));
+  if (config.forms) SetForms(*config.forms, &plan.head);
   plan.embedding_table =
       cut.first_stage() && (!config.tie_word_embeddings || vocab.size() < config.vocab_size);
   return plan;
@@ -103,7 +130,8 @@ uint64_t DecoderPlan::bytes(int64_t max_positions) const {
         tensor::BytesOf(dtype, static_cast<uint64_t>(config.vocab_size * config.hidden_size)), 64);
   }
   if (config.temperature_floor > 0) sum += VectorBytes(max_positions);
-  return sum + 2 * VectorBytes(max_positions * config.head_dim / 2);
+  const uint64_t tables = config.windowed_rope ? 4 : 2;
+  return sum + tables * VectorBytes(max_positions * config.head_dim / 2);
 }
 
 uint64_t DecoderPlan::table_bytes() const {
@@ -119,8 +147,10 @@ std::map<std::string, tensor::Shape, std::less<>> DecoderPlan::TensorShapes() co
     for (size_t t = 0; t < matrix.tensors.size(); ++t) {
       for (int32_t expert = 0; expert < matrix.count(); ++expert)
         shapes[matrix.TensorName(t, expert)] = {matrix.tensor_rows[t], matrix.tensor_k};
-      if (!matrix.biases.empty() && !matrix.biases[t].empty())
-        shapes[matrix.biases[t]] = {matrix.tensor_rows[t]};
+      for (int32_t expert = 0; expert < matrix.count(); ++expert) {
+        if (!matrix.biases.empty() && !matrix.biases[t].empty())
+          shapes[matrix.BiasName(t, expert)] = {matrix.tensor_rows[t]};
+      }
     }
   });
   for (const LayerPlan& layer : layers) {
@@ -134,7 +164,8 @@ std::map<std::string, tensor::Shape, std::less<>> DecoderPlan::TensorShapes() co
 base::Result<DecoderWeights> LoadDecoder(const DecoderPlan& plan, int64_t max_positions,
                                          const weights::TensorReader* reader,
                                          const device::Region& region, const device::Region& tables,
-                                         const PooledRunAt& pooled_at, int num_threads) {
+                                         const PooledRunAt& pooled_at, int num_threads,
+                                         device::Device* device) {
   const ModelConfig& config = plan.config;
   FB_CHECK(region.bytes >= plan.bytes(max_positions),
            "the weight region has {} bytes, the plan needs {}", region.bytes,
@@ -143,7 +174,7 @@ base::Result<DecoderWeights> LoadDecoder(const DecoderPlan& plan, int64_t max_po
            tables.bytes, plan.table_bytes());
   device::RegionCutter cutter(region), table_cutter(tables);
   DecoderWeights loaded{.shard = plan.shard};
-  VectorLoader vectors(plan, reader, &cutter);
+  VectorLoader vectors(plan, reader, &cutter, device);
   std::vector<weights::PlacedMatrix> matrices;
   // Tiles have their places first; what is in them is read at the end, of all matrices at once, so
   // that threads have enough to share.
@@ -157,7 +188,7 @@ base::Result<DecoderWeights> LoadDecoder(const DecoderPlan& plan, int64_t max_po
     w.attention = layer.attention;
     w.ffn = layer.ffn;
     for (const PlannedVector& vector : layer.vectors)
-      w.vectors.push_back({vector.role, vectors.Load(vector.tensor, vector.size, vector.exact)});
+      w.vectors.push_back({vector.role, vectors.Load(vector)});
     for (const PlannedMatrix& matrix : layer.matrices)
       w.matrices.push_back({matrix.role, matrix.pooled, place(matrix.plan)});
     // Pooled runs lie in the pool's region, numbered within the layer in the same order as by the
@@ -176,7 +207,10 @@ base::Result<DecoderWeights> LoadDecoder(const DecoderPlan& plan, int64_t max_po
     loaded.expert_offsets =
         reinterpret_cast<int32_t*>(table_cutter.Cut(OffsetsBytes(config.moe->num_experts)));
   }
-  loaded.final_norm = vectors.Load(kFinalNorm, config.hidden_size);
+  loaded.final_norm = vectors.Load({.role = {"final_norm"},
+                                    .tensor = kFinalNorm,
+                                    .size = config.hidden_size,
+                                    .plus_one = config.norm_plus_one});
   FB_RETURN_IF_ERROR(vectors.status());
   const weights::PlacedWeight head = place(plan.head);
   weights::ForEachRun(head.weight, 0, [&](const weights::RunPlace& run) {
@@ -187,22 +221,39 @@ base::Result<DecoderWeights> LoadDecoder(const DecoderPlan& plan, int64_t max_po
     std::byte* table = cutter.Cut(plan.dtype, {config.vocab_size, config.hidden_size}).data;
     if (reader) {
       FB_RETURN_IF_ERROR(weights::LoadRowMajor(*reader, kEmbeddingTensor, config.vocab_size,
-                                               config.hidden_size, plan.dtype, table, num_threads));
+                                               config.hidden_size, plan.dtype, table, num_threads,
+                                               device));
     }
     loaded.embedding = table;
   }
-  if (reader) FB_RETURN_IF_ERROR(weights::LoadMatrices(*reader, matrices, num_threads));
+  if (reader) FB_RETURN_IF_ERROR(weights::LoadMatrices(*reader, matrices, num_threads, device));
   const int64_t half = config.head_dim / 2;
-  auto* rope_cos = cutter.Cut(tensor::DType::kF32, {max_positions, half}).as<float>();
-  auto* rope_sin = cutter.Cut(tensor::DType::kF32, {max_positions, half}).as<float>();
-  if (reader) FillRope(config.rope, max_positions, num_threads, rope_cos, rope_sin);
+  base::Status filled;
+  const auto rope_table = [&](const RopeSpec& rope, const float** cos, const float** sin) {
+    auto* const cos_table = cutter.Cut(tensor::DType::kF32, {max_positions, half}).as<float>();
+    auto* const sin_table = cutter.Cut(tensor::DType::kF32, {max_positions, half}).as<float>();
+    *cos = cos_table;
+    *sin = sin_table;
+    if (!reader || !filled.ok()) return;
+    device::HostWriter cos_writer(device), sin_writer(device);
+    FillRope(rope, max_positions, num_threads, cos_writer.Begin(cos_table, max_positions * half),
+             sin_writer.Begin(sin_table, max_positions * half));
+    filled = cos_writer.End();
+    if (filled.ok()) filled = sin_writer.End();
+  };
+  rope_table(config.rope, &loaded.rope_cos, &loaded.rope_sin);
+  if (config.windowed_rope)
+    rope_table(*config.windowed_rope, &loaded.windowed_cos, &loaded.windowed_sin);
+  FB_RETURN_IF_ERROR(filled);
   if (config.temperature_floor > 0) {
     auto* q_scale = cutter.Cut(tensor::DType::kF32, {max_positions}).as<float>();
-    if (reader) FillTemperature(config, max_positions, q_scale);
+    if (reader) {
+      device::HostWriter writer(device);
+      FillTemperature(config, max_positions, writer.Begin(q_scale, max_positions));
+      FB_RETURN_IF_ERROR(writer.End());
+    }
     loaded.q_scale = q_scale;
   }
-  loaded.rope_cos = rope_cos;
-  loaded.rope_sin = rope_sin;
   return loaded;
 }
 

@@ -46,6 +46,8 @@ struct DecoderWeights {
   const std::byte* embedding = nullptr;  // [vocab, hidden] of T; null: gathered from `head`
   const float* rope_cos = nullptr;       // [max_positions, head_dim / 2]
   const float* rope_sin = nullptr;
+  const float* windowed_cos = nullptr;  // of layers with a window; null: theirs are those
+  const float* windowed_sin = nullptr;
   const float* q_scale = nullptr;  // [max_positions]; null: no temperature
   // [most experts of a layer + 1]: the extents of the layer that runs (kernels/experts.h)
   int32_t* expert_offsets = nullptr;
@@ -57,11 +59,12 @@ using PooledRunAt = std::function<std::byte*(int64_t layer, int64_t run)>;
 
 // Cuts `region` (at least plan.bytes(max_positions)) and `tables` (plan.table_bytes()), and fills
 // them and what the rank has of the pooled runs. Without a reader memory is cut and left as it is:
-// for devices of shapes without data. `pooled_at` is not called where nothing is pooled. Errors
-// name the tensor.
+// for devices of shapes without data. `device`: as LoadMatrices'. `pooled_at` is not called where
+// nothing is pooled. Errors name the tensor.
 base::Result<DecoderWeights> LoadDecoder(const DecoderPlan& plan, int64_t max_positions,
                                          const weights::TensorReader* reader,
                                          const device::Region& region, const device::Region& tables,
-                                         const PooledRunAt& pooled_at, int num_threads);
+                                         const PooledRunAt& pooled_at, int num_threads,
+                                         device::Device* device = nullptr);
 
 }  // namespace forebay::model

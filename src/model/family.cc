@@ -3,13 +3,18 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "model/config_reader.h"
 #include "model/families/families.h"
+#include "model/json_fields.h"
 
 namespace forebay::model {
 
 std::span<const Family* const> Families() {
-  static const Family* const kFamilies[] = {&kLlama,    &kMistral, &kQwen2,      &kQwen3,
-                                            &kQwen3Moe, &kMixtral, &kDeepseekV3, &kLlama4};
+  static const Family* const kFamilies[] = {
+      &kLlama,   &kMistral,     &kQwen2,     &kQwen3,  &kQwen3Moe,   &kMixtral, &kDeepseekV3,
+      &kLlama4,  &kGptOss,      &kGemma2,    &kGemma3, &kMinistral3, &kPhi3,    &kGlm4,
+      &kGlm4Moe, &kGlm4MoeLite, &kMiniMaxM2, &kOlmo2,  &kOlmo3,      &kSmolLm3, &kGranite,
+      &kSeedOss, &kErnie45,     &kExaone4,   &kHunyuan};
   return kFamilies;
 }
 
@@ -35,14 +40,35 @@ std::string SupportedArchitectures() {
   return list;
 }
 
+void ReadLayersWithoutRope(JsonFields* in, int64_t interval, ModelConfig* config) {
+  interval = in->Int("no_rope_layer_interval", 1, kMostLayers, interval);
+  for (int64_t layer = 0; layer < config->num_layers; ++layer)
+    config->without_rope.push_back((layer + 1) % interval == 0);
+  const std::vector<int32_t> turned = in->Sizes("no_rope_layers");
+  if (turned.empty()) return;
+  if (static_cast<int64_t>(turned.size()) != config->num_layers) {
+    return in->Invalid(fmt::format("no_rope_layers has {} entries; expected num_hidden_layers = {}",
+                                   turned.size(), config->num_layers));
+  }
+  for (size_t layer = 0; layer < turned.size(); ++layer)
+    config->without_rope[layer] = turned[layer] == 0;
+}
+
 std::string LayerPrefix(int64_t layer) { return "model.layers." + std::to_string(layer) + "."; }
 
 LayerNames LlamaLayerNames(const ModelConfig& config, int64_t layer) {
   const std::string prefix = LayerPrefix(layer);
   const std::string attention = prefix + "self_attn.", mlp = prefix + "mlp.";
   LayerNames names;
-  names.attention_norm = prefix + "input_layernorm.weight";
-  names.ffn_norm = prefix + "post_attention_layernorm.weight";
+  if (config.norm_before) {
+    names.attention_norm = prefix + "input_layernorm.weight";
+    names.ffn_norm = prefix + (config.norm_after ? "pre_feedforward_layernorm.weight"
+                                                 : "post_attention_layernorm.weight");
+  }
+  if (config.norm_after) {
+    names.attention_post_norm = prefix + "post_attention_layernorm.weight";
+    names.ffn_post_norm = prefix + "post_feedforward_layernorm.weight";
+  }
   names.q = attention + "q_proj.weight";
   names.k = attention + "k_proj.weight";
   names.v = attention + "v_proj.weight";
@@ -61,7 +87,7 @@ LayerNames LlamaLayerNames(const ModelConfig& config, int64_t layer) {
     names.up_bias = mlp + "up_proj.bias";
     names.down_bias = mlp + "down_proj.bias";
   }
-  if (config.qk_norm) {
+  if (config.qk_norm || config.qk_norm_of_rows) {
     names.q_norm = attention + "q_norm.weight";
     names.k_norm = attention + "k_norm.weight";
   }

@@ -15,6 +15,8 @@ struct ExpertNames {
   std::string router, selection_bias;
   std::string prefix;
   std::string gate = "gate_proj.weight", up = "up_proj.weight", down = "down_proj.weight";
+  std::string router_bias;
+  std::string gate_bias, up_bias, down_bias;  // of an expert, as its matrices
   std::string shared_gate, shared_up, shared_down;
 };
 
@@ -26,16 +28,20 @@ struct LatentNames {
 };
 
 // Names of one decoder layer's tensors; "" where the family has none.
+// Matrices of one name lie in one tensor, one behind the other: q, k, v, or gate, up.
 struct LayerNames {
-  std::string attention_norm, q, k, v, o, q_bias, k_bias, v_bias, o_bias, q_norm, k_norm;
+  std::string attention_norm, q, k, v, o, q_bias, k_bias, v_bias, o_bias, q_norm, k_norm, sinks;
+  std::string attention_post_norm;  // of the block's output, before it is added
   std::string ffn_norm, gate, up, down, gate_bias, up_bias, down_bias;
+  std::string ffn_post_norm;
   ExpertNames experts;  // where a layer has them
   LatentNames latent;   // likewise
 };
 
 // The layers of `sliding_window`. kUpperLayers (Qwen): only with use_sliding_window, the layers
-// that layer_types names, or those from max_window_layers on.
-enum class WindowRule : uint8_t { kNone, kAllLayers, kUpperLayers };
+// that layer_types names, or those from max_window_layers on. kTypedLayers: those that layer_types
+// names, or all but every sliding_window_pattern-th.
+enum class WindowRule : uint8_t { kNone, kAllLayers, kUpperLayers, kTypedLayers };
 
 class JsonFields;
 
@@ -45,9 +51,15 @@ struct ConfigRules {
   bool qk_norm = false;
   WindowRule window = WindowRule::kNone;
   int64_t default_window = 4096;  // where the key is not there; 0: then there is none
-  int64_t default_head_dim = 0;   // 0: hidden_size / num_attention_heads
-  bool text_part = false;         // all keys may lie in an object "text_config"
-  // Keys of config.json that this family alone has; sizes are read by then.
+  int64_t window_pattern = 0;     // kTypedLayers: where neither list nor key is there
+  // Layers with a window have rope without the scaling of the others.
+  bool windows_unscaled = false;
+  int64_t default_head_dim = 0;  // 0: hidden_size / num_attention_heads
+  bool text_part = false;        // all keys may lie in an object "text_config"
+  bool partial_rope = false;     // partial_rotary_factor means something
+  Activation activation = Activation::kSilu;
+  // Keys of config.json that this family alone has. Sizes, biases, norms and windows are read by
+  // then, rope is not.
   void (*read_more)(JsonFields* in, ModelConfig* config) = nullptr;
 };
 
@@ -66,6 +78,10 @@ const Family* FindFamily(std::string_view id);
 const Family* FamilyOfArchitecture(std::string_view architecture);
 // "LlamaForCausalLM, MistralForCausalLM, ...": for error messages.
 std::string SupportedArchitectures();
+
+// Layers without rope: every no_rope_layer_interval-th one, or those of which the list
+// no_rope_layers says 0.
+void ReadLayersWithoutRope(JsonFields* in, int64_t interval, ModelConfig* config);
 
 // What the names of a layer's tensors begin with.
 std::string LayerPrefix(int64_t layer);

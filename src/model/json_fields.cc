@@ -115,6 +115,17 @@ std::vector<std::string> JsonFields::Strings(std::string_view key) {
   return values;
 }
 
+std::vector<double> JsonFields::Floats(std::string_view key, double least, double most) {
+  std::vector<double> values;
+  for (const simdjson::dom::element item : Items(key)) {
+    double value = least;
+    if (item.get_double().get(value) || value < least || value > most)
+      Wrong(key, fmt::format("a list of numbers from {} to {}", least, most));
+    values.push_back(value);
+  }
+  return values;
+}
+
 std::vector<int32_t> JsonFields::Ints(std::string_view key, std::string_view expected) {
   std::vector<int32_t> values;
   for (const simdjson::dom::element item : Items(key)) {

@@ -41,6 +41,7 @@ class JsonFields {
   // Absent: empty. A lone value counts as a list of one, and numbers' nulls do not. Lists of more
   // than kMostItems are errors.
   std::vector<std::string> Strings(std::string_view key);
+  std::vector<double> Floats(std::string_view key, double least, double most);
   std::vector<int32_t> TokenIds(std::string_view key) { return Ints(key, "a token id"); }
   std::vector<int32_t> Sizes(std::string_view key) { return Ints(key, "a size"); }
   std::vector<int32_t> LayerIndices(std::string_view key) { return Ints(key, "a layer's index"); }

@@ -56,7 +56,10 @@ struct PlannedVector {
   Role role;
   std::string tensor;
   int64_t size;
-  bool exact = false;  // kept as it is stored, not rounded to the compute type
+  bool exact = false;     // kept as it is stored, not rounded to the compute type
+  bool plus_one = false;  // stored less 1; the sum is exact enough in fp32, and is not rounded
+  // The heads whose elements are packed in another order than they are stored in; null: none.
+  const weights::HeadOrder order = {};
 };
 
 // The entry of that role; null: there is none.

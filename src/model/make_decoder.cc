@@ -12,7 +12,7 @@ base::Result<Decoder> MakeDecoder(const DecoderPlan& plan, const DecoderMemory& 
   decoder.stream = &links.stream;
   FB_ASSIGN_OR_RETURN(decoder.weights,
                       LoadDecoder(plan, memory.max_positions, reader, memory.weights, memory.tables,
-                                  memory.pooled_at, load_threads));
+                                  memory.pooled_at, load_threads, links.device));
   decoder.capacity = memory.capacity;
   device::RegionCutter cutter(memory.workspace);
   decoder.activations =

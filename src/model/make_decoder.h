@@ -19,6 +19,7 @@ struct DecoderLinks {
   const kernels::KernelSet& kernels;
   device::Stream& stream;
   kv::CacheView kv;
+  device::Device* device = nullptr;                 // LoadDecoder's
   const kernels::RoutingSource* routing = nullptr;  // null: data say which experts rows go to
   kernels::RoutingCounters* routed = nullptr;       // null: the model has no experts
   uint64_t replica = 0;                             // its number among the job's

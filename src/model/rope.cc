@@ -60,25 +60,43 @@ double YarnCosSinScale(const RopeParameters& p) {
   return YarnMagnitude(p.factor, 1);
 }
 
+// longrope (arXiv 2402.13753): cos and sin grow with the context's length over the original one.
+double LongropeCosSinScale(const RopeParameters& p) {
+  if (p.attention_factor) return *p.attention_factor;
+  if (p.factor <= 1) return 1;
+  return std::sqrt(1 + std::log(p.factor) / std::log(p.original_max_position_embeddings));
+}
+
 }  // namespace
 
 double RopeFrequency(double theta, int64_t i, int64_t head_dim) {
   return std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
 }
 
-RopeSpec MakeRope(const RopeParameters& p, int64_t head_dim) {
+RopeSpec MakeRope(const RopeParameters& p, int64_t rotary_dim, int64_t head_dim) {
   RopeSpec rope;
+  const bool longrope = p.scaling == RopeScaling::kLongrope;
   const std::optional<YarnRange> yarn =
-      p.scaling == RopeScaling::kYarn ? std::optional<YarnRange>({p, head_dim}) : std::nullopt;
-  for (int64_t i = 0; i < head_dim / 2; ++i) {
-    double frequency = RopeFrequency(p.theta, i, head_dim);
+      p.scaling == RopeScaling::kYarn ? std::optional<YarnRange>({p, rotary_dim}) : std::nullopt;
+  for (int64_t i = 0; i < rotary_dim / 2; ++i) {
+    double frequency = RopeFrequency(p.theta, i, rotary_dim);
+    if (longrope)
+      rope.short_inv_freq.push_back(
+          static_cast<float>(frequency / p.short_factors[static_cast<size_t>(i)]));
     switch (p.scaling) {
       case RopeScaling::kNone: break;
       case RopeScaling::kLinear: frequency /= p.factor; break;
       case RopeScaling::kLlama3: frequency = ScaleLlama3(p, frequency); break;
       case RopeScaling::kYarn: frequency = ScaleYarn(p, *yarn, i, frequency); break;
+      case RopeScaling::kLongrope: frequency /= p.long_factors[static_cast<size_t>(i)]; break;
     }
     rope.inv_freq.push_back(static_cast<float>(frequency));
+  }
+  rope.inv_freq.resize(static_cast<size_t>(head_dim / 2));
+  if (longrope) {
+    rope.short_inv_freq.resize(rope.inv_freq.size());
+    rope.short_positions = static_cast<int64_t>(p.original_max_position_embeddings);
+    rope.cos_sin_scale = static_cast<float>(LongropeCosSinScale(p));
   }
   if (p.scaling == RopeScaling::kYarn) rope.cos_sin_scale = static_cast<float>(YarnCosSinScale(p));
   return rope;

@@ -8,7 +8,7 @@
 
 namespace forebay::model {
 
-enum class RopeScaling : uint8_t { kNone, kLinear, kLlama3, kYarn };
+enum class RopeScaling : uint8_t { kNone, kLinear, kLlama3, kYarn, kLongrope };
 
 // Names are config.json's. What a scaling does not use is ignored.
 struct RopeParameters {
@@ -19,15 +19,20 @@ struct RopeParameters {
   double low_freq_factor = 1, high_freq_factor = 4;  // llama3
   double beta_fast = 32, beta_slow = 1;              // yarn: rotations over the original context
   bool truncate = true;  // yarn: the range of blended dimensions is widened to whole ones
-  std::optional<double> attention_factor, mscale, mscale_all_dim;  // yarn: cos and sin are scaled
+  // yarn, longrope (the first alone): cos and sin are scaled
+  std::optional<double> attention_factor, mscale, mscale_all_dim;
+  // longrope: what each frequency is divided by, in runs of at most the original length and in
+  // longer ones. `factor`: the longest context over the original one.
+  std::vector<double> short_factors, long_factors;
 };
 
 // What element i of a head turns by at each position, unscaled: theta^(-2 i / head_dim).
 double RopeFrequency(double theta, int64_t i, int64_t head_dim);
 
-// REQUIRES: head_dim even, positive; theta, factor and the original length positive where used;
-// low_freq_factor <= high_freq_factor.
-RopeSpec MakeRope(const RopeParameters& parameters, int64_t head_dim);
+// Of a head of which the first `rotary_dim` elements are turned. REQUIRES: both even, positive;
+// theta, factor and the original length positive where used; low_freq_factor <= high_freq_factor;
+// rotary_dim / 2 factors of each kind for longrope.
+RopeSpec MakeRope(const RopeParameters& parameters, int64_t rotary_dim, int64_t head_dim);
 
 // What YaRN multiplies the scores of latent attention by, beside scaling cos and sin: m^2, m =
 // 0.1 mscale_all_dim ln(factor) + 1. Else 1.

@@ -32,10 +32,12 @@ float RoundScaled(double value, double scale, const Library& library) {
 // theorems err by less than 6 x 2^-53.
 void FillRope(const RopeSpec& rope, int64_t positions, int num_threads, float* cos_table,
               float* sin_table) {
-  const auto half = static_cast<int64_t>(rope.inv_freq.size());
+  const std::vector<float>& frequencies = rope.FrequenciesOf(positions);
+  const auto half = static_cast<int64_t>(frequencies.size());
   const auto angle = [&](int64_t position, int64_t i) {
-    return static_cast<double>(position) * rope.inv_freq[i];
+    return static_cast<double>(position) * frequencies[i];
   };
+  const auto scale_of = [&](int64_t i) { return frequencies[i] == 0 ? 1.0f : rope.cos_sin_scale; };
   constexpr int64_t kPositionsAtOnce = 256;
   std::vector<CosSin> places;  // [kPositionsAtOnce, half]
   for (int64_t place = 0; place < kPositionsAtOnce; ++place) {
@@ -50,9 +52,9 @@ void FillRope(const RopeSpec& rope, int64_t positions, int num_threads, float* c
         for (int64_t i = 0; i < half; ++i) {
           const CosSin& a = first[i];
           const CosSin& b = places[(p - begin) * half + i];
-          cos_table[p * half + i] = RoundScaled(a.cos * b.cos - a.sin * b.sin, rope.cos_sin_scale,
+          cos_table[p * half + i] = RoundScaled(a.cos * b.cos - a.sin * b.sin, scale_of(i),
                                                 [&] { return std::cos(angle(p, i)); });
-          sin_table[p * half + i] = RoundScaled(a.sin * b.cos + a.cos * b.sin, rope.cos_sin_scale,
+          sin_table[p * half + i] = RoundScaled(a.sin * b.cos + a.cos * b.sin, scale_of(i),
                                                 [&] { return std::sin(angle(p, i)); });
         }
       }
@@ -62,7 +64,8 @@ void FillRope(const RopeSpec& rope, int64_t positions, int num_threads, float* c
 
 void FillTemperature(const ModelConfig& config, int64_t positions, float* table) {
   for (int64_t position = 0; position < positions; ++position) {
-    const double floors = std::floor(static_cast<double>(position + 1) / config.temperature_floor);
+    const double floors = std::floor(static_cast<double>(position + config.temperature_shift) /
+                                     config.temperature_floor);
     table[position] = static_cast<float>(std::log(floors + 1) * config.temperature_scale + 1);
   }
 }

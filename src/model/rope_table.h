@@ -8,7 +8,7 @@
 namespace forebay::model {
 
 // cos and sin of each position's angles, [positions, rope.inv_freq.size()] each: computed in
-// double, scaled and rounded once.
+// double, scaled and rounded once. `positions`: the most of the run.
 void FillRope(const RopeSpec& rope, int64_t positions, int num_threads, float* cos_table,
               float* sin_table);
 

@@ -28,7 +28,7 @@ void ExpectTable(const RopeSpec& rope, int64_t positions) {
 
 TEST(RopeTable, IsTheLibrarysRoundedOnce) {
   for (const double theta : {1e4, 1e6}) {
-    RopeSpec rope = MakeRope({.theta = theta}, 64);
+    RopeSpec rope = MakeRope({.theta = theta}, 64, 64);
     ExpectTable(rope, 1000);
     rope.cos_sin_scale = 1.2079442f;
     ExpectTable(rope, 20'000);

@@ -70,6 +70,11 @@ base::Status CheckCut(const ModelConfig& config, const Degrees& layout, int pp) 
                                         "expected tp=1 and sp=1",
                                         FormatDegrees(layout), config.architecture)};
   }
+  if (layout.ranks() > 1 && config.qk_norm_of_rows) {
+    return {kShardHeads, fmt::format("{} beside a norm over all heads of a row ({}) is not there "
+                                     "yet; expected tp=1 and sp=1",
+                                     FormatDegrees(layout), config.architecture)};
+  }
   if (config.moe && layout.ranks() > config.moe->num_experts) {
     return {kLayoutExperts, fmt::format("{} cannot cut the {} experts of a layer: a rank needs at "
                                         "least one",

@@ -69,8 +69,8 @@ Part ExpertsOf(const ModelConfig& config, const Degrees& layout, const Degrees& 
 
 // Whether the model can be cut so: kLayoutExperts (sp x tp against experts), kShardLeaves (against
 // the leaves of a projection),
-// kShardHeads (heads of a rank that do not share its KV heads evenly), kShardLayers (layers against
-// pp). Messages name both numbers.
+// kShardHeads (heads of a rank that do not share its KV heads evenly, a norm over all heads),
+// kShardLayers (layers against pp). Messages name both numbers.
 base::Status CheckCut(const ModelConfig& config, const Degrees& layout, int pp);
 // REQUIRES, of all below: CheckCut is OK.
 BlockHeads HeadsOfBlock(const ModelConfig& config, const Degrees& layout, int block);

@@ -111,7 +111,8 @@ base::Result<DecoderWeights> ModeWeights(const DecoderPlan& mode, ModeSource* so
     }
   }
   if (source->reader != nullptr && !copied.empty())
-    FB_RETURN_IF_ERROR(weights::LoadMatrices(*source->reader, copied, source->num_threads));
+    FB_RETURN_IF_ERROR(
+        weights::LoadMatrices(*source->reader, copied, source->num_threads, source->device));
   return of_mode;
 }
 

@@ -15,6 +15,7 @@ struct ModeSource {
   const DecoderWeights& loaded;
   const weights::TensorReader* reader;  // null: shapes alone
   int num_threads;
+  device::Device* device;                      // LoadDecoder's
   device::RegionCutter tables;                 // control memory
   std::optional<device::RegionCutter> copies;  // nothing: modes are views
 };

@@ -64,7 +64,7 @@ bool StreamsByPrices(const layout::EngineOptions& options) {
 
 bool WantsPrices(const layout::EngineOptions& options) {
   const layout::MachineOptions& machine = options.machine;
-  if (layout::RequireSimulated(machine.devices).ok() || !machine.device_profile.empty())
+  if (machine.devices.platform != &layout::CpuPlatform() || !machine.device_profile.empty())
     return false;
   const bool several = machine.devices.count > 1;
   if (several && options.layout_by_job && options.job == nullptr) return false;

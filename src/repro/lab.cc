@@ -128,7 +128,9 @@ base::Result<LayoutsCompared> FindBest(const layout::EngineOptions& options,
                                        const model::ModelConfig& config) {
   FB_ASSIGN_OR_RETURN(const std::vector<choose::LayoutTrial> trials,
                       choose::RankLayouts(options, config));
-  const choose::LayoutTrial& best = trials.front();
+  // With the rows and slots of all layouts alike.
+  const auto found = std::ranges::find(trials, "", &choose::LayoutTrial::flags);
+  const choose::LayoutTrial& best = found == trials.end() ? trials.front() : *found;
   FB_RETURN_IF_ERROR(best.refused);
   const layout::Layout& cut = best.plan->layout;
   std::string name = fmt::format("dp={},tp={},pp={}", cut.dp, cut.tp, cut.pp);

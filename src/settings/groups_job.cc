@@ -92,52 +92,56 @@ Group ArrivalsGroup() {
 
 Group SimulationGroup() {
   using cost::NumberFormat;
-  using Format = std::optional<NumberFormat>;
   const auto format = [](NumberFormat value) {
-    return Named<Format>{std::string(cost::Name(value)), value};
+    return Named<layout::WeightStorage>{std::string(cost::Name(value)), {.format = value}};
   };
-  return {"Traces and simulated devices",
-          "[simulator.md](simulator.md) explains them.",
-          {{"--trace", kRun | kPlan, Class::kUser, Text(FB_AT(trace)),
-            "Instead of `--input-file`: requests of given lengths, from a CSV file or "
-            "`synthetic:n=1000,prompt=512,output=128`, on any device\n"
-            "[Format](formats/traces.md)."},
-           {"--batch-trace", kRun, Class::kUser, Text(FB_AT(batch_trace)),
-            "Beside `--trace`, whose requests are interactive then: a batch, as a trace of its "
-            "own, there from the begin or with arrivals in its file\n"
-            "[More](traffic.md)."},
-           {"--output-lengths", kRun | kPlan, Class::kUser, Text(FB_AT(output_lengths)),
-            "Simulated devices and plans: answers of `--input-file` are as long as in this results "
-            "file (default: as `max_tokens` says)"},
-           {"--trace-rows", kRun | kPlan, Class::kTuning, Optional(FB_AT(trace_rows)),
-            "The first rows of the trace, this many (default: all)"},
-           {"--trace-scale", kRun, Class::kTuning, Number(FB_AT(trace_scale)),
-            "Arrival times of the trace are multiplied by it; with 0 all arrive at the beginning"},
-           {"--gpu-memory-utilization", kAll, Class::kTuning,
-            Number(FB_AT(engine.machine.memory_utilization)),
-            "Part of a simulated device's memory that is used, where `--memory` is not given"},
-           {"-q,--quantization", kAll, Class::kTuning,
-            Choice(FB_AT(engine.machine.quantization),
-                   {format(NumberFormat::kFP8), format(NumberFormat::kFP8Block),
-                    format(NumberFormat::kNVFP4)}),
-            "Simulated devices store the matrices of layers as `fp8`, `fp8_block` (128 x 128) or "
-            "`nvfp4` (default: as the model's `config.json` says)\n"
-            "Routers are left out."},
-           {"--kv-cache-dtype", kAll, Class::kTuning,
-            Choice(FB_AT(engine.machine.kv_cache_format),
-                   {{"auto", std::nullopt}, {"fp8", NumberFormat::kFP8}}),
-            "Simulated devices: `auto` (the KV cache has the compute type) or `fp8`, a byte an "
-            "element\n"
-            "It counts in memory, in attention's prices and in what ranks pull of the KV cache "
-            "([moe.md](moe.md) for latents)."},
-           {"--routing", kRun, Class::kTuning, Text(FB_AT(routing)),
-            "Simulated devices: which experts rows go to: `balanced` (default), `power:A`, as "
-            "skewed as that power law, or a file of `--record-routing`"},
-           {"--sim-detail", kRun, Class::kTuning,
-            Choice(FB_AT(engine.machine.full_detail), {{"jump", false}, {"full", true}}),
-            "`jump` (equal layers are priced once) or `full` (every layer is simulated)"},
-           {"--sim-uncalibrated", kRun, Class::kTuning, Switch(FB_AT(engine.machine.uncalibrated)),
-            "Price by the datasheet alone"}}};
+  return {
+      "Traces and simulated devices",
+      "[simulator.md](simulator.md) explains them.",
+      {{"--trace", kRun | kPlan, Class::kUser, Text(FB_AT(trace)),
+        "Instead of `--input-file`: requests of given lengths, from a CSV file or "
+        "`synthetic:n=1000,prompt=512,output=128`, on any device\n"
+        "[Format](formats/traces.md)."},
+       {"--batch-trace", kRun, Class::kUser, Text(FB_AT(batch_trace)),
+        "Beside `--trace`, whose requests are interactive then: a batch, as a trace of its "
+        "own, there from the begin or with arrivals in its file\n"
+        "[More](traffic.md)."},
+       {"--output-lengths", kRun | kPlan, Class::kUser, Text(FB_AT(output_lengths)),
+        "Simulated devices and plans: answers of `--input-file` are as long as in this results "
+        "file (default: as `max_tokens` says)"},
+       {"--trace-rows", kRun | kPlan, Class::kTuning, Optional(FB_AT(trace_rows)),
+        "The first rows of the trace, this many (default: all)"},
+       {"--trace-scale", kRun, Class::kTuning, Number(FB_AT(trace_scale)),
+        "Arrival times of the trace are multiplied by it; with 0 all arrive at the beginning"},
+       {"--gpu-memory-utilization", kAll, Class::kTuning,
+        Number(FB_AT(engine.machine.memory_utilization)),
+        "Part of a GPU's memory that is used, of a real one's of what is free, where `--memory` is "
+        "not given"},
+       {"-q,--quantization", kAll, Class::kTuning,
+        Choice(FB_AT(engine.machine.quantization), {{"auto", {}},
+                                                    {"expanded", {.expanded = true}},
+                                                    format(NumberFormat::kFP8),
+                                                    format(NumberFormat::kFP8Block),
+                                                    format(NumberFormat::kNVFP4)}),
+        "How matrices lie in memory: `auto` (as the files store them), `expanded` (in the "
+        "compute type), or on simulated devices `fp8`, `fp8_block` (128 x 128) or `nvfp4`\n"
+        "Answers are the same stored or expanded. Routers and norms are always expanded "
+        "([quantisation.md](quantisation.md))."},
+       {"--kv-cache-dtype", kAll, Class::kTuning,
+        Choice(FB_AT(engine.machine.kv_cache_format),
+               {{"auto", std::nullopt}, {"fp8", NumberFormat::kFP8}}),
+        "Simulated devices: `auto` (the KV cache has the compute type) or `fp8`, a byte an "
+        "element\n"
+        "It counts in memory, in attention's prices and in what ranks pull of the KV cache "
+        "([moe.md](moe.md) for latents)."},
+       {"--routing", kRun, Class::kTuning, Text(FB_AT(routing)),
+        "Simulated devices: which experts rows go to: `balanced` (default), `power:A`, as "
+        "skewed as that power law, or a file of `--record-routing`"},
+       {"--sim-detail", kRun, Class::kTuning,
+        Choice(FB_AT(engine.machine.full_detail), {{"jump", false}, {"full", true}}),
+        "`jump` (equal layers are priced once) or `full` (every layer is simulated)"},
+       {"--sim-uncalibrated", kRun, Class::kTuning, Switch(FB_AT(engine.machine.uncalibrated)),
+        "Price by the datasheet alone"}}};
 }
 
 }  // namespace forebay::settings

@@ -61,7 +61,9 @@ Group DevicesGroup() {
       {{"--devices", kAll, Class::kUser,
         Parsed(FB_AT(engine.machine.devices), layout::ParseDevices,
                [](const layout::DevicesSpec& devices) { return devices.text; }),
-        "`cpu`, `2xcpu` (two ranks), or simulated ones: `sim:8xh200`, `sim:4xPROFILE.json`"},
+        "`cpu`, `2xcpu` (two ranks), `cuda`, `4xcuda`, `cuda:0,2`, `2xcuda:0` (two ranks on one "
+        "GPU), or simulated ones: `sim:8xh200`, `sim:4xPROFILE.json`\n"
+        "[gpu.md](gpu.md) says what runs on GPUs."},
        {"--layout", kModel, Class::kUser, Text(FB_AT(layout)),
         "How ranks share the model, as `dp=4,weights=striped,pool=auto`; or `auto`: the layout in "
         "which the job should be done soonest (default: copies; for a trace `auto`)\n"
@@ -70,10 +72,11 @@ Group DevicesGroup() {
         "of it. What ranks decide by prices (`auto`, `pool=auto`, `--mode auto`) is decided for "
         "the whole job: at most 2,000 lines of an input are tokenized for it before the engine is "
         "made, finished lines of earlier runs included, so that a resumed job runs in the layout "
-        "it began with. Answers take `max_tokens`, or 512 where none is given. Where several "
-        "devices are named and no layout is, a `--trace`, and on simulated devices an "
-        "`--input-file`, takes `auto` if its requests are all there; jobs of real devices, "
-        "requests with arrivals and mixtures of experts run with a copy on each device "
+        "it began with. Answers take `max_tokens`, or 512 where none is given. Rows of a "
+        "step, slots for pulled weights and `--mode` are chosen with it, where no flag says them. "
+        "Where no layout is named, a `--trace`, and on simulated devices an `--input-file`, takes "
+        "`auto` if its requests are all there; jobs of real devices, requests with arrivals, and "
+        "on real devices mixtures of experts run with a copy on each device "
         "([why](parallelism.md#when-to-use-which))."},
        {"--layout", kPlan, Class::kUser, Texts(FB_AT(plan.layouts)),
         "As `dp=4,weights=striped,pool=auto`, or `auto`; once for each column (default: each rank "
@@ -90,7 +93,7 @@ Group DevicesGroup() {
         "Worker threads of all ranks (default: all cores that the process may use)\n"
         "It changes no answer."},
        {"--isa", kModel, Class::kUser, Text(FB_AT(isa)),
-        "Instruction set: `auto`, `amx`, `avx512bf16`, `avx512f`, `avx2` or `ref`\n"
+        "Instruction set: `auto`, `amx`, `avx512bf16`, `avx512f`, `avx2` or `ref`; on GPUs `pair`\n"
         "It changes no answer, except that `amx` is a numerics class of its own. `auto` takes "
         "`amx` where the CPU has it (name another set to agree with machines that do not), else "
         "the AVX-512 set whose products are faster: `avx512bf16` on AMD, `avx512f` on Intel."},
@@ -99,6 +102,8 @@ Group DevicesGroup() {
         "ref` `mma_k16f25` or `mma_k8f24`\n"
         "`--isa ref --numerics mma_k16f25` computes on a CPU, slowly, what a Hopper GPU's tensor "
         "cores would; `mma_k8f24` is the class of Ampere and Ada ([classes](../ARCHITECTURE.md))."},
+       {"--debug-sync", kModel, Class::kTuning, Switch(FB_AT(engine.machine.debug_sync)),
+        "GPUs: wait for each operation, so that a fault names the one that made it"},
        {"--device-profile", kAll, Class::kUser, Text(FB_AT(engine.machine.device_profile)),
         "By which forecasts, `pool=auto` and `--mode auto` price real devices: a file of `forebay "
         "profile`, or a built-in profile's name (default: the one that fits the CPU, else what is "
@@ -157,7 +162,8 @@ Group DevicesGroup() {
         &kSharedWeights},
        {"--pool-look-ahead", kAll, Class::kTuning,
         Positive(FB_AT(engine.pool.slots.look_ahead_layers)),
-        "Layers that a rank pulls ahead of the one in use (default: 2, or what the order needs)",
+        "Layers that a rank pulls ahead of the one in use (default: 2, or what the order needs; "
+        "none with `--mode ship` of experts alone)",
         &kSharedWeights},
        {"--pool-parts", kAll, Class::kTuning,
         Choice(FB_AT(engine.pool.by_matrix), {{"layer", false}, {"matrix", true}}),

@@ -85,7 +85,7 @@ Group LengthsGroup() {
        {"--max-num-batched-tokens", kAll, Class::kUser,
         Positive(FB_AT(engine.limits.max_num_batched_tokens)),
         "Most tokens of a step; longer prompts are computed in chunks (default: 512; on simulated "
-        "GPUs 8,192, from 70 GiB on 16,384)\n"
+        "GPUs 8,192, from 70 GiB on 16,384; `--layout auto` may take fewer)\n"
         "The policies `sarathi` and `vasuki-printed` have 512. With KV cache below the device the "
         "default is as [`--kv-offload auto`](offload.md) chooses."},
        {"--scheduling-policy", kAll, Class::kUser,

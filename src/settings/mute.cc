@@ -80,7 +80,8 @@ const Subject kReplicas{Any<HasReplicas>,
 
 base::Status CheckMute(const RunOptions& options, std::span<const layout::Layout> compared) {
   const layout::EngineOptions& engine = options.engine;
-  if (engine.layout_by_job && !engine.roles && compared.empty()) return {};
+  if (engine.layout_by_job && engine.machine.devices.count > 1 && !engine.roles && compared.empty())
+    return {};
   const std::vector<Role> roles = RolesOf(engine, compared);
   const RunOptions defaults;
   for (const Group& group : Table()) {

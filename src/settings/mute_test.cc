@@ -84,6 +84,7 @@ TEST(Mute, ThoseThatWouldDoNothingAreRefused) {
     // Which layout it will be is not known yet.
     mute.engine.layout.reset();
     mute.engine.layout_by_job = true;
+    mute.engine.machine.devices.count = 8;
     EXPECT_TRUE(CheckMute(mute).ok());
     // One of those that are compared has a use for it.
     const Layout both[] = {*ParseLayout(each.mute), *ParseLayout(each.meant)};

@@ -5,6 +5,7 @@
 
 #include "kernels/kernel_set.h"
 #include "layout/job_plan.h"
+#include "layout/platform.h"
 #include "layout/shift_plan.h"
 #include "model/routing.h"
 #include "settings/table.h"
@@ -151,7 +152,8 @@ base::Status Resolve(RunOptions* options) {
   FB_RETURN_IF_ERROR(CheckTier(*options));
   FB_RETURN_IF_ERROR(CheckBounds(*options));
   if (options->isa != "auto" || options->numerics != "auto") {
-    const auto kernels = kernels::ChooseKernels(options->isa, options->numerics);
+    const layout::Platform& platform = *options->engine.machine.devices.platform;
+    const auto kernels = platform.Kernels(options->isa, options->numerics);
     if (!kernels.ok()) return kernels.status().WithContext("--isa and --numerics");
     options->engine.machine.kernels = *kernels;
   }

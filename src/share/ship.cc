@@ -26,6 +26,7 @@ kernels::PackedWeight ColumnsOf(kernels::PackedWeight gate_up, const ShipPlan::L
   gate_up.num_panels = layer.panel_of_leaf[leaves.end] - first;
   gate_up.tiles += first;
   gate_up.panels += first;
+  if (gate_up.forms != nullptr) gate_up.forms += first;
   if (gate_up.bias != nullptr) gate_up.bias += int64_t{first} * kernels::kPanelColumns;
   return gate_up;
 }
@@ -353,7 +354,7 @@ void ServeLeaves(const model::BlockContext& context, int64_t layer, const ShipPl
                    .x_stride = gate_up.k,
                    .y_stride = gate_up.n,
                    .rows = rows,
-                   .output = kernels::LinearOutput::kSiluMul,
+                   .output = model::GatedOutput(*context.config),
                    .leaf_begin = 0,
                    .leaf_end = gate_up.leaves.num_leaves,
                    .workspace = a.linear});
@@ -403,7 +404,7 @@ void ShippedFfn::AddSums(const model::BlockContext& context, int64_t layer, int3
       reduce.planes[reduce.num_planes++] = {sums, first[plane], level[plane]};
     }
   }
-  kernels::ReducePlanes(*context.stream, "ship_reduce", reduce);
+  kernels::ReducePlanes(*context.stream, *context.kernels, "ship_reduce", reduce);
 }
 
 }  // namespace forebay::share

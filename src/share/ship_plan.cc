@@ -92,6 +92,11 @@ base::Result<std::vector<ShipPlan>> PlanShip(const StepMode& mode, const ShipOpt
                         "rows are shipped to the owners of FFNs "
                         "alone; expected pool-attention=off");
   }
+  if (!decoder.config.AddsPlainly()) {
+    return base::Status(kCannotShip,
+                        "what this model's FFNs give goes through a norm or a factor before it is "
+                        "added; expected a model without");
+  }
   for (size_t layer = 0; layer < shared.layers.size(); ++layer) {
     ShipPlan::Layer& shipped = shared.layers[layer];
     if (!shipped.pooled) continue;

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <vector>
 
+#include "device/host_writer.h"
 #include "runtime/parallel_for.h"
 #include "tensor/bf16.h"
 
@@ -29,12 +30,16 @@ float RoundVia(tensor::DType dtype, float value) {
 }
 
 // Memory of a thread.
-using Scratch = std::vector<std::byte>;
+struct Scratch {
+  std::vector<std::byte> values;
+  std::vector<StoredRowMemory> rows;
+};
 
 template <typename T>
 T* RowsIn(Scratch* scratch, int64_t elements) {
-  scratch->resize(std::max(scratch->size(), static_cast<size_t>(elements) * sizeof(T)));
-  return reinterpret_cast<T*>(scratch->data());
+  std::vector<std::byte>& values = scratch->values;
+  values.resize(std::max(values.size(), static_cast<size_t>(elements) * sizeof(T)));
+  return reinterpret_cast<T*>(values.data());
 }
 
 // A panel of a matrix, or of an expert's.
@@ -76,27 +81,61 @@ base::Status ReadColumnRows(const TensorReader& reader, const MatrixPlan& plan,
   return base::Status::Ok();
 }
 
+std::byte* TileOf(const PlacedWeight& placed, const PanelWork& work, int leaf) {
+  const kernels::PackedWeight& weight = placed.weight;
+  return const_cast<std::byte*>(placed.num_experts > 0
+                                    ? placed.runs[work.expert] + work.panel * weight.TileBytes(0, 0)
+                                    : weight.tiles[leaf * weight.num_panels + work.panel]);
+}
+
+// The panel's rows as they are stored, then a tile for each leaf.
+base::Status PackStoredPanel(const TensorReader& reader, const PlacedMatrix& matrix,
+                             const PanelWork& work, device::Device* device, Scratch* scratch) {
+  const MatrixPlan& plan = *matrix.plan;
+  scratch->rows.resize(kPanelColumns);
+  kernels::StoredRow rows[kPanelColumns];
+  const kernels::StoredRow* columns[kPanelColumns] = {};
+  for (const PanelPiece& piece : plan.panels[work.panel].pieces) {
+    StoredRowMemory* const first = scratch->rows.data() + piece.at;
+    FB_RETURN_IF_ERROR(reader.ReadStored(plan.TensorName(piece.tensor, work.expert), piece.row,
+                                         piece.row + piece.width, first));
+    for (int c = 0; c < piece.width; ++c) {
+      rows[piece.at + c] = first[c].view();
+      columns[piece.at + c] = &rows[piece.at + c];
+    }
+  }
+  const kernels::PackedWeight& weight = matrix.placed.weight;
+  device::HostWriter writer(device);
+  for (int leaf = 0; leaf < plan.leaves.num_leaves; ++leaf) {
+    std::byte* const tile = TileOf(matrix.placed, work, leaf);
+    if (tile == nullptr) continue;
+    kernels::PackTile(weight.FormOf(work.panel), plan.first_k + plan.leaves.begin[leaf],
+                      plan.first_k + plan.leaves.begin[leaf + 1], columns,
+                      writer.Begin(tile, weight.TileBytes(leaf, work.panel)));
+    FB_RETURN_IF_ERROR(writer.End());
+  }
+  return base::Status::Ok();
+}
+
 // Its columns in the compute type T, then a tile for each leaf.
 template <typename T>
 base::Status PackPanel(const TensorReader& reader, const PlacedMatrix& matrix,
-                       const PanelWork& work, Scratch* scratch) {
+                       const PanelWork& work, device::Device* device, Scratch* scratch) {
   const MatrixPlan& plan = *matrix.plan;
-  const kernels::PackedWeight& weight = matrix.placed.weight;
-  const auto tile_of = [&](int leaf) {
-    return const_cast<std::byte*>(
-        plan.num_experts > 0 ? matrix.placed.runs[work.expert] + work.panel * weight.TileBytes(0, 0)
-                             : weight.tiles[leaf * weight.num_panels + work.panel]);
-  };
   const T* columns[kPanelColumns] = {};
   const auto read = plan.transposed ? ReadColumns<T> : ReadColumnRows<T>;
   FB_RETURN_IF_ERROR(read(reader, plan, work, scratch, columns));
+  device::HostWriter writer(device);
   for (int leaf = 0; leaf < plan.leaves.num_leaves; ++leaf) {
-    if (tile_of(leaf) == nullptr) continue;
+    std::byte* const tile = TileOf(matrix.placed, work, leaf);
+    if (tile == nullptr) continue;
     const int64_t begin = plan.leaves.begin[leaf];
     const T* leaf_columns[kPanelColumns];
     for (int c = 0; c < kPanelColumns; ++c)
       leaf_columns[c] = columns[c] ? columns[c] + begin : nullptr;
-    kernels::PackTile(plan.leaves.begin[leaf + 1] - begin, leaf_columns, tile_of(leaf));
+    kernels::PackTile(plan.leaves.begin[leaf + 1] - begin, leaf_columns,
+                      writer.Begin(tile, matrix.placed.weight.ExpandedTileBytes(leaf)));
+    FB_RETURN_IF_ERROR(writer.End());
   }
   return base::Status::Ok();
 }
@@ -110,15 +149,17 @@ bool Keeps(const PlacedWeight& placed, const PanelWork& work) {
   return false;
 }
 
-base::Status LoadBias(const TensorReader& reader, const PlacedMatrix& matrix) {
+// The biases of one of the matrices.
+base::Status LoadBias(const TensorReader& reader, const PlacedMatrix& matrix, int32_t expert) {
   const MatrixPlan& plan = *matrix.plan;
-  auto* bias = const_cast<float*>(matrix.placed.weight.bias);
+  auto* bias = const_cast<float*>(matrix.placed.weight.bias) +
+               static_cast<size_t>(expert) * plan.panels.size() * kPanelColumns;
   std::vector<std::vector<float>> values(plan.biases.size());
   for (size_t t = 0; t < plan.biases.size(); ++t) {
     if (plan.biases[t].empty()) continue;
     values[t].resize(plan.tensor_rows[t]);
-    FB_RETURN_IF_ERROR(
-        LoadVector(reader, plan.biases[t], plan.tensor_rows[t], plan.dtype, values[t].data()));
+    FB_RETURN_IF_ERROR(LoadVector(reader, plan.BiasName(t, expert), plan.tensor_rows[t], plan.dtype,
+                                  values[t].data()));
   }
   for (size_t panel = 0; panel < plan.panels.size(); ++panel) {
     for (const PanelPiece& piece : plan.panels[panel].pieces) {
@@ -163,9 +204,15 @@ PlacedWeight PlaceMatrix(const MatrixPlan& plan, device::RegionCutter* tables) {
       tables->Cut(weight.num_panels * sizeof(kernels::PanelColumns)));
   for (int32_t panel = 0; panel < weight.num_panels; ++panel)
     panels[panel] = plan.panels[panel].columns;
+  if (!plan.forms.empty()) {
+    auto* const forms = reinterpret_cast<kernels::TileForm*>(
+        tables->Cut(plan.forms.size() * sizeof(kernels::TileForm)));
+    std::ranges::copy(plan.forms, forms);
+    weight.forms = forms;
+  }
   if (!plan.biases.empty()) {
-    weight.bias = reinterpret_cast<const float*>(
-        tables->Cut(weight.num_panels * kPanelColumns * sizeof(float)));
+    weight.bias = reinterpret_cast<const float*>(tables->Cut(
+        static_cast<size_t>(plan.count()) * weight.num_panels * kPanelColumns * sizeof(float)));
   }
   weight.panels = panels;
   return placed;
@@ -195,7 +242,7 @@ void SetRun(const PlacedWeight& placed, const RunPlace& run, const std::byte* me
 }
 
 base::Status LoadMatrices(const TensorReader& reader, std::span<const PlacedMatrix> matrices,
-                          int num_threads) {
+                          int num_threads, device::Device* device) {
   std::vector<PanelWork> work;
   std::vector<size_t> first;  // [matrices]: of each matrix, the number of its first expert
   size_t experts = 0;
@@ -203,8 +250,8 @@ base::Status LoadMatrices(const TensorReader& reader, std::span<const PlacedMatr
     const auto& [plan, placed] = matrices[m];
     first.push_back(experts);
     experts += static_cast<size_t>(plan->count());
-    if (!plan->biases.empty()) FB_RETURN_IF_ERROR(LoadBias(reader, matrices[m]));
     for (int32_t expert = 0; expert < plan->count(); ++expert) {
+      if (!plan->biases.empty()) FB_RETURN_IF_ERROR(LoadBias(reader, matrices[m], expert));
       for (size_t t = 0; t < plan->tensors.size(); ++t) {
         FB_RETURN_IF_ERROR(CheckShape(reader, plan->TensorName(t, expert),
                                       {plan->tensor_rows[t], plan->tensor_k}));
@@ -217,9 +264,12 @@ base::Status LoadMatrices(const TensorReader& reader, std::span<const PlacedMatr
   return ForEach(num_threads, static_cast<int64_t>(work.size()), [&](int64_t i, Scratch* scratch) {
     const PlacedMatrix& matrix = matrices[static_cast<size_t>(work[i].matrix)];
     const MatrixPlan& plan = *matrix.plan;
-    const auto pack =
-        plan.dtype == tensor::DType::kBF16 ? PackPanel<tensor::BF16> : PackPanel<float>;
-    if (Keeps(matrix.placed, work[i])) FB_RETURN_IF_ERROR(pack(reader, matrix, work[i], scratch));
+    const bool stored = matrix.placed.weight.FormOf(work[i].panel) != kernels::TileForm::kExpanded;
+    const auto pack = stored                               ? PackStoredPanel
+                      : plan.dtype == tensor::DType::kBF16 ? PackPanel<tensor::BF16>
+                                                           : PackPanel<float>;
+    if (Keeps(matrix.placed, work[i]))
+      FB_RETURN_IF_ERROR(pack(reader, matrix, work[i], device, scratch));
     // Files are not held in memory beside what was packed of them.
     const size_t number = first[work[i].matrix] + static_cast<size_t>(work[i].expert);
     if (packed[number].fetch_add(1) + 1 == plan.panels.size()) {
@@ -231,24 +281,31 @@ base::Status LoadMatrices(const TensorReader& reader, std::span<const PlacedMatr
 }
 
 base::Status LoadVector(const TensorReader& reader, const std::string& name, int64_t size,
-                        tensor::DType dtype, float* out) {
+                        tensor::DType dtype, float* out, device::Device* device) {
   FB_RETURN_IF_ERROR(CheckShape(reader, name, {size}));
-  FB_RETURN_IF_ERROR(reader.ReadRows(name, 0, 1, out));
-  for (int64_t i = 0; i < size; ++i) out[i] = RoundVia(dtype, out[i]);
-  return base::Status::Ok();
+  device::HostWriter writer(device);
+  float* const values = writer.Begin(out, size);
+  FB_RETURN_IF_ERROR(reader.ReadRows(name, 0, 1, values));
+  for (int64_t i = 0; i < size; ++i) values[i] = RoundVia(dtype, values[i]);
+  return writer.End();
 }
 
 base::Status LoadRowMajor(const TensorReader& reader, const std::string& name, int64_t rows,
-                          int64_t columns, tensor::DType dtype, std::byte* out, int num_threads) {
+                          int64_t columns, tensor::DType dtype, std::byte* out, int num_threads,
+                          device::Device* device) {
   FB_RETURN_IF_ERROR(CheckShape(reader, name, {rows, columns}));
   constexpr int64_t kRowsAtOnce = 64;
   const base::Status read =
       ForEach(num_threads, (rows + kRowsAtOnce - 1) / kRowsAtOnce, [&](int64_t i, Scratch*) {
         const int64_t begin = i * kRowsAtOnce, end = std::min(rows, begin + kRowsAtOnce);
-        if (dtype == tensor::DType::kF32)
-          return reader.ReadRows(name, begin, end, reinterpret_cast<float*>(out) + begin * columns);
-        return reader.ReadRows(name, begin, end,
-                               reinterpret_cast<tensor::BF16*>(out) + begin * columns);
+        device::HostWriter writer(device);
+        const auto read_as = [&]<typename T>(T* at) {
+          T* const values = writer.Begin(at + begin * columns, (end - begin) * columns);
+          const base::Status status = reader.ReadRows(name, begin, end, values);
+          return status.ok() ? writer.End() : status;
+        };
+        return dtype == tensor::DType::kF32 ? read_as(reinterpret_cast<float*>(out))
+                                            : read_as(reinterpret_cast<tensor::BF16*>(out));
       });
   reader.DoneWith(name);
   return read;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/check.h"
+
 namespace forebay::weights {
 namespace {
 
@@ -16,20 +18,16 @@ void AddPanels(MatrixPlan* plan, int32_t tensor, int64_t row, int64_t rows, int6
   }
 }
 
-// Adds panels for a head's `rows` rows of tensors[tensor] from `row` on, of which the last
-// `interleaved` are pairs of neighbours (HeadRows).
-void AddHead(MatrixPlan* plan, int32_t tensor, int64_t row, int64_t rows, int64_t interleaved) {
-  const int64_t plain = rows - interleaved, half = interleaved / 2;
-  const auto stored = [&](int64_t i) {
-    const int64_t turned = i - plain;
-    return row + (turned < 0 ? i : plain + turned % half * 2 + turned / half);
-  };
+// Adds panels for a head's `rows` rows of tensors[tensor] from `row` on; stored(i): which of them
+// is packed as number i.
+template <typename Stored>
+void AddHead(MatrixPlan* plan, int32_t tensor, int64_t row, int64_t rows, Stored stored) {
   for (int64_t at = 0; at < rows; at += kPanelColumns) {
     const auto width = static_cast<int32_t>(std::min<int64_t>(kPanelColumns, rows - at));
     PanelPlan& panel = plan->panels.emplace_back();
     panel.columns = {static_cast<int32_t>(plan->n + at), width};
     for (int32_t c = 0; c < width; ++c) {
-      const int64_t from = stored(at + c);
+      const int64_t from = row + stored(at + c);
       std::vector<PanelPiece>& pieces = panel.pieces;
       if (pieces.empty() || from != pieces.back().row + pieces.back().width) {
         pieces.push_back({tensor, from, 1, c});
@@ -56,7 +54,27 @@ kernels::PackedWeight MatrixPlan::Geometry() const {
   weight.n = static_cast<int32_t>(n);
   weight.num_panels = static_cast<int32_t>(panels.size());
   weight.leaves = leaves;
+  weight.form = form;
+  weight.forms = forms.empty() ? nullptr : forms.data();
+  weight.first_k = static_cast<int32_t>(first_k);
   return weight;
+}
+
+void MatrixPlan::SetForms(const std::vector<kernels::TileForm>& of_tensors) {
+  using kernels::TileForm;
+  FB_CHECK(!stays_expanded, "{} stays expanded", label);
+  if (panels.empty()) return;
+  forms.clear();
+  for (const PanelPlan& panel : panels) {
+    TileForm of_panel = of_tensors[static_cast<size_t>(panel.pieces.front().tensor)];
+    for (const PanelPiece& piece : panel.pieces) {
+      if (of_tensors[static_cast<size_t>(piece.tensor)] != of_panel) of_panel = TileForm::kExpanded;
+    }
+    forms.push_back(of_panel);
+  }
+  const bool alike = std::ranges::all_of(forms, [&](TileForm f) { return f == forms.front(); });
+  form = alike ? forms.front() : TileForm::kExpanded;
+  if (alike || num_experts > 0) forms.clear();
 }
 
 std::string MatrixPlan::TensorName(size_t tensor, int32_t expert) const {
@@ -65,11 +83,20 @@ std::string MatrixPlan::TensorName(size_t tensor, int32_t expert) const {
   return name;
 }
 
+std::string MatrixPlan::BiasName(size_t tensor, int32_t expert) const {
+  std::string name = biases[tensor];
+  if (num_experts > 0) name.replace(name.find("{}"), 2, std::to_string(first_expert + expert));
+  return name;
+}
+
 uint64_t MatrixPlan::TableBytes() const {
   const uint64_t tiles = num_experts > 0 ? static_cast<uint64_t>(num_experts)
                                          : static_cast<uint64_t>(leaves.num_leaves) * panels.size();
-  const uint64_t bias = biases.empty() ? 0 : panels.size() * kPanelColumns * sizeof(float);
+  const uint64_t bias = biases.empty() ? 0
+                                       : static_cast<uint64_t>(count()) * panels.size() *
+                                             kPanelColumns * sizeof(float);
   return base::RoundUp(tiles * sizeof(void*), 64) +
+         base::RoundUp(forms.size() * sizeof(kernels::TileForm), 64) +
          base::RoundUp(panels.size() * sizeof(kernels::PanelColumns), 64) + base::RoundUp(bias, 64);
 }
 
@@ -101,17 +128,28 @@ MatrixPlan PlanQkv(std::string label, tensor::DType dtype, const QkvNames& names
                   .k = k,
                   .leaves = kernels::LeafBorders::Single(k),
                   .tensor_k = k};
-  plan.tensors = {names.q, names.k, names.v};
-  plan.tensor_rows = {heads.total * heads.head_dim, heads.total_kv * heads.head_dim,
-                      heads.total_kv * heads.head_dim};
-  plan.biases = {names.q_bias, names.k_bias, names.v_bias};
+  const bool fused = names.q == names.k;
+  const int64_t head_dim = heads.order.head_dim;
+  const int64_t rows[] = {heads.total * head_dim, heads.total_kv * head_dim,
+                          heads.total_kv * head_dim};
+  if (fused) {
+    plan.tensors = {names.q};
+    plan.tensor_rows = {rows[0] + rows[1] + rows[2]};
+    plan.biases = {names.q_bias};
+  } else {
+    plan.tensors = {names.q, names.k, names.v};
+    plan.tensor_rows = {rows[0], rows[1], rows[2]};
+    plan.biases = {names.q_bias, names.k_bias, names.v_bias};
+  }
   if (!AnyBias(plan.biases)) plan.biases.clear();
   const std::vector<int32_t>* heads_of[] = {&heads.query, &heads.kv, &heads.kv};
-  for (int32_t tensor = 0; tensor < 3; ++tensor) {
-    for (const int32_t head : *heads_of[tensor]) {
-      AddHead(&plan, tensor, head * heads.head_dim, heads.head_dim,
-              heads.interleaved && tensor < 2 ? heads.head_dim : 0);
+  int64_t first = 0;
+  for (int32_t part = 0; part < 3; ++part) {
+    for (const int32_t head : *heads_of[part]) {
+      AddHead(&plan, fused ? 0 : part, (fused ? first : 0) + head * head_dim, head_dim,
+              [&](int64_t i) { return part < 2 ? heads.order.Stored(i) : i; });
     }
+    first += rows[part];
   }
   return plan;
 }
@@ -125,15 +163,24 @@ MatrixPlan PlanGateUp(std::string label, tensor::DType dtype, std::string gate, 
                   .n = rows.part.size(),
                   .leaves = kernels::LeafBorders::Single(k),
                   .tensor_k = k};
-  plan.tensors = {std::move(gate), std::move(up)};
-  plan.tensor_rows = {rows.total, rows.total};
-  plan.biases = {std::move(gate_bias), std::move(up_bias)};
+  const bool fused = gate == up;
+  if (fused) {
+    plan.tensors = {std::move(gate)};
+    plan.tensor_rows = {2 * rows.total};
+    plan.biases = {std::move(gate_bias)};
+  } else {
+    plan.tensors = {std::move(gate), std::move(up)};
+    plan.tensor_rows = {rows.total, rows.total};
+    plan.biases = {std::move(gate_bias), std::move(up_bias)};
+  }
   if (!AnyBias(plan.biases)) plan.biases.clear();
   constexpr int kHalf = kPanelColumns / 2;
   for (int64_t row = rows.part.begin; row < rows.part.end; row += kHalf) {
     const auto width = static_cast<int32_t>(std::min<int64_t>(kHalf, rows.part.end - row));
     const auto column = static_cast<int32_t>(row - rows.part.begin);
-    plan.panels.push_back({{column, width}, {{0, row, width, 0}, {1, row, width, kHalf}}});
+    const PanelPiece up_piece =
+        fused ? PanelPiece{0, rows.total + row, width, kHalf} : PanelPiece{1, row, width, kHalf};
+    plan.panels.push_back({{column, width}, {{0, row, width, 0}, up_piece}});
   }
   return plan;
 }
@@ -147,8 +194,13 @@ MatrixPlan PlanHeads(std::string label, tensor::DType dtype, std::string name, c
                   .tensor_k = k};
   plan.tensors = {std::move(name)};
   plan.tensor_rows = {rows.heads * rows.head_rows};
-  for (int64_t head = 0; head < rows.heads; ++head)
-    AddHead(&plan, 0, head * rows.head_rows + rows.first, rows.rows, rows.interleaved);
+  const int64_t plain = rows.rows - rows.interleaved, half = rows.interleaved / 2;
+  for (int64_t head = 0; head < rows.heads; ++head) {
+    AddHead(&plan, 0, head * rows.head_rows + rows.first, rows.rows, [&](int64_t i) {
+      const int64_t turned = i - plain;
+      return turned < 0 ? i : plain + turned % half * 2 + turned / half;
+    });
+  }
   return plan;
 }
 

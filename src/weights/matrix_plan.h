@@ -38,18 +38,26 @@ struct MatrixPlan {
   bool transposed = false;           // inputs are rows of the tensor, outputs its columns
   std::vector<std::string> tensors;  // each [.., tensor_k]; "{}" stands for an expert's number
   std::vector<int64_t> tensor_rows;  // rows expected of each
-  // parallel to tensors; "" where there is none; empty: no bias at all
+  // parallel to tensors, and likewise with "{}"; "" where there is none; empty: no bias at all
   std::vector<std::string> biases;
   std::vector<PanelPlan> panels;
-  int32_t num_experts = 0;   // 0: it is one matrix
-  int32_t first_expert = 0;  // among the layer's
+  // How tiles are stored: all alike, or [panels] where these differ.
+  kernels::TileForm form = kernels::TileForm::kExpanded;
+  std::vector<kernels::TileForm> forms;
+  bool stays_expanded = false;  // kernels read its values otherwise than linear layers do
+  int32_t num_experts = 0;      // 0: it is one matrix
+  int32_t first_expert = 0;     // among the layer's
 
-  // The weight's geometry without memory; of experts one's.
+  // A panel takes the form of its tensors, by their number; where these differ it is expanded, and
+  // so are all panels of experts that are not alike. REQUIRES: stays_expanded is false.
+  void SetForms(const std::vector<kernels::TileForm>& of_tensors);
+  // The weight's geometry without memory, which borrows `forms`; of experts one's.
   kernels::PackedWeight Geometry() const;
   // How many matrices it is.
   int32_t count() const { return num_experts > 0 ? num_experts : 1; }
   // `expert`: among the matrix' own.
   std::string TensorName(size_t tensor, int32_t expert) const;
+  std::string BiasName(size_t tensor, int32_t expert) const;
   // Data, and control memory beside it.
   uint64_t TileBytes() const { return static_cast<uint64_t>(Geometry().bytes() * count()); }
   // Where tiles lie, panel table and bias.
@@ -91,7 +99,25 @@ struct TensorRows {
 MatrixPlan PlanMatrix(std::string label, tensor::DType dtype, std::string name, std::string bias,
                       const TensorRows& rows, int64_t k, const kernels::LeafBorders& leaves);
 
-// q, k and v in one weight, packed head by head: no panel crosses a head.
+// How the stored elements of a head are packed: kernels turn element i with i + head_dim / 2.
+// Stored are first the `rotary_dim` elements that rope turns, halves or (interleaved) neighbouring
+// pairs, then those it leaves alone.
+struct HeadOrder {
+  int64_t head_dim = 0;  // 0: as stored
+  int64_t rotary_dim = 0;
+  bool interleaved = false;
+
+  // Which stored element of its head is packed as element `packed`.
+  int64_t Stored(int64_t packed) const {
+    const int64_t half = head_dim / 2, turned = rotary_dim / 2;
+    const int64_t pair = packed % half, second = packed / half;
+    if (pair >= turned) return rotary_dim + pair - turned + second * (half - turned);
+    return interleaved ? 2 * pair + second : pair + second * turned;
+  }
+};
+
+// q, k and v in one weight, packed head by head: no panel crosses a head. Equal names: the matrices
+// lie in one tensor, in this order.
 struct QkvNames {
   std::string q, k, v, q_bias, k_bias, v_bias;
 };
@@ -99,16 +125,22 @@ struct QkvHeads {
   int64_t total = 0, total_kv = 0;  // heads of the tensors
   // the logical heads that are packed, in the order of their slots
   std::vector<int32_t> query, kv;
-  int64_t head_dim = 0;
-  bool interleaved = false;  // q's and k's rows are, as HeadRows::interleaved says of whole heads
+  HeadOrder order;  // of q's and k's rows
 };
 MatrixPlan PlanQkv(std::string label, tensor::DType dtype, const QkvNames& names,
                    const QkvHeads& heads, int64_t k);
 
-// gate and up interleaved, 32 columns of each in a panel.
+// gate and up interleaved, 32 columns of each in a panel. Equal names: up lies behind gate in one
+// tensor.
 MatrixPlan PlanGateUp(std::string label, tensor::DType dtype, std::string gate, std::string up,
                       std::string gate_bias, std::string up_bias, const TensorRows& rows,
                       int64_t k);
+
+// The same plan of a matrix whose tiles are expanded whatever its tensors are stored in.
+inline MatrixPlan Expanded(MatrixPlan plan) {
+  plan.stays_expanded = true;
+  return plan;
+}
 
 // A tensor of equal heads in order; some rows of each head are taken.
 struct HeadRows {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/check.h"
+
 namespace forebay::weights {
 
 base::Status TensorReader::ReadRows(std::string_view name, int64_t begin, int64_t end,
@@ -18,6 +20,11 @@ base::Status TensorReader::ReadRows(std::string_view name, int64_t begin, int64_
     out += count * columns;
   }
   return base::Status::Ok();
+}
+
+base::Status TensorReader::ReadStored(std::string_view name, int64_t, int64_t,
+                                      StoredRowMemory*) const {
+  FB_CHECK(false, "{} has no stored form", name);
 }
 
 }  // namespace forebay::weights

@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "tensor/bf16.h"
 #include "tensor/tensor.h"
+#include "weights/stored_row.h"
 
 namespace forebay::weights {
 
@@ -32,6 +33,12 @@ class TensorReader {
   // The same rows, rounded once (tensor::ToBF16).
   virtual base::Status ReadRows(std::string_view name, int64_t begin, int64_t end,
                                 tensor::BF16* out) const;
+  // How kernels can read the matrix' rows as they are stored; kExpanded: they cannot.
+  virtual kernels::TileForm FormOf(std::string_view) const { return kernels::TileForm::kExpanded; }
+  // Rows [begin, end) as they are stored, into out[end - begin]. REQUIRES: FormOf says how.
+  // kTensorNotFinite names the tensor, the row and the group of a scale that is not.
+  virtual base::Status ReadStored(std::string_view name, int64_t begin, int64_t end,
+                                  StoredRowMemory* out) const;
   // The tensor has been read: its pages need not stay in memory. Reading it again is slower, not
   // wrong.
   virtual void DoneWith(std::string_view) const {}

@@ -116,7 +116,7 @@ class CommandLine(support.TestCase):
         for flags, text in ((["--trace-rows", "3"], "--trace-rows and --trace-scale are for a --trace"),
                             (["--trace-scale", "2"], "--trace-rows and --trace-scale are for a --trace"),
                             (["--sim-detail", "full"], "--sim-detail is for simulated devices"),
-                            (["--gpu-memory-utilization", ".5"], "--gpu-memory-utilization 0.5 is for simulated devices; expected --memory"),
+                            (["--gpu-memory-utilization", ".5"], "--gpu-memory-utilization 0.5 is for GPUs, real or simulated; expected --memory"),
                             (["--kv-preempt", "park"], "--kv-preempt park: there is nothing below the device; expected --kv-offloading-size"),
                             (["--length-predictor", "mean"], "--length-predictor with --scheduling-policy continuous"),
                             (["--mode", "ship"], "--mode ship with groups=1,dp=1"), (["--mode", "pull", "--devices", "2xcpu"], "--mode pull with groups=1,dp=2"),

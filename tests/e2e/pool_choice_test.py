@@ -76,7 +76,7 @@ class PoolChoice(support.TestCase):
         experts = ["-m", "builtin:Qwen3-30B-A3B", *job[2:]]
         self.assertIn("experts=by_expert", self.check_auto(experts))
         unnamed = support.call("run", *experts)
-        self.assertNotIn("--layout auto", unnamed.err)
+        self.assertIn("--layout auto", unnamed.err)
 
     def check_auto(self, job):
         """What plan finds to be soonest runs, in about the time that it says. Returns what plan printed."""

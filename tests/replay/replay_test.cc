@@ -220,7 +220,7 @@ std::map<std::string, int64_t> ExpectTimesOfLayersInFull(const char* lengths, co
   options.engine.layout = *layout::ParseLayout(layout);
   options.engine.machine.devices =
       *layout::ParseDevices(fmt::format("sim:{}xh200", options.engine.layout->ranks_per_group()));
-  options.engine.machine.quantization = cost::NumberFormat::kFP8;
+  options.engine.machine.quantization.format = cost::NumberFormat::kFP8;
   options.engine.ship.mode = mode;
   // Which of two replicas whose steps end together takes the next request is drawn anew in each
   // detail: here none is left to take.

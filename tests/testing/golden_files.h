@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -13,7 +15,21 @@
 
 namespace forebay::golden {
 
-inline std::string Path(const std::string& relative) { return TestData() + "/golden/" + relative; }
+// FOREBAY_GOLDEN: another folder of this form, for models that are not committed.
+inline std::string Path(const std::string& relative) {
+  const char* const root = std::getenv("FOREBAY_GOLDEN");
+  return (root != nullptr ? root : TestData() + "/golden") + "/" + relative;
+}
+
+// The names, or those that FOREBAY_GOLDEN_MODELS lists, with commas between.
+inline std::vector<std::string> Models(std::vector<std::string> names) {
+  const char* const listed = std::getenv("FOREBAY_GOLDEN_MODELS");
+  if (listed == nullptr) return names;
+  names.clear();
+  std::stringstream list(listed);
+  for (std::string name; std::getline(list, name, ',');) names.push_back(name);
+  return names;
+}
 
 // A safetensors file whose tensors are read whole. FB_CHECKs on anything unexpected: the data is
 // ours.

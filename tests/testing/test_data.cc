@@ -1,7 +1,12 @@
 #include "testing/test_data.h"
 
+#include <cstdlib>
+
 namespace forebay {
 
-std::string TestData() { return FOREBAY_TEST_DATA; }
+std::string TestData() {
+  const char* const elsewhere = std::getenv("FOREBAY_TEST_DATA");
+  return elsewhere != nullptr ? elsewhere : FOREBAY_TEST_DATA;
+}
 
 }  // namespace forebay

@@ -5,7 +5,8 @@
 
 namespace forebay {
 
-// The path of the repository's tests/ folder, without a slash at its end.
+// The path of the repository's tests/ folder, without a slash at its end, or what the variable
+// FOREBAY_TEST_DATA says.
 std::string TestData();
 
 }  // namespace forebay

@@ -2,7 +2,11 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <array>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
 #include <utility>
 
 #include "device/cuda/arena.h"
@@ -16,6 +20,9 @@ constexpr int kLeastCapability = 80;  // compute capability, tenfold
 constexpr int kComputePriority = -1, kCopyPriority = 0;
 // How a task waits: it looks again at once, and after a while sleeps in between.
 constexpr runtime::TimeNs kLooking = 50'000, kSleep = 10'000;
+
+// Of Write and Read, pinned.
+constexpr uint64_t kStagingBytes = 8 << 20;
 
 constexpr std::array kCopyNames = {"weights copy", "kv copy up", "kv copy down"};
 
@@ -37,6 +44,8 @@ class CudaDevice final : public Device {
       if (stream != nullptr) (void)Synchronize(*stream);
     }
     for (auto& stream : streams_) stream.reset();
+    if (staging_stream_ != nullptr) driver_.StreamDestroy(staging_stream_);
+    if (staging_ != nullptr) driver_.MemFreeHost(staging_);
     modules_.reset();
     arena_.reset();
     driver_.DevicePrimaryCtxRelease(device_);
@@ -54,9 +63,15 @@ class CudaDevice final : public Device {
           driver_, *modules_, stream,
           CudaStreamOptions{.name = fmt::format("rank {} {}", options_.rank,
                                                 i == 0 ? "compute" : kCopyNames[i - 1]),
-                            .profile = options_.profile});
+                            .context = context_,
+                            .profile = options_.profile,
+                            .debug_sync = options_.debug_sync});
     }
-    return base::Status::Ok();
+    FB_RETURN_IF_ERROR(driver_.Check(
+        driver_.StreamCreateWithPriority(&staging_stream_, cu::kStreamNonBlocking, kCopyPriority),
+        "a stream"));
+    return driver_.Check(driver_.MemHostAlloc(&staging_, kStagingBytes, cu::kHostPortable),
+                         "pinned memory for copies of the host");
   }
 
   int rank() const override { return options_.rank; }
@@ -84,6 +99,21 @@ class CudaDevice final : public Device {
     return std::make_unique<CudaEvent>(driver_, event);
   }
   int num_workers() const override { return 1; }
+  bool host_reaches_data() const override { return false; }
+  base::Status Write(void* to, const void* from, uint64_t bytes) override {
+    return Stage(bytes, "writing", [&](uint64_t at, uint64_t piece) {
+      std::memcpy(staging_, static_cast<const std::byte*>(from) + at, piece);
+      return StagedCopy(static_cast<std::byte*>(to) + at, staging_, piece);
+    });
+  }
+  base::Status Read(void* to, const void* from, uint64_t bytes) override {
+    return Stage(bytes, "reading", [&](uint64_t at, uint64_t piece) {
+      const cu::Result copied =
+          StagedCopy(staging_, static_cast<const std::byte*>(from) + at, piece);
+      std::memcpy(static_cast<std::byte*>(to) + at, staging_, piece);
+      return copied;
+    });
+  }
   base::Status Synchronize(Stream& stream) override {
     auto& waited = static_cast<CudaStream&>(stream);
     WaitUntil([&] { return waited.Idle(); }, runtime::kForever);
@@ -95,14 +125,10 @@ class CudaDevice final : public Device {
   bool WaitFor(const DeviceEvent& event, runtime::TimeNs timeout) override {
     const auto& point = static_cast<const CudaEvent&>(event);
     if (point.stream == nullptr) return true;
-    return WaitUntil(
-        [&] {
-          // Of a stream that waits for an aborted counter, too.
-          return driver_.EventQuery(point.event) != cu::kNotReady || point.stream->Idle();
-        },
-        timeout);
+    return WaitUntil([&] { return point.stream->Reached(point.event); }, timeout);
   }
   std::vector<OpProfile> Profile() const override {
+    Enter();
     std::vector<OpProfile> profile;
     for (const auto& stream : streams_) {
       for (const OpProfile& entry : stream->profile()) AddCalls(entry, &profile);
@@ -110,7 +136,10 @@ class CudaDevice final : public Device {
     return profile;
   }
   std::vector<OpProfile> ProfileOf(const Stream& stream) const override {
-    return static_cast<const CudaStream&>(stream).profile();
+    Enter();
+    // Its own stream, of which the caller has a constant view.
+    const auto own = std::ranges::find(streams_, &stream, [](const auto& of) { return of.get(); });
+    return (*own)->profile();
   }
   // Known where operations are timed.
   StreamTime TimeOf(const Stream& stream) const override {
@@ -122,6 +151,25 @@ class CudaDevice final : public Device {
  private:
   // The context is the thread's from here on: a task that calls the device may run on any.
   void Enter() const { driver_.CtxSetCurrent(context_); }
+
+  // copy(at, piece) for each piece that fits the buffer.
+  template <typename Copy>
+  base::Status Stage(uint64_t bytes, const char* what, Copy copy) {
+    const std::lock_guard lock(staging_mutex_);
+    Enter();
+    for (uint64_t at = 0; at < bytes; at += kStagingBytes) {
+      FB_RETURN_IF_ERROR(driver_.Check(
+          copy(at, std::min(kStagingBytes, bytes - at)),
+          fmt::format("rank {}: {} {} bytes of the GPU's memory", options_.rank, what, bytes)));
+    }
+    return base::Status::Ok();
+  }
+  cu::Result StagedCopy(void* to, const void* from, uint64_t bytes) {
+    const cu::Result enqueued =
+        driver_.MemcpyAsync(reinterpret_cast<cu::DevicePtr>(to),
+                            reinterpret_cast<cu::DevicePtr>(from), bytes, staging_stream_);
+    return enqueued == cu::kSuccess ? driver_.StreamSynchronize(staging_stream_) : enqueued;
+  }
 
   template <typename Done>
   bool WaitUntil(Done done, runtime::TimeNs timeout) {
@@ -143,39 +191,96 @@ class CudaDevice final : public Device {
   std::unique_ptr<CudaModules> modules_;
   std::unique_ptr<CudaArena> arena_;
   std::array<std::unique_ptr<CudaStream>, 1 + kCopyNames.size()> streams_;
+  std::mutex staging_mutex_;
+  cu::Stream staging_stream_ = nullptr;  // guarded by staging_mutex_, as staging_
+  void* staging_ = nullptr;
 };
+
+// A GPU whose context is current on the thread, and retained.
+struct Opened {
+  cu::Device device = 0;
+  cu::Context context = nullptr;
+  int architecture = 0;  // compute capability, tenfold
+};
+
+base::Result<Opened> Open(const Driver& driver, int ordinal) {
+  int count = 0;
+  FB_RETURN_IF_ERROR(driver.Check(driver.DeviceGetCount(&count), "counting GPUs"));
+  if (ordinal < 0 || ordinal >= count) {
+    const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
+    return base::Status(
+        kCudaUnavailable,
+        fmt::format("device cuda:{}: the driver sees {} {} (CUDA_VISIBLE_DEVICES is {})", ordinal,
+                    count, count == 1 ? "GPU" : "GPUs",
+                    visible != nullptr ? fmt::format("'{}'", visible) : "not set"));
+  }
+  Opened gpu;
+  FB_RETURN_IF_ERROR(driver.Check(driver.DeviceGet(&gpu.device, ordinal), "finding the GPU"));
+  int major = 0, minor = 0;
+  FB_RETURN_IF_ERROR(driver.Check(
+      driver.DeviceGetAttribute(&major, cu::Attribute::kMajor, gpu.device), "asking the GPU"));
+  FB_RETURN_IF_ERROR(driver.Check(
+      driver.DeviceGetAttribute(&minor, cu::Attribute::kMinor, gpu.device), "asking the GPU"));
+  gpu.architecture = major * 10 + minor;
+  if (gpu.architecture < kLeastCapability) {
+    return base::Status(kCudaUnavailable,
+                        fmt::format("device cuda:{} has compute capability {}.{}, 8.0 is needed",
+                                    ordinal, major, minor));
+  }
+  FB_RETURN_IF_ERROR(driver.Check(driver.DevicePrimaryCtxRetain(&gpu.context, gpu.device),
+                                  fmt::format("opening cuda:{}", ordinal)));
+  FB_RETURN_IF_ERROR(driver.Check(driver.CtxSetCurrent(gpu.context), "opening the GPU"));
+  return gpu;
+}
 
 }  // namespace
 
 base::Result<std::unique_ptr<Device>> CreateCudaDevice(runtime::Runtime& runtime,
                                                        const Driver& driver,
                                                        const CudaDeviceOptions& options) {
-  int count = 0;
-  FB_RETURN_IF_ERROR(driver.Check(driver.DeviceGetCount(&count), "counting GPUs"));
-  if (options.ordinal < 0 || options.ordinal >= count) {
-    return base::Status(kCudaUnavailable, fmt::format("device cuda:{}: the driver sees {} GPUs",
-                                                      options.ordinal, count));
-  }
-  cu::Device device = 0;
-  FB_RETURN_IF_ERROR(driver.Check(driver.DeviceGet(&device, options.ordinal), "finding the GPU"));
-  int major = 0, minor = 0;
-  FB_RETURN_IF_ERROR(driver.Check(driver.DeviceGetAttribute(&major, cu::Attribute::kMajor, device),
-                                  "asking the GPU"));
-  FB_RETURN_IF_ERROR(driver.Check(driver.DeviceGetAttribute(&minor, cu::Attribute::kMinor, device),
-                                  "asking the GPU"));
-  const int architecture = major * 10 + minor;
-  if (architecture < kLeastCapability) {
-    return base::Status(kCudaUnavailable,
-                        fmt::format("device cuda:{} has compute capability {}.{}, 8.0 is needed",
-                                    options.ordinal, major, minor));
-  }
-  cu::Context context = nullptr;
-  FB_RETURN_IF_ERROR(
-      driver.Check(driver.DevicePrimaryCtxRetain(&context, device), "opening the GPU"));
-  FB_RETURN_IF_ERROR(driver.Check(driver.CtxSetCurrent(context), "opening the GPU"));
-  auto made = std::make_unique<CudaDevice>(runtime, driver, options, device, context, architecture);
+  FB_ASSIGN_OR_RETURN(const Opened gpu, Open(driver, options.ordinal));
+  auto made = std::make_unique<CudaDevice>(runtime, driver, options, gpu.device, gpu.context,
+                                           gpu.architecture);
   FB_RETURN_IF_ERROR(made->Start());
   return std::unique_ptr<Device>(std::move(made));
+}
+
+base::Result<CudaMemory> MemoryOfGpu(const Driver& driver, int ordinal) {
+  FB_ASSIGN_OR_RETURN(const Opened gpu, Open(driver, ordinal));
+  char name[256] = "";
+  size_t free = 0, total = 0;
+  base::Status status =
+      driver.Check(driver.DeviceGetName(name, sizeof name, gpu.device), "asking the GPU's name");
+  if (status.ok()) status = driver.Check(driver.MemGetInfo(&free, &total), "asking its memory");
+  driver.DevicePrimaryCtxRelease(gpu.device);
+  FB_RETURN_IF_ERROR(status);
+  return CudaMemory{free, total, name};
+}
+
+base::Status ConnectGpus(const Driver& driver, std::span<const int> ordinals) {
+  for (const int from : ordinals) {
+    for (const int to : ordinals) {
+      if (from == to) continue;
+      FB_ASSIGN_OR_RETURN(const Opened peer, Open(driver, to));
+      FB_ASSIGN_OR_RETURN(const Opened gpu, Open(driver, from));
+      int can = 0;
+      driver.DeviceCanAccessPeer(&can, gpu.device, peer.device);
+      const cu::Result on =
+          can != 0 ? driver.CtxEnablePeerAccess(peer.context, 0) : cu::kPeerAccessIsOn;
+      // Their devices hold the contexts.
+      driver.DevicePrimaryCtxRelease(gpu.device);
+      driver.DevicePrimaryCtxRelease(peer.device);
+      if (can == 0) {
+        return {kCudaUnavailable,
+                fmt::format("cuda:{} does not reach the memory of cuda:{}; expected GPUs of one "
+                            "NVLink or PCIe domain, or ranks on one of them",
+                            from, to)};
+      }
+      if (on != cu::kPeerAccessIsOn)
+        FB_RETURN_IF_ERROR(driver.Check(on, fmt::format("access of cuda:{} to cuda:{}", from, to)));
+    }
+  }
+  return base::Status::Ok();
 }
 
 base::Result<std::unique_ptr<Counter>> CreateCudaCounter(const Driver& driver, std::string name) {

@@ -1,13 +1,15 @@
 // The device `cuda`: one GPU through the driver's table, whichever driver that is.
 //
-// Memory: a data region is one cuMemAlloc, which the host does not touch. Control memory and host
+// Memory: a data region is one cuMemAlloc, which the host does not touch: Write and Read go through
+// a pinned buffer. Control memory and host
 // arenas are pinned, and have one address for both sides. Streams are the driver's; events order
 // them, counters are pinned words that streams write and wait for. An operation's function is
-// called once, with a LaunchContext, by the task that enqueues it; a copy (device/copy.h) goes to
-// the copy engines instead.
+// called once, with a LaunchContext, by the task that enqueues it. A plain function's copies go to
+// the copy engines instead, and one that touches the host's memory is called by the driver.
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 
 #include "device/cuda/driver.h"
@@ -20,6 +22,8 @@ struct CudaDeviceOptions {
   int ordinal = 0;            // of the GPUs that are visible
   uint64_t memory_bytes = 0;  // the arena's budget, on the GPU
   bool profile = false;       // times each operation, which costs two events
+  // The host waits for each operation that waits for no other rank: a fault names the operation.
+  bool debug_sync = false;
 };
 
 // The driver must outlive the device. Destroying it waits for what was enqueued. Errors:
@@ -27,6 +31,16 @@ struct CudaDeviceOptions {
 base::Result<std::unique_ptr<Device>> CreateCudaDevice(runtime::Runtime& runtime,
                                                        const Driver& driver,
                                                        const CudaDeviceOptions& options);
+// Free memory of a GPU, with the context that a process needs there, and all of it. Errors: as
+// CreateCudaDevice.
+struct CudaMemory {
+  uint64_t free = 0, total = 0;
+  std::string gpu;  // its name
+};
+base::Result<CudaMemory> MemoryOfGpu(const Driver& driver, int ordinal);
+// Lets kernels of each of these GPUs reach the memory of the others. REQUIRES: each has a device.
+// Errors: kCudaUnavailable, naming two that cannot.
+base::Status ConnectGpus(const Driver& driver, std::span<const int> ordinals);
 // For streams of cuda devices of this process. `name` appears in faults.
 base::Result<std::unique_ptr<Counter>> CreateCudaCounter(const Driver& driver, std::string name);
 

@@ -231,19 +231,89 @@ TEST(CudaDevice, LaunchesKernels) {
       const Region* values = device->arena().Allocate("values", 40).value();
       const Region* seen = device->arena().Allocate("seen", 40, MemoryUse::kControl).value();
       for (int32_t addend = 1; addend <= 3; ++addend) {
-        device->compute().Enqueue(MakeOperation<&Add>(
-            {.label = "add"}, AddParams{reinterpret_cast<int32_t*>(values->data), addend, 10}));
+        device->compute().Enqueue(
+            MakeOperation({.label = "add"},
+                          AddParams{reinterpret_cast<int32_t*>(values->data), addend, 10}, &Add));
       }
       device->compute().Enqueue(MakeCopy("look", seen->data, values->data, 40));
       EXPECT_TRUE(device->Synchronize(device->compute()).ok());
       for (int i = 0; i < 10; ++i)
         EXPECT_EQ(reinterpret_cast<const int32_t*>(seen->data)[i], (1 * 3 + 2) * 3 + 3);
-      EXPECT_EQ(emulated.num_streams(), 4);
+      EXPECT_EQ(emulated.num_streams(), 5);
     });
     EXPECT_TRUE(status.ok()) << status.ToString();
     EXPECT_EQ(launches, 3);
     EXPECT_EQ(emulated.Leaks(), "");
   }
+}
+
+// What the host writes is there for operations, and what these leave it can read.
+TEST(CudaDevice, TheHostWritesAndReadsDataMemory) {
+  OnDriver(20, [](const Driver& driver, runtime::Runtime& runtime) {
+    constexpr uint64_t kBytes = (8 << 20) + 1000;  // more than a piece
+    const auto device = CreateCudaDevice(runtime, driver, {.memory_bytes = 4 * kBytes}).value();
+    ASSERT_FALSE(device->host_reaches_data());
+    const Region* from = device->arena().Allocate("from", kBytes).value();
+    const Region* to = device->arena().Allocate("to", kBytes).value();
+    std::vector<std::byte> written(kBytes), read(kBytes);
+    for (uint64_t i = 0; i < kBytes; ++i) written[i] = static_cast<std::byte>(i * 7 / 3);
+    ASSERT_TRUE(device->Write(from->data, written.data(), kBytes).ok());
+    device->compute().Enqueue(MakeCopy("copy", to->data, from->data, kBytes));
+    ASSERT_TRUE(device->Synchronize(device->compute()).ok());
+    ASSERT_TRUE(device->Read(read.data(), to->data, kBytes).ok());
+    EXPECT_EQ(read, written);
+  });
+}
+
+struct RowsArgs {
+  std::byte *to, *from;
+};
+void CopyNothing(const RowsArgs&, const WorkerContext&) { ADD_FAILURE() << "it is copied"; }
+struct CallArgs {
+  const std::byte* from;
+  int* calls;
+};
+void SeeRows(const CallArgs& args, const WorkerContext& context) {
+  EXPECT_EQ(context.num_workers, 1);
+  const std::byte expected[] = {std::byte{3}, std::byte{4}, std::byte{8}, std::byte{9}};
+  EXPECT_EQ(std::memcmp(args.from, expected, sizeof expected), 0);
+  ++*args.calls;
+}
+
+// A plain function runs as the copies that it lists, or is the host's, in its place in the stream;
+// one that is neither is refused by name.
+TEST(CudaDevice, PlainFunctionsHaveOtherForms) {
+  OnDriver(50, [](const Driver& driver, runtime::Runtime& runtime) {
+    const auto device = MakeCuda(runtime, driver);
+    const Region* data = device->arena().Allocate("data", 16).value();
+    const Region* seen = device->arena().Allocate("seen", 4, MemoryUse::kControl).value();
+    std::byte bytes[16];
+    for (int i = 0; i < 16; ++i) bytes[i] = static_cast<std::byte>(i);
+    ASSERT_TRUE(device->Write(data->data, bytes, sizeof bytes).ok());
+    int calls = 0;
+    Operation rows =
+        MakeOperation<&CopyNothing>({.label = "rows"}, RowsArgs{seen->data, data->data + 3});
+    rows.copies = [](const void* raw, std::vector<CopiedRows>* copies) {
+      const auto& args = *static_cast<const RowsArgs*>(raw);
+      copies->push_back({.destination = args.to,
+                         .source = args.from,
+                         .row_bytes = 2,
+                         .rows = 2,
+                         .destination_stride = 2,
+                         .source_stride = 5});
+    };
+    Operation call = MakeOperation<&SeeRows>({.label = "see"}, CallArgs{seen->data, &calls});
+    call.on_host = true;
+    device->compute().Enqueue(rows);
+    device->compute().Enqueue(call);
+    EXPECT_TRUE(device->Synchronize(device->compute()).ok());
+    EXPECT_EQ(calls, 1);
+    device->compute().Enqueue(
+        MakeOperation<&CopyNothing>({.label = "neither"}, RowsArgs{seen->data, data->data}));
+    const base::Status fault = device->FaultOf(device->compute());
+    EXPECT_EQ(fault.code(), kCudaFailed);
+    EXPECT_THAT(fault.message(), HasSubstr("'neither' has no form that runs on a GPU"));
+  });
 }
 
 TEST(CudaDevice, ProfileCountsByLabel) {

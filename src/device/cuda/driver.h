@@ -13,15 +13,10 @@
 
 #include "base/status.h"
 
-namespace forebay::device {
-
-inline constexpr base::ErrorCode kCudaUnavailable{"cuda_unavailable"};
-inline constexpr base::ErrorCode kCudaFailed{"cuda_failed"};
-
-namespace cu {
+namespace forebay::device::cu {
 
 using Result = int;
-inline constexpr Result kSuccess = 0, kOutOfMemory = 2, kNotReady = 600;
+inline constexpr Result kSuccess = 0, kOutOfMemory = 2, kNotReady = 600, kPeerAccessIsOn = 704;
 using Device = int;
 using DevicePtr = unsigned long long;
 using Context = struct ContextTag*;
@@ -51,6 +46,25 @@ struct LaunchAttribute {
     char bytes[64];
   } value;
 };
+using HostFunction = void (*)(void* data);
+enum class MemoryType : int { kUnified = 4 };
+// CUDA_MEMCPY2D: places of the unified address space, no arrays.
+struct Copy2D {
+  size_t source_x, source_y;
+  MemoryType source_type;
+  const void* source_host;
+  DevicePtr source;
+  void* source_array;
+  size_t source_pitch;
+  size_t destination_x, destination_y;
+  MemoryType destination_type;
+  void* destination_host;
+  DevicePtr destination;
+  void* destination_array;
+  size_t destination_pitch;
+  size_t width, height;  // bytes, rows
+};
+
 struct LaunchConfig {
   unsigned grid[3], block[3];
   unsigned shared_bytes;
@@ -59,7 +73,12 @@ struct LaunchConfig {
   unsigned num_attributes;
 };
 
-}  // namespace cu
+}  // namespace forebay::device::cu
+
+namespace forebay::device {
+
+inline constexpr base::ErrorCode kCudaUnavailable{"cuda_unavailable"};
+inline constexpr base::ErrorCode kCudaFailed{"cuda_failed"};
 
 // Name in the driver, arguments.
 #define FB_CUDA_DRIVER(X)                                                                          \
@@ -82,6 +101,10 @@ struct LaunchConfig {
   X(MemsetD8, (cu::DevicePtr address, unsigned char value, size_t bytes))                          \
   X(MemsetD8Async, (cu::DevicePtr address, unsigned char value, size_t bytes, cu::Stream stream))  \
   X(MemcpyAsync, (cu::DevicePtr to, cu::DevicePtr from, size_t bytes, cu::Stream stream))          \
+  X(Memcpy2DAsync, (const cu::Copy2D* copy, cu::Stream stream))                                    \
+  X(LaunchHostFunc, (cu::Stream stream, cu::HostFunction function, void* data))                    \
+  X(DeviceCanAccessPeer, (int* can, cu::Device device, cu::Device peer))                           \
+  X(CtxEnablePeerAccess, (cu::Context peer, unsigned flags))                                       \
   X(StreamCreateWithPriority, (cu::Stream * stream, unsigned flags, int priority))                 \
   X(StreamDestroy, (cu::Stream stream))                                                            \
   X(StreamSynchronize, (cu::Stream stream))                                                        \

@@ -36,6 +36,14 @@ class LaunchContext : public WorkerContext {
     static_assert(std::is_trivially_copyable_v<Params>);
     LaunchBytes(kernel, shape, &params, sizeof params);
   }
+  // The host calls `run` in the stream's order, with a copy of the arguments. It touches memory
+  // that the host reaches alone, and calls no device.
+  virtual void RunOnHost(Operation::RunFn run, const void* args, size_t bytes) const = 0;
+  template <auto kFunction, typename Args>
+  void OnHost(const Args& args) const {
+    const Operation operation = MakeOperation<kFunction>({}, args);
+    RunOnHost(operation.run, operation.args.data(), sizeof args);
+  }
   void Barrier() const override {}
 };
 

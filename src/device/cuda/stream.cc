@@ -3,11 +3,13 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 #include <utility>
 
 #include "base/check.h"
-#include "device/copy.h"
+#include "device/lone_worker.h"
+#include "runtime/flush_denormals.h"
 
 namespace forebay::device {
 
@@ -19,6 +21,9 @@ class CudaStreamContext final : public LaunchContext {
                    size_t /*bytes*/) const override {
     if (std::ranges::any_of(shape.blocks, [](int blocks) { return blocks == 0; })) return;
     stream_.Latch(stream_.modules_.Launch(kernel, shape, params, stream_.stream_));
+  }
+  void RunOnHost(Operation::RunFn run, const void* args, size_t bytes) const override {
+    stream_.RunOnHost(run, args, bytes);
   }
 
  private:
@@ -50,8 +55,71 @@ void CudaStream::Latch(base::Status status) {
                                               status.message(), labels.empty() ? "none" : labels));
 }
 
+void CudaStream::Copy(const CopiedRows& rows, const char* label) {
+  const auto to = reinterpret_cast<cu::DevicePtr>(rows.destination),
+             from = reinterpret_cast<cu::DevicePtr>(rows.source);
+  const auto count = static_cast<size_t>(rows.rows);
+  const bool packed = rows.rows == 1 || (rows.destination_stride == rows.row_bytes &&
+                                         rows.source_stride == rows.row_bytes);
+  if (packed) {
+    const size_t bytes = count * rows.row_bytes;
+    Latch(driver_.Check(driver_.MemcpyAsync(to, from, bytes, stream_),
+                        fmt::format("copying {} bytes for '{}'", bytes, label)));
+    return;
+  }
+  cu::Copy2D copy{};
+  copy.source_type = copy.destination_type = cu::MemoryType::kUnified;
+  copy.source = from;
+  copy.source_pitch = rows.source_stride;
+  copy.destination = to;
+  copy.destination_pitch = rows.destination_stride;
+  copy.width = rows.row_bytes;
+  copy.height = count;
+  Latch(driver_.Check(
+      driver_.Memcpy2DAsync(&copy, stream_),
+      fmt::format("copying {} rows of {} bytes for '{}'", rows.rows, rows.row_bytes, label)));
+}
+
+void CudaStream::RunOnHost(Operation::RunFn run, const void* args, size_t bytes) {
+  while (!host_calls_.empty() && host_calls_.front()->done) host_calls_.pop_front();
+  HostCall* const call = host_calls_.emplace_back(std::make_unique<HostCall>()).get();
+  call->run = run;
+  std::memcpy(call->args.data(), args, bytes);
+  const auto entry = [](void* data) {
+    auto* const called = static_cast<HostCall*>(data);
+    runtime::SetFlushDenormals(true);  // as workers do
+    called->run(called->args.data(), LoneWorker());
+    called->done = true;
+  };
+  Latch(driver_.Check(driver_.LaunchHostFunc(stream_, entry, call), "a call of the host"));
+}
+
+void CudaStream::Run(const Operation& operation) {
+  if (!operation.plain) {
+    operation.run(operation.args.data(), CudaStreamContext(*this));
+  } else if (operation.copies != nullptr) {
+    copies_.clear();
+    operation.copies(operation.args.data(), &copies_);
+    for (const CopiedRows& rows : copies_) Copy(rows, operation.desc.label);
+  } else if (operation.on_host) {
+    RunOnHost(operation.run, operation.args.data(), operation.args.size());
+  } else {
+    Latch({kCudaFailed,
+           fmt::format("operation '{}' has no form that runs on a GPU", operation.desc.label)});
+  }
+}
+
+void CudaStream::Settle(const char* label) {
+  // A stream that waits for others would wait for what the task has yet to enqueue.
+  if (!awaited_.empty() || !before_.empty()) return;
+  cu::Result result = cu::kNotReady;
+  while (result == cu::kNotReady) result = driver_.StreamQuery(stream_);
+  Latch(driver_.Check(result, fmt::format("operation '{}' in layer {}", label, layer_)));
+}
+
 void CudaStream::Enqueue(const Operation& operation) {
   FB_CHECK(operation.run != nullptr, "operation '{}' has no code", operation.desc.label);
+  Enter();
   labels_[enqueued_++ % kKeptLabels] = operation.desc.label;
   Timed timed;
   if (options_.profile) {
@@ -65,22 +133,19 @@ void CudaStream::Enqueue(const Operation& operation) {
     Latch(driver_.Check(driver_.EventCreate(&timed.end, cu::kEventDefault), "an event"));
     Latch(driver_.Check(driver_.EventRecord(timed.begin, stream_), "recording an event"));
   }
-  if (const std::optional<CopiedBytes> copy = AsCopy(operation)) {
-    Latch(driver_.Check(
-        driver_.MemcpyAsync(reinterpret_cast<cu::DevicePtr>(copy->destination),
-                            reinterpret_cast<cu::DevicePtr>(copy->source), copy->bytes, stream_),
-        fmt::format("copying {} bytes for '{}'", copy->bytes, operation.desc.label)));
-  } else {
-    operation.run(operation.args.data(), CudaStreamContext(*this));
-  }
+  Run(operation);
+  if (options_.debug_sync) Settle(operation.desc.label);
   if (!options_.profile) return;
   Latch(driver_.Check(driver_.EventRecord(timed.end, stream_), "recording an event"));
+  const std::lock_guard lock(mutex_);
   timed_.push_back(timed);
+  TakeTimes();
 }
 
 void CudaStream::Record(DeviceEvent& event) {
   auto& point = static_cast<CudaEvent&>(event);
   point.stream = this;
+  Enter();
   Latch(driver_.Check(driver_.EventRecord(point.event, stream_), "recording an event"));
 }
 
@@ -89,11 +154,13 @@ void CudaStream::Wait(const DeviceEvent& event) {
   // An event that was never recorded holds nobody; one of this stream comes in order anyway.
   if (point.stream == nullptr || point.stream == this) return;
   before_.insert(point.stream);
+  Enter();
   Latch(driver_.Check(driver_.StreamWaitEvent(stream_, point.event, 0), "waiting for an event"));
 }
 
 void CudaStream::Post(Counter& counter, uint64_t value) {
   auto& word = static_cast<CudaCounter&>(counter);
+  Enter();
   Latch(driver_.Check(driver_.StreamWriteValue64(stream_, word.address(), value, cu::kWriteDefault),
                       fmt::format("posting to '{}'", word.name())));
 }
@@ -101,6 +168,7 @@ void CudaStream::Post(Counter& counter, uint64_t value) {
 void CudaStream::Await(Counter& counter, uint64_t value) {
   auto& word = static_cast<CudaCounter&>(counter);
   awaited_.insert(&word);
+  Enter();
   Latch(driver_.Check(
       driver_.StreamWaitValue64(stream_, word.address(), value, cu::kWaitGreaterOrEqual),
       fmt::format("waiting for '{}'", word.name())));
@@ -114,13 +182,13 @@ bool CudaStream::Idle() {
   const cu::Result result = driver_.StreamQuery(stream_);
   if (result == cu::kNotReady) return false;
   Latch(driver_.Check(result, "running what was enqueued"));
-  TakeTimes();
   return true;
 }
 
 void CudaStream::TakeTimes() {
-  const std::lock_guard lock(mutex_);
-  for (Timed& timed : timed_) {
+  for (; !timed_.empty() && driver_.EventQuery(timed_.front().end) != cu::kNotReady;
+       timed_.pop_front()) {
+    Timed& timed = timed_.front();
     float milliseconds = 0;
     driver_.EventElapsedTime(&milliseconds, timed.begin, timed.end);
     timed.call.seconds = 1e-3 * milliseconds;
@@ -128,18 +196,27 @@ void CudaStream::TakeTimes() {
     driver_.EventDestroy(timed.begin);
     driver_.EventDestroy(timed.end);
   }
-  timed_.clear();
+}
+
+bool CudaStream::Reached(cu::Event event) {
+  const cu::Result result = driver_.EventQuery(event);
+  // A stream that waits for an aborted counter is let through.
+  if (result == cu::kNotReady) return Idle();
+  Latch(driver_.Check(result, "running what was enqueued"));
+  return true;
+}
+
+base::Status CudaStream::Death() const {
+  for (const CudaCounter* counter : awaited_) FB_RETURN_IF_ERROR(counter->fault());
+  for (const CudaStream* stream : before_) {
+    const std::lock_guard lock(stream->mutex_);
+    if (stream->dead_) return stream->fault_;
+  }
+  return base::Status::Ok();
 }
 
 base::Status CudaStream::TakeFault() {
-  base::Status death;
-  for (const CudaCounter* counter : awaited_) {
-    if (death.ok()) death = counter->fault();
-  }
-  for (const CudaStream* stream : before_) {
-    const std::lock_guard lock(stream->mutex_);
-    if (death.ok() && stream->dead_) death = stream->fault_;
-  }
+  const base::Status death = Death();
   awaited_.clear();
   before_.clear();
   const std::lock_guard lock(mutex_);
@@ -151,12 +228,14 @@ base::Status CudaStream::TakeFault() {
 }
 
 base::Status CudaStream::fault() const {
+  const base::Status death = Death();
   const std::lock_guard lock(mutex_);
-  return fault_;
+  return !death.ok() && !dead_ ? death : fault_;
 }
 
-std::vector<OpProfile> CudaStream::profile() const {
+std::vector<OpProfile> CudaStream::profile() {
   const std::lock_guard lock(mutex_);
+  TakeTimes();
   return profile_;
 }
 

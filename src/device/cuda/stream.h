@@ -1,6 +1,9 @@
 #pragma once
 
 #include <array>
+#include <atomic>
+#include <deque>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <string>
@@ -28,11 +31,13 @@ class CudaEvent final : public DeviceEvent {
 };
 
 struct CudaStreamOptions {
-  std::string name;  // "rank 0 compute"
+  std::string name;               // "rank 0 compute"
+  cu::Context context = nullptr;  // becomes the thread's in each call
   bool profile = false;
+  bool debug_sync = false;  // CudaDeviceOptions
 };
 
-// The control task's, as all of a device. REQUIRES: the context is current on the thread.
+// The control task's, as all of a device.
 class CudaStream final : public Stream {
  public:
   CudaStream(const Driver& driver, CudaModules& modules, cu::Stream stream,
@@ -44,15 +49,20 @@ class CudaStream final : public Stream {
   void Wait(const DeviceEvent& event) override;
   void Post(Counter& counter, uint64_t value) override;
   void Await(Counter& counter, uint64_t value) override;
+  void SetLayer(int64_t layer) override { layer_ = layer; }
 
   // Whether all that was enqueued has run, or can run no more. Lets waits for aborted counters
   // pass.
   bool Idle();
+  // Whether this event of the stream's is reached, or never will be.
+  bool Reached(cu::Event event);
   // The fault since the last call, once idle; a stream that has passed an aborted counter, or waits
   // for one that has, keeps its own.
   base::Status TakeFault();
+  // The one that TakeFault would return now.
   base::Status fault() const;
-  std::vector<OpProfile> profile() const;
+  // With the times of operations that have run. Any task, with the context current.
+  std::vector<OpProfile> profile();
 
  private:
   friend class CudaStreamContext;
@@ -64,8 +74,23 @@ class CudaStream final : public Stream {
     cu::Event begin, end;
   };
 
+  // Code that the driver calls on a thread of its own, when the stream gets there.
+  struct HostCall {
+    Operation::RunFn run;
+    alignas(16) std::array<std::byte, Operation::kMaxArgBytes> args;
+    std::atomic<bool> done{false};
+  };
+
+  void Enter() const { driver_.CtxSetCurrent(options_.context); }
+  void Run(const Operation& operation);
+  void Copy(const CopiedRows& rows, const char* label);
+  void RunOnHost(Operation::RunFn run, const void* args, size_t bytes);
+  // Waits for the operation and latches its fault with its name.
+  void Settle(const char* label);
   void Latch(base::Status status);
-  // Adds the times of operations that have run.
+  // Why it runs nothing any more: an aborted counter, a dead stream before it.
+  base::Status Death() const;
+  // Adds the times of operations that have run. REQUIRES: mutex_ is held.
   void TakeTimes();
 
   const Driver& driver_;
@@ -76,8 +101,11 @@ class CudaStream final : public Stream {
   size_t enqueued_ = 0;
   std::set<CudaCounter*> awaited_;      // since the stream was last idle
   std::set<const CudaStream*> before_;  // whose events it has waited for
-  std::vector<Timed> timed_;
+  int64_t layer_ = -1;
+  std::vector<CopiedRows> copies_;                    // of the operation at hand
+  std::deque<std::unique_ptr<HostCall>> host_calls_;  // ended ones go with the next
   mutable std::mutex mutex_;  // faults and the profile, which any task may ask for
+  std::deque<Timed> timed_;
   base::Status fault_;
   bool dead_ = false;
   std::vector<OpProfile> profile_;

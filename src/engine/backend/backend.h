@@ -39,10 +39,16 @@ class Backend {
   virtual std::string NumericsClass(const layout::LayoutDraft& plan) const = 0;
 };
 
+// What devices that compute say of their plan: its kernels' class, types, the form of latents.
+std::string ComputedClass(const layout::LayoutDraft& plan);
+
 // `runtime` and the plan's kernels outlive the backend.
 std::unique_ptr<Backend> CreateCpuBackend(runtime::Runtime& runtime,
                                           const layout::LayoutDraft& plan,
                                           const layout::EngineOptions& options);
+std::unique_ptr<Backend> CreateCudaBackend(runtime::Runtime& runtime,
+                                           const layout::LayoutDraft& plan,
+                                           const layout::EngineOptions& options);
 // REQUIRES: `runtime` is a VirtualRuntime.
 std::unique_ptr<Backend> CreateSimBackend(runtime::Runtime& runtime,
                                           const layout::LayoutDraft& plan,

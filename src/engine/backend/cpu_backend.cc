@@ -42,10 +42,7 @@ class CpuBackend final : public Backend {
   std::string isa() const override { return kernels_.name; }
 
   std::string NumericsClass(const layout::LayoutDraft& plan) const override {
-    // The form of latent attention decides what is rounded. One for all rows is part of the name.
-    const char* const form = plan.config.mla && plan.config.mla->absorbed ? "-absorbed" : "";
-    if (plan.dtype == tensor::DType::kF32) return fmt::format("pair-f32-kvf32{}", form);
-    return fmt::format("{}-bf16-kvbf16{}", plan.kernels->numerics_class, form);
+    return ComputedClass(plan);
   }
 
  private:
@@ -56,6 +53,13 @@ class CpuBackend final : public Backend {
 };
 
 }  // namespace
+
+std::string ComputedClass(const layout::LayoutDraft& plan) {
+  // The form of latent attention decides what is rounded. One for all rows is part of the name.
+  const char* const form = plan.config.mla && plan.config.mla->absorbed ? "-absorbed" : "";
+  if (plan.dtype == tensor::DType::kF32) return fmt::format("pair-f32-kvf32{}", form);
+  return fmt::format("{}-bf16-kvbf16{}", plan.kernels->numerics_class, form);
+}
 
 std::unique_ptr<Backend> CreateCpuBackend(runtime::Runtime& runtime,
                                           const layout::LayoutDraft& plan,

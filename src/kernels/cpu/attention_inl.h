@@ -222,6 +222,7 @@ class Attender {
     PlanPieces(score.keys, blocks, ScoreTiles<T>(lines_), score_prefetch);
     if (!copied_) PlanPieces(value.values, blocks, ValueTiles<T>(lines_), value_prefetch);
     Scores(lines_, blocks, score);
+    if (args_.score_cap > 0) CapScores(0, lines_, blocks);
     Softmax(0, lines_, blocks);
     if (!copied_) return AddProducts(lines_, value);
     // A panel of all blocks after another, which stays in the first cache until all lines have met
@@ -297,6 +298,7 @@ class Attender {
                            ? HeadScores<T, 1>(heads, group, score, kBlockTokens / 2)
                            : HeadScores(heads, group, score, kBlockTokens);
     const int end = line + heads * group;
+    if (args_.score_cap > 0) CapScores(line, end, 1);
     if (!whole) Mask(line, end, seen);
     Softmax(line, end, 1);
     ValueArgs<T> value{.probabilities = probabilities_ + line * kRunTokens,
@@ -353,6 +355,7 @@ class Attender {
                             .scale = args_.scale,
                             .scores = scores_ + begin * heads * kRunTokens};
     half ? ScorePanel<T, 1, 1>(lines, args, 0, 0, kBlockTokens / 2) : Scores(lines, 1, args);
+    if (args_.score_cap > 0) CapScores(begin * heads, end * heads, 1);
     for (int row = begin; row < end; ++row)
       Mask(row * heads, (row + 1) * heads, SeenOf(row, start));
     Softmax(begin * heads, end * heads, 1);
@@ -360,6 +363,16 @@ class Attender {
     if (First(end - 1) <= start) return AddEdgeValues(begin, end, start, values);
     for (int row = begin; row < end; ++row)
       AddSeenPairs(row * heads, heads, SeenOf(row, start), values);
+  }
+
+  // Scores of the first `blocks` blocks of the run.
+  void CapScores(int line_begin, int line_end, int blocks) {
+    const Vector cap = Vector::Set(args_.score_cap);
+    for (int line = line_begin; line < line_end; ++line) {
+      float* scores = scores_ + line * kRunTokens;
+      for (int t = 0; t < blocks * kBlockTokens; t += kLanes)
+        Cap(Vector::Load(scores + t), cap).Store(scores + t);
+    }
   }
 
   // Scores of what is not seen: -infinity.
@@ -480,7 +493,7 @@ class Attender {
       const int row = line / item_.num_heads;
       const int32_t first = First(row) / kPartTokens, last = Last(row) / kPartTokens;
       if (part < first || part > last) continue;
-      const float* sums = sums_ + SumOffset(line, 0);
+      float* sums = sums_ + SumOffset(line, 0);
       float* merged = merged_ + SumOffset(line, 0);
       float total = totals_[line];
       if (first != last) {
@@ -495,6 +508,10 @@ class Attender {
         sums = merged;
       }
       if (part != last) continue;
+      if (args_.sinks != nullptr) {
+        total = AddSink(args_.sinks[item_.head + line - row * item_.num_heads],
+                        first == last ? maxima_[line] : merged_maxima_[line], total, sums);
+      }
       T* out = reinterpret_cast<T*>(args_.out) +
                (FirstHead(item_, row) + line - row * item_.num_heads) * value_dim_;
       for (int j = 0; j < value_dim_; j += kLanes) {
@@ -502,6 +519,17 @@ class Attender {
                   value_dim_ - j);
       }
     }
+  }
+
+  // A sink beside a line's results; returns the sum with it.
+  FB_INLINE float AddSink(float sink, float greatest, float total, float* sums) const {
+    const Vector old = Vector::Set(greatest), score = Vector::Set(sink);
+    const Vector maximum = Max(old, score), factor = Exp(old - maximum);
+    for (int j = 0; j < columns_; j += kLanes) {
+      float* to = sums + SumOffset(0, j);
+      (Vector::Load(to) * factor).Store(to);
+    }
+    return Fma(Vector::Set(1), Exp(score - maximum), Vector::Set(total) * factor).First();
   }
 
   // Merges a line's part into what came before; returns the sum of both.

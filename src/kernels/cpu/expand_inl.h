@@ -394,6 +394,7 @@ FB_INLINE void ExpandTo(const TilePart& part) {
     FB_FORM(kF8Block, 128, 0);
     case TileForm::kF8Row:
       return FormExpander<T, TileForm::kF8Block>::Run(part, 0, 0);
+      FB_FORM(kInt8Row, 0, 0);
       FB_FORM(kW4Row, 0, 0);
     case TileForm::kW4Group32: return FormExpander<T, TileForm::kW4Row>::Run(part, 32, 0);
     case TileForm::kW4Group64: return FormExpander<T, TileForm::kW4Row>::Run(part, 64, 0);

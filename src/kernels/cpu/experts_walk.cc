@@ -19,8 +19,8 @@ constexpr int64_t kTickets = 64;  // a worker, were all of the price dealt by ti
 ExpertWalk::ExpertWalk(const ExpertsArgs& args, const device::WorkerContext& context,
                        int64_t block_rows)
     : args_(args), context_(context), block_rows_(block_rows) {
-  const uint64_t needed =
-      ExpertsScratch(args.weight.dtype, args.max_rows, args.weight.k, args.weight.num_panels);
+  const uint64_t needed = ExpertsScratch(args.weight.dtype, args.max_rows, args.weight.k,
+                                         args.weight.num_panels, args.weight.has_stored_tiles());
   FB_CHECK(context.scratch_bytes >= needed, "experts need {} bytes of scratch, a worker has {}",
            needed, context.scratch_bytes);
   std::byte* const own = context.scratch + kSumsBytes;
@@ -105,6 +105,7 @@ void ExpertWalk::Fill(ExpertPiece* piece) const {
   LinearArgs& layer = piece->layer;
   layer.weight = args_.weight;
   layer.weight.tiles = tiles_;
+  layer.weight.bias = args_.Bias(expert_);
   layer.x = args_.x;
   if (args_.x_rows == nullptr) {
     layer.x += (args_.FirstX(expert_) + row * args_.x_stride) * element;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/check.h"
+
 namespace forebay::kernels {
 
 int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -28,7 +30,8 @@ constexpr int64_t kFewRows = 4 * kTileRows;
 constexpr int64_t kManyRows = 128;
 constexpr int64_t kSmallGroupBytes = 16 << 10;
 constexpr int64_t kMediumGroupBytes = 128 << 10;
-constexpr int64_t kLargeGroupBytes = 256 << 10;
+constexpr int64_t kLargeGroupBytes = kMostGroupBytes;
+constexpr int64_t kUnitPairs = 8;  // of stored codes
 
 int64_t LeafPairs(const LeafBorders& leaves, int leaf) {
   return DivideUp(leaves.begin[leaf + 1] - leaves.begin[leaf], 2);
@@ -61,7 +64,7 @@ int RowBlocks(int64_t rows, int64_t most, int64_t panels, int64_t workers, int64
 }
 
 int64_t GroupPairs(const LinearArgs& args) {
-  if (args.rows <= kTileRows) {  // a leaf is a group
+  if (args.rows <= kTileRows && !args.weight.has_stored_tiles()) {  // a leaf is a group
     int64_t longest = 0;
     for (int leaf = args.leaf_begin; leaf < args.leaf_end; ++leaf) {
       longest = std::max(longest, LeafPairs(args.weight.leaves, leaf));
@@ -81,16 +84,20 @@ int64_t GroupPairs(const LinearArgs& args) {
 }
 
 // Appends the segments of leaf `leaf`, of a plane (a subtree) that begins with leaf `first` and
-// ends before `end`.
-void AppendLeaf(const LeafBorders& leaves, int leaf, int first, int end, int plane,
+// ends before `end`. Segments begin at whole units of pairs.
+void AppendLeaf(const LeafBorders& leaves, int leaf, int first, int end, int plane, int64_t unit,
                 LinearSchedule& schedule) {
   const int64_t leaf_pairs = LeafPairs(leaves, leaf);
   const unsigned index = static_cast<unsigned>(leaf - first);
   const int64_t parts = DivideUp(leaf_pairs, schedule.group_pairs);
+  const auto border = [&](int64_t part) {
+    const int64_t pair = leaf_pairs * part / parts;
+    return static_cast<int32_t>(part == parts ? pair : pair / unit * unit);
+  };
   for (int64_t part = 0; part < parts; ++part) {
     LinearSegment& segment = schedule.segments[schedule.num_segments++];
-    segment.pair = static_cast<int32_t>(leaf_pairs * part / parts);
-    segment.num_pairs = static_cast<int32_t>(leaf_pairs * (part + 1) / parts) - segment.pair;
+    segment.pair = border(part);
+    segment.num_pairs = border(part + 1) - segment.pair;
     segment.x_pair = schedule.pairs;
     segment.leaf = static_cast<int8_t>(leaf);
     segment.slot = static_cast<int8_t>(std::popcount(index));
@@ -123,6 +130,14 @@ void MarkGroups(LinearSchedule& schedule) {
 
 }  // namespace
 
+std::byte* ExpandedMemory(const device::WorkerContext& context) {
+  const auto scratch = static_cast<int64_t>(context.scratch_bytes);
+  FB_CHECK(scratch >= kSumsBytes + kOwnPackedBytes + kExpandedBytes,
+           "stored weights need {} bytes of scratch, a worker has {}",
+           kSumsBytes + kOwnPackedBytes + kExpandedBytes, scratch);
+  return context.scratch + scratch / 64 * 64 - kExpandedBytes;
+}
+
 int64_t BlockRows(tensor::DType dtype, int64_t k) {
   const int64_t rows = kBlockBytes / (k * static_cast<int64_t>(tensor::SizeOf(dtype)));
   return std::clamp<int64_t>(rows, kLeastBlockRows, kMaxBlockRows);
@@ -146,11 +161,13 @@ LinearSchedule ScheduleLinear(const LinearArgs& args, int num_workers) {
   schedule.units = static_cast<int64_t>(schedule.row_blocks) * weight.num_panels;
   const int64_t block_tiles = args.rows / schedule.row_blocks / kTileRows;
   schedule.open_pieces = static_cast<int>(std::max<int64_t>(1, block_tiles / kPieceTiles));
-  schedule.batch_panels = args.rows <= kTileRows ? kBatchPanels : 1;
+  const bool stored = weight.has_stored_tiles();
+  schedule.batch_panels = args.rows <= kTileRows && !stored ? kBatchPanels : 1;
   schedule.group_pairs = static_cast<int32_t>(GroupPairs(args));
 
   int first[kMaxLeaves] = {args.leaf_begin}, level[kMaxLeaves];
   int planes = 1;
+  const int64_t unit = stored ? kUnitPairs : 1;
   if (args.output == LinearOutput::kPartial) {
     planes = PartialPlanes(weight.leaves, args.leaf_begin, args.leaf_end, first, level);
     for (int plane = 0; plane < planes; ++plane) first[plane] -= weight.leaves.leaves_before;
@@ -158,10 +175,14 @@ LinearSchedule ScheduleLinear(const LinearArgs& args, int num_workers) {
   for (int plane = 0; plane < planes; ++plane) {
     const int end = plane + 1 < planes ? first[plane + 1] : args.leaf_end;
     for (int leaf = first[plane]; leaf < end; ++leaf) {
-      AppendLeaf(weight.leaves, leaf, first[plane], end, plane, schedule);
+      AppendLeaf(weight.leaves, leaf, first[plane], end, plane, unit, schedule);
     }
   }
   MarkGroups(schedule);
+  FB_CHECK(!stored || schedule.group_pairs * kPanelColumns * 2 *
+                              static_cast<int64_t>(tensor::SizeOf(weight.dtype)) <=
+                          kMostGroupBytes,
+           "groups of {} pairs of a stored weight with K = {}", schedule.group_pairs, weight.k);
   return schedule;
 }
 

@@ -42,6 +42,13 @@ struct LinearSegment {
 // At the begin of a worker's scratch: where the sums of its stacks wait, in every set.
 inline constexpr int64_t kSumsBytes = 272 << 10;
 
+// At the end of a worker's scratch, where the weight has stored tiles: a group of segments of one
+// panel, expanded, and as much again as their rounding to whole units of 8 pairs may add.
+inline constexpr int64_t kMostGroupBytes = 256 << 10;
+inline constexpr int64_t kExpandedBytes = kMostGroupBytes + (16 << 10);
+// Checks that the worker has it.
+std::byte* ExpandedMemory(const device::WorkerContext& context);
+
 // Up to this many bytes of packed x each worker packs all of it: cheaper than a barrier.
 inline constexpr int64_t kOwnPackedBytes = 64 << 10;
 inline constexpr int kMaxShares = 2;  // each has a part of the ticket's bits

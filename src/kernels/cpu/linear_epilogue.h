@@ -22,6 +22,13 @@ FB_INLINE const std::byte* XRow(const LinearArgs& args, int64_t row) {
   return args.x + (args.x_rows == nullptr ? row : args.x_rows[row]) * args.x_stride * kElement;
 }
 
+template <LinearOutput kOutput>
+FB_INLINE Vector GatedProduct(Vector gate, Vector up) {
+  if constexpr (kOutput == LinearOutput::kGeluMul) return Gelu(gate) * up;
+  if constexpr (kOutput == LinearOutput::kClampedSiluMul) return ClampedSilu(gate) * ClampedUp(up);
+  return Silu(gate) * up;
+}
+
 // 16 finished sums of a row; n of them go to y.
 template <typename T, LinearOutput kOutput>
 FB_INLINE void FinishLanes(const float* sums, const float* bias, std::byte* y, int64_t n) {
@@ -33,10 +40,12 @@ FB_INLINE void FinishLanes(const float* sums, const float* bias, std::byte* y, i
     case LinearOutput::kPartial: StorePart(reinterpret_cast<float*>(y), sum, n); break;
     case LinearOutput::kRounded: StorePart(out, sum, n); break;
     case LinearOutput::kResidual: StorePart(out, sum + LoadPart(out, n), n); break;
-    case LinearOutput::kSiluMul: {
+    case LinearOutput::kSiluMul:
+    case LinearOutput::kGeluMul:
+    case LinearOutput::kClampedSiluMul: {
       Vector up = Vector::Load(sums + kPanelColumns / 2);
       if (bias != nullptr) up = up + Vector::Load(bias + kPanelColumns / 2);
-      StorePart(out, Silu(sum) * up, n);
+      StorePart(out, GatedProduct<kOutput>(sum, up), n);
     }
   }
 }
@@ -46,7 +55,7 @@ void FinishRows(const LinearArgs& args, Rows rows, int64_t panel, int64_t plane,
                 const float* sums) {
   constexpr bool kIsF32 = kOutput == LinearOutput::kF32 || kOutput == LinearOutput::kPartial;
   constexpr int64_t kElement = kIsF32 ? sizeof(float) : sizeof(T);
-  constexpr int kWidth = kOutput == LinearOutput::kSiluMul ? kPanelColumns / 2 : kPanelColumns;
+  constexpr int kWidth = IsGated(kOutput) ? kPanelColumns / 2 : kPanelColumns;
   const PanelColumns columns = args.weight.panels[panel];
   const float* const bias = kOutput == LinearOutput::kPartial || args.weight.bias == nullptr
                                 ? nullptr
@@ -98,6 +107,10 @@ FB_INLINE void FinishTile(const LinearArgs& args, Rows rows, int64_t panel, int6
       return FinishRows<T, LinearOutput::kSiluMul>(args, rows, panel, plane, sums);
     case LinearOutput::kPartial:
       return FinishRows<T, LinearOutput::kPartial>(args, rows, panel, plane, sums);
+    case LinearOutput::kGeluMul:
+      return FinishRows<T, LinearOutput::kGeluMul>(args, rows, panel, plane, sums);
+    case LinearOutput::kClampedSiluMul:
+      return FinishRows<T, LinearOutput::kClampedSiluMul>(args, rows, panel, plane, sums);
   }
 }
 

@@ -12,6 +12,13 @@
 //                     const Ahead& ahead);  // ahead: what to prefetch meanwhile
 //   };
 //
+// and of
+//
+//   constexpr ExpandFunction kExpand = ...;  // the set's, for stored tiles
+//
+// A group of segments whose tile is stored is expanded into the worker's scratch before the
+// register tiles of the block pass it.
+//
 // Sums of a register tile wait in a stack of [6][64] slots in the worker's scratch, where leaves
 // are added; the output mode is applied there. Included once by each set's file; see simd.h on why
 // all of it is unnamed and forced inline.
@@ -20,6 +27,7 @@
 #include "kernels/cpu/linear_blocking.h"
 #include "kernels/cpu/linear_epilogue.h"
 #include "kernels/cpu/linear_tile.h"
+#include "kernels/expand.h"
 #include "kernels/linear_sets.h"
 
 namespace forebay::kernels {
@@ -83,8 +91,13 @@ struct LinearLoop {
     }
   }
 
+  static constexpr int64_t kPairBytes = kPanelColumns * 2 * sizeof(T);
+
+  FB_INLINE TileForm FormOf(int64_t panel) const {
+    return args.weight.forms == nullptr ? args.weight.form : args.weight.forms[panel];
+  }
+  // Of an expanded tile; of a stored one it is where to prefetch, roughly.
   FB_INLINE const std::byte* Weights(const LinearSegment& segment, int64_t panel) const {
-    constexpr int64_t kPairBytes = kPanelColumns * 2 * sizeof(T);
     return args.weight.tiles[static_cast<int64_t>(segment.leaf) * args.weight.num_panels + panel] +
            segment.pair * kPairBytes;
   }
@@ -95,6 +108,25 @@ struct LinearLoop {
     int64_t panel;
     int first, last;
   };
+
+  // The group's weights, where its tile is stored; null: they lie in the tile.
+  const std::byte* Expand(const SegmentGroup& group) const {
+    const TileForm form = FormOf(group.panel);
+    if (form == TileForm::kExpanded) return nullptr;
+    std::byte* const memory = ExpandedMemory(context);
+    const PackedWeight& weight = args.weight;
+    std::byte* out = memory;
+    for (int i = group.first; i < group.last; ++i) {
+      const LinearSegment& segment = schedule.segments[i];
+      const int leaf = segment.leaf;
+      kExpand({form, weight.dtype, weight.tiles[int64_t{leaf} * weight.num_panels + group.panel],
+               weight.first_k + weight.leaves.begin[leaf],
+               weight.first_k + weight.leaves.begin[leaf + 1], segment.pair, segment.num_pairs,
+               out});
+      out += segment.num_pairs * kPairBytes;
+    }
+    return memory;
+  }
 
   // What a tile of `num_tiles` prefetches at a segment of the group.
   FB_INLINE Ahead AheadOf(const SegmentGroup& group, const SegmentGroup& next, int segment,
@@ -111,8 +143,9 @@ struct LinearLoop {
             static_cast<int>(num_tiles)};
   }
 
-  void RunTile(Rows tile, const SegmentGroup& group, const SegmentGroup& next, int64_t index,
-               int64_t num_tiles, float* stack) const {
+  // `expanded`: what Expand gave.
+  void RunTile(Rows tile, const SegmentGroup& group, const SegmentGroup& next,
+               const std::byte* expanded, int64_t index, int64_t num_tiles, float* stack) const {
     const int rows = static_cast<int>(tile.end - tile.begin);
     for (int i = group.first; i < group.last; ++i) {
       const LinearSegment& segment = schedule.segments[i];
@@ -121,9 +154,14 @@ struct LinearLoop {
       float* top = stack + segment.slot * kSlotFloats;
       if (segment.plane >= 0 && args.output == LinearOutput::kResidual)
         PrefetchY<T>(args, tile, group.panel);
-      Kernel::Run(rows, x, Weights(segment, group.panel),
-                  {segment.num_pairs, segment.resume, segment.merges}, top,
-                  AheadOf(group, next, i, index, num_tiles));
+      const Extent extent{segment.num_pairs, segment.resume, segment.merges};
+      if (expanded == nullptr) {
+        Kernel::Run(rows, x, Weights(segment, group.panel), extent, top,
+                    AheadOf(group, next, i, index, num_tiles));
+      } else {  // in the cache
+        Kernel::Run(rows, x, expanded, extent, top, {expanded, false, 0, 1});
+        expanded += segment.num_pairs * kPairBytes;
+      }
       if (segment.plane >= 0)
         FinishTile<T>(args, tile, group.panel, segment.plane, top - segment.merges * kSlotFloats);
     }
@@ -157,8 +195,9 @@ struct LinearLoop {
         const SegmentGroup here{run.panel + i, group.first, group.last};
         const SegmentGroup next =
             i + 1 < run.count ? SegmentGroup{here.panel + 1, group.first, group.last} : after;
+        const std::byte* const expanded = Expand(here);
         for (int64_t tile = 0; tile < num_tiles; ++tile) {
-          RunTile(Tile(run.block, run.tiles.begin + tile), here, next, tile, num_tiles,
+          RunTile(Tile(run.block, run.tiles.begin + tile), here, next, expanded, tile, num_tiles,
                   slots + (i + tile) * stack_stride);
         }
       }

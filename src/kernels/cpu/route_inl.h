@@ -61,6 +61,12 @@ FB_INLINE bool ScoreRow(const Router& router, const float* logits, float* scores
       score.Store(scores + i);
       nans = nans + SelectLessEqual(score, score, Vector::Zero(), Vector::Set(1));
     }
+  } else if (router.scores == RouterScores::kSoftmaxOfChosen) {
+    for (int64_t i = 0; i < n; i += kLanes) {
+      const Vector score = LoadPart(logits + i, n - i);
+      score.Store(scores + i);
+      nans = nans + SelectLessEqual(score, score, Vector::Zero(), Vector::Set(1));
+    }
   } else {
     for (int64_t i = 0; i < n; i += kLanes) {
       const Vector one = Vector::Set(1);
@@ -111,13 +117,16 @@ FB_INLINE void RouteRow(const RouteArgs& args, int64_t row, const RouteScratch& 
   SelectRow(router, logits, scratch);
   if (router.chosen_groups < router.num_groups) KeepGroups(router, scratch);
   TakeGreatest(scratch.selection, router.num_experts, k, experts);
+  const bool of_chosen = router.scores == RouterScores::kSoftmaxOfChosen;
+  const float greatest = scratch.scores[experts[0]];
   float sum = 0;
   for (int slot = 0; slot < k; ++slot) {
     weights[slot] = scratch.scores[experts[slot]];
+    if (of_chosen) weights[slot] = Exp(Vector::Set(weights[slot] - greatest)).First();
     sum += weights[slot];
   }
   for (int slot = 0; slot < k; ++slot) {
-    if (router.renormalize) weights[slot] = weights[slot] / (sum + router.epsilon);
+    if (router.renormalizes()) weights[slot] = weights[slot] / (sum + router.epsilon);
     weights[slot] *= router.scale;
   }
 }

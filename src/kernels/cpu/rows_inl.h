@@ -32,8 +32,9 @@ template <typename X, typename T>
 void NormRows(const RmsNormArgs& args, device::Range rows) {
   const int64_t columns = args.columns;
   for (int64_t i = rows.begin; i < rows.end; ++i) {
-    const X* x = reinterpret_cast<const X*>(args.x) + (args.rows ? args.rows[i] : i) * columns;
-    T* out = reinterpret_cast<T*>(args.out) + i * columns;
+    const X* x =
+        reinterpret_cast<const X*>(args.x) + (args.rows ? args.rows[i] : i) * args.Stride();
+    T* out = reinterpret_cast<T*>(args.out) + i * args.Stride();
     const Vector inverse = Vector::Set(InverseRms(x, columns, args.eps));
     for (int64_t j = 0; j < columns; j += kLanes) {
       StorePart(out + j,
@@ -47,6 +48,41 @@ void NormAllRows(const RmsNormArgs& args, const device::WorkerContext& context) 
   const device::Range rows = OwnRows(context, args.num_rows);
   if (args.dtype == tensor::DType::kF32) return NormRows<float, float>(args, rows);
   args.x_f32 ? NormRows<float, BF16>(args, rows) : NormRows<BF16, BF16>(args, rows);
+}
+
+template <typename T, bool kNormed>
+void AddRows(const AddNormedArgs& args, device::Range rows) {
+  const int64_t columns = args.columns;
+  const Vector factor = Vector::Set(args.factor);
+  for (int64_t i = rows.begin; i < rows.end; ++i) {
+    const float* x = args.x + i * columns;
+    const T* residual = reinterpret_cast<const T*>(args.residual) + i * columns;
+    T* out = reinterpret_cast<T*>(args.out) + i * columns;
+    const Vector inverse = Vector::Set(kNormed ? InverseRms(x, columns, args.eps) : 1.0f);
+    for (int64_t j = 0; j < columns; j += kLanes) {
+      Vector s = LoadPart(x + j, columns - j);
+      if constexpr (kNormed) s = s * inverse * LoadPart(args.weight + j, columns - j);
+      StorePart(out + j, s * factor + LoadPart(residual + j, columns - j), columns - j);
+    }
+  }
+}
+
+void AddAllRows(const AddNormedArgs& args, const device::WorkerContext& context) {
+  const device::Range rows = OwnRows(context, args.rows);
+  if (args.dtype == tensor::DType::kF32) {
+    args.weight ? AddRows<float, true>(args, rows) : AddRows<float, false>(args, rows);
+  } else {
+    args.weight ? AddRows<BF16, true>(args, rows) : AddRows<BF16, false>(args, rows);
+  }
+}
+
+void FinishAllLogits(const FinishLogitsArgs& args, const device::WorkerContext& context) {
+  const device::Range part = OwnRows(context, args.count);
+  const Vector factor = Vector::Set(args.factor), cap = Vector::Set(args.cap);
+  for (int64_t i = part.begin; i < part.end; i += kLanes) {
+    const Vector value = LoadPart(args.values + i, part.end - i) * factor;
+    StorePart(args.values + i, args.cap > 0 ? Cap(value, cap) : value, part.end - i);
+  }
 }
 
 // A head of the next row.
@@ -75,25 +111,29 @@ FB_INLINE void TurnHalves(const Args& args, const float* x, int half, int64_t po
 FB_INLINE int HeadDim(const RopeKvArgs& args) { return args.layout.key_dim; }
 FB_INLINE int HeadDim(const RopeRowsArgs& args) { return args.head_dim; }
 
-// Norm without weight where the model has one after rope, `scale`, rounding. Args: RopeKvArgs or
-// RopeRowsArgs.
+// Norm where the model has it after rope, by `weight` if there is one, then `scale`, rounding.
+// Args: RopeKvArgs or RopeRowsArgs.
 template <typename T, typename Args>
-FB_INLINE void ScaleHead(const Args& args, const float* x, float scale, T* out) {
+FB_INLINE void ScaleHead(const Args& args, const float* x, const float* weight, float scale,
+                         T* out) {
   const int head_dim = HeadDim(args);
   const float norm = args.norm_after ? InverseRms(x, head_dim, args.norm_eps) : 1.0f;
   const Vector inverse = Vector::Set(norm), factor = Vector::Set(scale);
-  for (int j = 0; j < head_dim; j += kLanes)
-    StorePart(out + j, LoadPart(x + j, head_dim - j) * inverse * factor, head_dim - j);
+  for (int j = 0; j < head_dim; j += kLanes) {
+    Vector normed = LoadPart(x + j, head_dim - j) * inverse;
+    if (weight) normed = normed * LoadPart(weight + j, head_dim - j);
+    StorePart(out + j, normed * factor, head_dim - j);
+  }
 }
 
-// One head of q or k: norm where `weight` is given, rope where the layer has it, then norm without
-// weight and `scale` likewise, rounding.
+// One head of q or k: norm by `weight`, if there is one, rope where the layer has it, norm after it
+// where the layer has that one, `scale`, rounding.
 template <typename T, typename Args>
 FB_INLINE void TransformHead(const Args& args, const float* x, const float* weight,
                              int64_t position, float scale, T* out) {
   const int head_dim = HeadDim(args), half = head_dim / 2;
   alignas(64) float normed[kMaxKeyDim + kLanes], turned[kMaxKeyDim + kLanes];
-  if (weight) {
+  if (weight && !args.norm_after) {
     const Vector inverse = Vector::Set(InverseRms(x, head_dim, args.norm_eps));
     for (int j = 0; j < head_dim; j += kLanes) {
       (LoadPart(x + j, head_dim - j) * inverse * LoadPart(weight + j, head_dim - j))
@@ -103,7 +143,7 @@ FB_INLINE void TransformHead(const Args& args, const float* x, const float* weig
   }
   if (!args.norm_after && scale == 1.0f) return TurnHalves(args, x, half, position, out);
   TurnHalves(args, x, half, position, turned);
-  ScaleHead(args, turned, scale, out);
+  ScaleHead(args, turned, args.norm_after ? weight : nullptr, scale, out);
 }
 
 // Consecutive rows of one sequence whose positions lie in one block.

@@ -30,6 +30,12 @@ void StoreExpanded(const StoreExpandedArgs& args, const device::WorkerContext& c
 void RmsNorm(const RmsNormArgs& args, const device::WorkerContext& context) {
   NormAllRows(args, context);
 }
+void AddNormed(const AddNormedArgs& args, const device::WorkerContext& context) {
+  AddAllRows(args, context);
+}
+void FinishLogits(const FinishLogitsArgs& args, const device::WorkerContext& context) {
+  FinishAllLogits(args, context);
+}
 void Route(const RouteArgs& args, const device::WorkerContext& context) {
   RouteAllRows(args, context);
 }

@@ -423,6 +423,29 @@ FB_INLINE Vector Exp(Vector x) {
 // As kernels::Silu, lane by lane.
 FB_INLINE Vector Silu(Vector x) { return x / (Vector::Set(1.0f) + Exp(Negate(x))); }
 
+// As kernels::Cap, Gelu, ClampedSilu and ClampedUp, lane by lane.
+FB_INLINE Vector Cap(Vector x, Vector c) {
+  const Vector one = Vector::Set(1.0f), two = Vector::Set(2.0f), part = x / c;
+  return c * (one - two / (Exp(part + part) + one));
+}
+FB_INLINE Vector Gelu(Vector x) {
+  using C = GeluConstants;
+  const Vector one = Vector::Set(1.0f);
+  const Vector u = x * Fma(x * x, Vector::Set(C::kCubic), one) * Vector::Set(C::kTwoRoot);
+  return x / (one + Exp(Negate(u)));
+}
+FB_INLINE Vector ClampedSilu(Vector x) {
+  using C = ClampedSiluConstants;
+  const Vector limit = Vector::Set(C::kLimit), gate = SelectLess(limit, x, limit, x);
+  return gate / (Vector::Set(1.0f) + Exp(Negate(gate * Vector::Set(C::kSlope))));
+}
+FB_INLINE Vector ClampedUp(Vector x) {
+  using C = ClampedSiluConstants;
+  const Vector limit = Vector::Set(C::kLimit), least = Vector::Set(-C::kLimit);
+  const Vector below = SelectLess(limit, x, limit, x);
+  return SelectLess(below, least, least, below) + Vector::Set(1.0f);
+}
+
 #endif
 
 }  // namespace

@@ -37,11 +37,12 @@
   T* const name = reinterpret_cast<T*>(fb_shared_memory)
 #else
 #include <cmath>
+#include <cstddef>
 #include <cstring>
 
 #include "kernels/cuda/emulation/thread.h"
 #define FB_DEVICE inline
-// The kernel, and its entry for a launch: emulation/grid.h's ThreadFunction.
+// The kernel, its entry for a launch (emulation/grid.h's ThreadFunction), and what a launch copies.
 #define FB_FIRST(first, ...) first
 #define FB_KERNEL(name, Params, ...)                                            \
   static_assert((FB_FIRST(__VA_ARGS__, )) % 32 == 0 && sizeof(Params) <= 4096); \
@@ -49,6 +50,7 @@
   extern "C" void fb_emulated_##name(const void* params) {                      \
     name##_thread(*static_cast<const Params*>(params));                         \
   }                                                                             \
+  extern "C" size_t fb_params_##name() { return sizeof(Params); }               \
   static void name##_thread([[maybe_unused]] const Params& args)
 #define FB_SHARED(T, name) T* const name = static_cast<T*>(::forebay::gpu::emulation::SharedBase())
 #endif

@@ -71,7 +71,9 @@ class PartSum {
         score = std::fma(tensor::ToFloat(q[i + 1]), tensor::ToFloat(pair[1]), score);
         score = std::fma(tensor::ToFloat(q[i]), tensor::ToFloat(pair[0]), score);
       }
-      scores_[t] = Seen(t) ? score * args.scale : -kInfinity;
+      score *= args.scale;
+      if (args.score_cap > 0) score = Cap(score, args.score_cap);
+      scores_[t] = Seen(t) ? score : -kInfinity;
     }
   }
 
@@ -132,6 +134,13 @@ void Merge(const Partial& part, int value_dim, Partial& total) {
   }
 }
 
+void AddSink(float sink, int value_dim, Partial& total) {
+  const float maximum = Max(total.maximum, sink);
+  const float factor = Exp(total.maximum - maximum);
+  total.sum = std::fma(1.0f, Exp(sink - maximum), total.sum * factor);
+  for (int j = 0; j < value_dim; ++j) total.values[j] *= factor;
+}
+
 template <typename T>
 void Attend(const Query& query) {
   const int value_dim = query.args.layout.value_dim;
@@ -150,6 +159,7 @@ void Attend(const Query& query) {
       Merge(partial, value_dim, total);
     }
   }
+  if (query.args.sinks != nullptr) AddSink(query.args.sinks[query.head], value_dim, total);
   T* out = reinterpret_cast<T*>(query.args.out) +
            (query.row * query.args.HeadsOfRow() + query.head) * value_dim;
   for (int j = 0; j < value_dim; ++j) out[j] = tensor::RoundTo<T>(total.values[j] / total.sum);

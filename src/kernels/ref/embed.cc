@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/expand.h"
 #include "kernels/norm.h"
 #include "kernels/sets.h"
 #include "tensor/bf16.h"
@@ -33,8 +34,12 @@ void GatherRow(const EmbedArgs& args, int32_t token, T* out) {
     std::fill_n(out, args.columns, T{});
     return;
   }
+  const int32_t column = token - args.packed.panels[panel].column;
+  if (args.packed.FormOf(panel) != TileForm::kExpanded) {
+    return ExpandColumn(PartOf(args.packed, 0, panel, reinterpret_cast<std::byte*>(out)), column);
+  }
   const T* tile = reinterpret_cast<const T*>(args.packed.tiles[panel]);
-  const T* pair = tile + (token - args.packed.panels[panel].column) * 2;
+  const T* pair = tile + column * 2;
   for (int32_t j = 0; j < args.columns; j += 2, pair += kPanelColumns * 2) {
     out[j] = pair[0];
     if (j + 1 < args.columns) out[j + 1] = pair[1];
@@ -54,6 +59,9 @@ void EmbedRows(const EmbedArgs& args, device::Range rows) {
           reinterpret_cast<const T*>(args.table) + static_cast<int64_t>(token) * args.columns;
       std::memcpy(out, from, static_cast<size_t>(args.columns) * sizeof(T));
     }
+    if (args.factor == 1.0f) continue;
+    for (int32_t j = 0; j < args.columns; ++j)
+      out[j] = tensor::RoundTo<T>(tensor::ToFloat(out[j]) * args.factor);
   }
 }
 

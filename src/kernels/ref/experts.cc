@@ -17,6 +17,7 @@ void RunEach(const ExpertsArgs& args, const device::WorkerContext& context, Line
     LinearArgs layer;
     layer.weight = args.weight;
     layer.weight.tiles = tiles.data();
+    layer.weight.bias = args.Bias(expert);
     layer.x = args.x_rows == nullptr ? args.x + args.FirstX(expert) * element : args.x;
     layer.x_rows = args.x_rows == nullptr ? nullptr : args.x_rows + args.FirstRow(expert);
     layer.x_stride = args.x_stride;

@@ -2,8 +2,10 @@
 // the caller's FTZ and DAZ flags flush (this file is compiled with FMA instructions).
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "kernels/exp.h"
+#include "kernels/expand.h"
 #include "kernels/linear_sets.h"
 #include "kernels/ref/mma.h"
 #include "kernels/tile_order.h"
@@ -67,9 +69,10 @@ class RefLinear {
   void Run(const device::WorkerContext& context) {
     const device::Range range = device::StaticPart(context, weight_.num_panels);
     for (int64_t panel = range.begin; panel < range.end; ++panel) {
+      for (int leaf = args_.leaf_begin; leaf < args_.leaf_end; ++leaf)
+        tiles_[leaf] = TileOf(leaf, panel);
       for (int64_t row = 0; row < args_.rows; ++row) {
-        for (int leaf = args_.leaf_begin; leaf < args_.leaf_end; ++leaf)
-          SumLeaf(row, static_cast<int>(panel), leaf);
+        for (int leaf = args_.leaf_begin; leaf < args_.leaf_end; ++leaf) SumLeaf(row, leaf);
         for (int column = 0; column < weight_.panels[panel].width; ++column)
           Output(row, static_cast<int>(panel), column);
       }
@@ -77,11 +80,19 @@ class RefLinear {
   }
 
  private:
-  void SumLeaf(int64_t row, int panel, int leaf) {
+  // The tile as values of T.
+  const T* TileOf(int leaf, int64_t panel) {
+    if (weight_.FormOf(panel) == TileForm::kExpanded)
+      return reinterpret_cast<const T*>(weight_.tiles[leaf * weight_.num_panels + panel]);
+    expanded_[leaf].resize(static_cast<size_t>(weight_.ExpandedTileBytes(leaf)) / sizeof(T));
+    Expand(PartOf(weight_, leaf, panel, reinterpret_cast<std::byte*>(expanded_[leaf].data())));
+    return expanded_[leaf].data();
+  }
+
+  void SumLeaf(int64_t row, int leaf) {
     const int32_t begin = weight_.leaves.begin[leaf];
     const int64_t x_row = args_.x_rows == nullptr ? row : args_.x_rows[row];
-    kLeafSums(reinterpret_cast<const T*>(args_.x) + x_row * args_.x_stride + begin,
-              reinterpret_cast<const T*>(weight_.tiles[leaf * weight_.num_panels + panel]),
+    kLeafSums(reinterpret_cast<const T*>(args_.x) + x_row * args_.x_stride + begin, tiles_[leaf],
               weight_.leaves.begin[leaf + 1] - begin, sums_[leaf]);
   }
 
@@ -104,14 +115,17 @@ class RefLinear {
     const int64_t at = row * args_.y_stride + weight_.panels[panel].column + column;
     T* y = reinterpret_cast<T*>(args_.y) + at;
     float* y32 = reinterpret_cast<float*>(args_.y) + at;
+    const auto up = [&] { return Sum(panel, column + kPanelColumns / 2); };
     switch (args_.output) {
       case LinearOutput::kF32: *y32 = Sum(panel, column); break;
       case LinearOutput::kRounded: *y = tensor::RoundTo<T>(Sum(panel, column)); break;
       case LinearOutput::kResidual:
         *y = tensor::RoundTo<T>(Sum(panel, column) + tensor::ToFloat(*y));
         break;
-      case LinearOutput::kSiluMul:
-        *y = tensor::RoundTo<T>(Silu(Sum(panel, column)) * Sum(panel, column + kPanelColumns / 2));
+      case LinearOutput::kSiluMul: *y = tensor::RoundTo<T>(Silu(Sum(panel, column)) * up()); break;
+      case LinearOutput::kGeluMul: *y = tensor::RoundTo<T>(Gelu(Sum(panel, column)) * up()); break;
+      case LinearOutput::kClampedSiluMul:
+        *y = tensor::RoundTo<T>(ClampedSilu(Sum(panel, column)) * ClampedUp(up()));
         break;
       case LinearOutput::kPartial: {
         int first[kMaxLeaves], level[kMaxLeaves];
@@ -126,6 +140,8 @@ class RefLinear {
 
   const LinearArgs& args_;
   const PackedWeight& weight_ = args_.weight;
+  std::vector<T> expanded_[kMaxLeaves];  // of one panel
+  const T* tiles_[kMaxLeaves] = {};
   float sums_[kMaxLeaves][kPanelColumns];  // of one row and panel
 };
 

@@ -44,7 +44,8 @@ class MmaQuery {
         last_(sequence.first_position + row),
         first_(args.reach.First(last_)),
         at_((int64_t{sequence.first_row} + row) * args.HeadsOfRow() + head),
-        c_(MmaScale(args.scale)) {}
+        c_(MmaScale(args.score_cap > 0 ? 1.0f : args.scale)),
+        head_(head) {}
 
   void Attend() {
     const int value_dim = args_.layout.value_dim;
@@ -57,12 +58,14 @@ class MmaQuery {
         if (step <= last_ && step + kMmaStepTokens > first_) AddStep(step);
       }
       part_.sum = SumTree(lanes_);
-      const float top = std::max(total.whole, part_.whole);
-      const float old = MmaFactor(total.whole - top), factor = MmaFactor(part_.whole - top);
-      total.whole = top;
-      total.sum = std::fma(part_.sum, factor, total.sum * old);
-      for (int j = 0; j < value_dim; ++j)
-        total.values[j] = std::fma(part_.values[j], factor, total.values[j] * old);
+      Merge(value_dim, &total);
+    }
+    if (args_.sinks != nullptr) {
+      const float sink = args_.sinks[head_], c = MmaScale(1);
+      part_ = {};
+      part_.whole = MmaWhole(sink, c);
+      part_.sum = MmaProbability(sink, c / 128, MmaBias(part_.whole));
+      Merge(value_dim, &total);
     }
     BF16* out = reinterpret_cast<BF16*>(args_.out) + at_ * value_dim;
     const float inverse = 1.0f / total.sum;
@@ -71,6 +74,16 @@ class MmaQuery {
   }
 
  private:
+  // Merges the part into the total.
+  void Merge(int value_dim, MmaSum* total) const {
+    const float top = std::max(total->whole, part_.whole);
+    const float old = MmaFactor(total->whole - top), factor = MmaFactor(part_.whole - top);
+    total->whole = top;
+    total->sum = std::fma(part_.sum, factor, total->sum * old);
+    for (int j = 0; j < value_dim; ++j)
+      total->values[j] = std::fma(part_.values[j], factor, total->values[j] * old);
+  }
+
   // Half-open positions of the block that are seen, from its first one on.
   struct Seen {
     int first, end;
@@ -97,6 +110,7 @@ class MmaQuery {
       AddMmaSteps(order_, reinterpret_cast<const BF16*>(args_.q) + at_ * key_dim, 0, key_dim,
                   Keys(block), kBlockTokens, all);
       for (int t = seen.first; t < seen.end; ++t) {
+        if (args_.score_cap > 0) all[t] = Cap(all[t] * args_.scale, args_.score_cap);
         scores[t0 + t] = all[t];
         best = std::fmax(best, all[t]);
       }
@@ -142,6 +156,7 @@ class MmaQuery {
   const int32_t last_, first_;  // positions seen, both included
   const int64_t at_;            // row and head of q and out
   const float c_;
+  const int32_t head_;
   MmaSum part_;
   float lanes_[kLanes] = {};
   BF16 from_keys_[kBlockTokens * kMaxValueDim];

@@ -1,5 +1,6 @@
 #include "kernels/norm.h"
 
+#include "kernels/exp.h"
 #include "kernels/ref/row.h"
 #include "kernels/sets.h"
 #include "tensor/bf16.h"
@@ -10,8 +11,9 @@ namespace {
 template <typename X, typename T>
 void NormRows(const RmsNormArgs& args, device::Range rows) {
   for (int64_t i = rows.begin; i < rows.end; ++i) {
-    const X* x = reinterpret_cast<const X*>(args.x) + (args.rows ? args.rows[i] : i) * args.columns;
-    T* out = reinterpret_cast<T*>(args.out) + i * args.columns;
+    const X* x =
+        reinterpret_cast<const X*>(args.x) + (args.rows ? args.rows[i] : i) * args.Stride();
+    T* out = reinterpret_cast<T*>(args.out) + i * args.Stride();
     const float inverse =
         InverseRms([x](int64_t j) { return tensor::ToFloat(x[j]); }, args.columns, args.eps);
     for (int64_t j = 0; j < args.columns; ++j) {
@@ -20,7 +22,36 @@ void NormRows(const RmsNormArgs& args, device::Range rows) {
   }
 }
 
+template <typename T>
+void AddRows(const AddNormedArgs& args, device::Range rows) {
+  for (int64_t i = rows.begin; i < rows.end; ++i) {
+    const float* x = args.x + i * args.columns;
+    const T* residual = reinterpret_cast<const T*>(args.residual) + i * args.columns;
+    T* out = reinterpret_cast<T*>(args.out) + i * args.columns;
+    const float inverse =
+        args.weight ? InverseRms([x](int64_t j) { return x[j]; }, args.columns, args.eps) : 1;
+    for (int64_t j = 0; j < args.columns; ++j) {
+      const float s = args.weight ? x[j] * inverse * args.weight[j] : x[j];
+      out[j] = tensor::RoundTo<T>(s * args.factor + tensor::ToFloat(residual[j]));
+    }
+  }
+}
+
 }  // namespace
+
+void AddNormed(const AddNormedArgs& args, const device::WorkerContext& context) {
+  const device::Range rows = StaticPart(context, args.rows);
+  args.dtype == tensor::DType::kF32 ? AddRows<float>(args, rows)
+                                    : AddRows<tensor::BF16>(args, rows);
+}
+
+void FinishLogits(const FinishLogitsArgs& args, const device::WorkerContext& context) {
+  const device::Range part = StaticPart(context, args.count);
+  for (int64_t i = part.begin; i < part.end; ++i) {
+    const float value = args.values[i] * args.factor;
+    args.values[i] = args.cap > 0 ? Cap(value, args.cap) : value;
+  }
+}
 
 void RmsNorm(const RmsNormArgs& args, const device::WorkerContext& context) {
   const device::Range rows = StaticPart(context, args.num_rows);

@@ -11,16 +11,17 @@
 namespace forebay::kernels::ref {
 namespace {
 
-// One head of q or k: norm where `weight` is given, rope where the layer has it, then norm without
-// weight and `scale` likewise, rounding.
+// One head of q or k: norm by `weight`, if there is one, rope where the layer has it, norm after it
+// where the layer has that one, `scale`, rounding.
 template <typename T, typename Args>
 void TransformHead(const Args& args, int head_dim, const float* x, const float* weight,
                    int64_t position, float scale, T* out) {
   const int half = head_dim / 2;
   float y[kMaxKeyDim];
+  const bool before = weight != nullptr && !args.norm_after;
   const float inverse =
-      weight ? InverseRms([x](int64_t j) { return x[j]; }, head_dim, args.norm_eps) : 0;
-  for (int j = 0; j < head_dim; ++j) y[j] = weight ? x[j] * inverse * weight[j] : x[j];
+      before ? InverseRms([x](int64_t j) { return x[j]; }, head_dim, args.norm_eps) : 0;
+  for (int j = 0; j < head_dim; ++j) y[j] = before ? x[j] * inverse * weight[j] : x[j];
   for (int j = 0; j < half; ++j) {
     float low = y[j], high = y[j + half];
     if (args.rope_cos) {
@@ -34,7 +35,10 @@ void TransformHead(const Args& args, int head_dim, const float* x, const float* 
   }
   const float norm =
       args.norm_after ? InverseRms([&](int64_t j) { return y[j]; }, head_dim, args.norm_eps) : 1;
-  for (int j = 0; j < head_dim; ++j) out[j] = tensor::RoundTo<T>(y[j] * norm * scale);
+  for (int j = 0; j < head_dim; ++j) {
+    const float normed = y[j] * norm;
+    out[j] = tensor::RoundTo<T>((args.norm_after && weight ? normed * weight[j] : normed) * scale);
+  }
 }
 
 // k and v of one row and the KV heads, each [kv_heads, head_dim], to the row's slot and digest.

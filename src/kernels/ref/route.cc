@@ -26,6 +26,7 @@ std::vector<int32_t> Falling(const std::vector<float>& values) {
 
 std::vector<float> Scores(const Router& router, const float* logits) {
   std::vector<float> scores(logits, logits + router.num_experts);
+  if (router.scores == RouterScores::kSoftmaxOfChosen) return scores;
   if (router.scores != RouterScores::kSoftmax) {
     for (float& score : scores) score = 1.0f / (1.0f + Exp(-score));
     return scores;
@@ -83,10 +84,12 @@ void RouteRow(const RouteArgs& args, int64_t row) {
   for (int slot = 0; slot < k; ++slot) {
     experts[slot] = order[static_cast<size_t>(slot)];
     weights[slot] = scores[static_cast<size_t>(experts[slot])];
+    if (router.scores == RouterScores::kSoftmaxOfChosen)
+      weights[slot] = Exp(weights[slot] - scores[static_cast<size_t>(experts[0])]);
     sum += weights[slot];
   }
   for (int slot = 0; slot < k; ++slot) {
-    if (router.renormalize) weights[slot] /= sum + router.epsilon;
+    if (router.renormalizes()) weights[slot] /= sum + router.epsilon;
     weights[slot] *= router.scale;
   }
 }

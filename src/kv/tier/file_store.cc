@@ -172,6 +172,7 @@ void FileStore::Enqueue(device::Stream& stream, Batch& batch, bool down, const c
   cost::OpDesc desc{.kind = cost::OpKind::kFile, .label = label, .sharers = options_.sharers};
   (down ? desc.write_bytes : desc.read_bytes) = static_cast<double>(batch.bytes);
   device::Operation operation = device::MakeOperation<&RunBatch>(desc, BatchArgs{&batch});
+  operation.on_host = true;
   if (down) {
     operation.Reads(batch.staging, batch.bytes);
   } else {

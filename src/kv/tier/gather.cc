@@ -36,6 +36,12 @@ void GatherAccesses(const void* raw, std::vector<device::Access>* accesses) {
   }
 }
 
+void ListGather(const void* raw, std::vector<device::CopiedRows>* copies) {
+  const GatherArgs& args = *static_cast<const GatherArgs*>(raw);
+  for (int64_t i = 0; i < args.count; ++i)
+    copies->push_back({args.To(i), args.From(i), args.part_bytes});
+}
+
 }  // namespace
 
 void EnqueueGather(device::Stream& stream, const LayerFetch& fetch, const PartsBelow& parts) {
@@ -53,6 +59,7 @@ void EnqueueGather(device::Stream& stream, const LayerFetch& fetch, const PartsB
   // As many bytes as are copied: places between these may be nobody's.
   operation.Reads(args.From(0), fetch.part_bytes).Writes(args.To(0), bytes);
   operation.further_accesses = GatherAccesses;
+  operation.copies = ListGather;
   stream.Enqueue(operation);
 }
 

@@ -39,9 +39,10 @@ class Cpu final : public Platform {
     }
     if (machine.memory_utilization != MachineOptions().memory_utilization) {
       return {base::kInvalidArgument,
-              fmt::format("--gpu-memory-utilization {} is for simulated devices; expected --memory "
-                          "or --memory-per-rank",
-                          machine.memory_utilization)};
+              fmt::format(
+                  "--gpu-memory-utilization {} is for GPUs, real or simulated; expected --memory "
+                  "or --memory-per-rank",
+                  machine.memory_utilization)};
     }
     plan->prices_modes = !given.empty();
     plan->slice_bytes = base::kMiB;
@@ -65,18 +66,14 @@ class Cpu final : public Platform {
               "compute type; expected auto, or --devices sim:...",
               cost::Name(*options.kv_cache_format)));
     }
-    if (options.quantization) {
+    if (options.quantization.format) {
       return base::Status(
           kQuantization,
-          fmt::format("--quantization {}: real devices compute with what the files hold, in "
-                      "bfloat16 or float32; expected --devices sim:...",
-                      cost::Name(*options.quantization)));
+          fmt::format("--quantization {}: real devices keep what the files hold; expected auto, "
+                      "expanded, or --devices sim:...",
+                      cost::Name(*options.quantization.format)));
     }
-    if (model.stored && model.stored->format == cost::NumberFormat::kNVFP4) {
-      return base::Status(kQuantization,
-                          "the model's weights are NVFP4, which real devices do not read; expected "
-                          "fp8 with blocks of 128 x 128, bfloat16, float16 or float32");
-    }
+    if (options.quantization.expanded) model.forms.reset();
     model.stored.reset();
     return model;
   }
@@ -111,6 +108,11 @@ class Cpu final : public Platform {
 };
 
 }  // namespace
+
+base::Result<const kernels::KernelSet*> Platform::Kernels(std::string_view isa,
+                                                          std::string_view numerics) const {
+  return kernels::ChooseKernels(isa, numerics);
+}
 
 const Platform& CpuPlatform() {
   static const Cpu platform;

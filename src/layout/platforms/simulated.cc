@@ -49,7 +49,9 @@ class Simulated final : public Platform {
 
   base::Result<model::ModelConfig> AsStored(const MachineOptions& options,
                                             model::ModelConfig model) const override {
-    if (options.quantization) model.stored = {*options.quantization, {}};
+    if (options.quantization.format) model.stored = {*options.quantization.format, {}};
+    if (options.quantization.expanded) model.stored.reset();
+    model.forms.reset();
     model.stored_kv = options.kv_cache_format;
     return model;
   }

@@ -1,5 +1,6 @@
 #include "model/blocks/block.h"
 
+#include "kernels/norm.h"
 #include "kernels/reduce.h"
 
 namespace forebay::model {
@@ -29,6 +30,23 @@ void LayerNorm(const BlockContext& context, int64_t layer, const Role& role, int
                std::byte* out) {
   Norm(context, role.name, context.activations.residual, context.weights.layers[layer].vector(role),
        nullptr, rows, out);
+}
+
+const std::byte* BlockInput(const BlockContext& context, int64_t layer, const Role& role,
+                            int32_t rows) {
+  const Activations& activations = context.activations;
+  if (context.weights.layers[layer].vector(role) == nullptr) return activations.residual;
+  LayerNorm(context, layer, role, rows, activations.normed);
+  return activations.normed;
+}
+
+kernels::LinearOutput GatedOutput(const ModelConfig& config) {
+  switch (config.activation) {
+    case Activation::kSilu: break;
+    case Activation::kGelu: return kernels::LinearOutput::kGeluMul;
+    case Activation::kClampedSilu: return kernels::LinearOutput::kClampedSiluMul;
+  }
+  return kernels::LinearOutput::kSiluMul;
 }
 
 void Linear(const BlockContext& context, const char* label, const kernels::PackedWeight& weight,
@@ -102,12 +120,29 @@ void GatherResidual(const BlockContext& context, int64_t rows, uint64_t row_byte
 
 }  // namespace
 
-void AddLinear(const BlockContext& context, int64_t layer, const Role& role, const std::byte* x,
-               int32_t rows) {
+void AddLinear(const BlockContext& context, int64_t layer, const Role& role, const Role& norm,
+               const std::byte* x, int32_t rows) {
   fabric::Exchange* const exchange = context.links.tensor;
   std::byte* const residual = context.activations.residual;
-  if (exchange == nullptr) {
+  float* const sums = context.activations.sums;
+  const bool plain = context.config->AddsPlainly();
+  if (exchange == nullptr && plain) {
     LayerLinear(context, layer, role, x, residual, rows, kernels::LinearOutput::kResidual);
+    return;
+  }
+  const kernels::AddNormedArgs add{.dtype = context.dtype,
+                                   .x = sums,
+                                   .weight = context.weights.layers[layer].vector(norm),
+                                   .residual = residual,
+                                   .out = residual,
+                                   .rows = rows,
+                                   .columns = static_cast<int32_t>(context.config->hidden_size),
+                                   .eps = static_cast<float>(context.config->rms_norm_eps),
+                                   .factor = context.config->residual_factor};
+  if (exchange == nullptr) {
+    LayerLinear(context, layer, role, x, reinterpret_cast<std::byte*>(sums), rows,
+                kernels::LinearOutput::kF32);
+    kernels::AddNormed(*context.stream, *context.kernels, norm.name, add);
     return;
   }
   LayerLinear(context, layer, role, x, exchange->mine(), rows, kernels::LinearOutput::kPartial);
@@ -117,22 +152,33 @@ void AddLinear(const BlockContext& context, int64_t layer, const Role& role, con
   const uint64_t row_bytes = tensor::BytesOf(context.dtype, static_cast<uint64_t>(weight.n));
   const Part added =
       twice ? base::EvenPart(rows, exchange->num_ranks(), exchange->my_index()) : Part{0, rows};
-  kernels::ReduceArgs reduce{.dtype = context.dtype,
-                             .num_leaves = weight.leaves.tree_leaves(),
-                             .bias = weight.bias,
-                             .y = twice ? exchange->mine() : residual,
-                             .residual = residual + static_cast<uint64_t>(added.begin) * row_bytes,
-                             .stride = weight.n,
-                             .y_stride = weight.n,
-                             .rows = rows,
-                             .n = weight.n,
-                             .ranks = exchange->num_ranks(),
-                             .wire_bytes = context.links.all_reduce.wire_bytes};
+  std::byte* const out = twice ? exchange->mine() : residual;
+  const std::byte* const before = residual + static_cast<uint64_t>(added.begin) * row_bytes;
+  kernels::ReduceArgs reduce{
+      .dtype = context.dtype,
+      .output = plain ? kernels::LinearOutput::kResidual : kernels::LinearOutput::kF32,
+      .num_leaves = weight.leaves.tree_leaves(),
+      .bias = weight.bias,
+      .y = plain ? out : reinterpret_cast<std::byte*>(sums),
+      .residual = plain ? before : nullptr,
+      .stride = weight.n,
+      .y_stride = weight.n,
+      .rows = rows,
+      .n = weight.n,
+      .ranks = exchange->num_ranks(),
+      .wire_bytes = context.links.all_reduce.wire_bytes};
   const int planes_of_others = TakePlanes(context, &reduce);
   if (twice) kernels::KeepRows(added.begin, static_cast<int32_t>(added.size()), &reduce);
   CountMeeting(context, &ExchangeCounters::bytes_all_reduce,
                static_cast<uint64_t>(planes_of_others * added.size() * weight.n) * sizeof(float));
-  kernels::ReducePlanes(*context.stream, "all_reduce", reduce);
+  kernels::ReducePlanes(*context.stream, *context.kernels, "all_reduce", reduce);
+  if (!plain) {
+    kernels::AddNormedArgs added_rows = add;
+    added_rows.residual = before;
+    added_rows.out = out;
+    added_rows.rows = static_cast<int32_t>(added.size());
+    kernels::AddNormed(*context.stream, *context.kernels, norm.name, added_rows);
+  }
   if (twice) GatherResidual(context, rows, row_bytes);
 }
 

@@ -81,6 +81,8 @@ class LayerKv {
 
 // The norms before a layer's blocks, and the projection of what attention gives, of every kind.
 inline constexpr Role kAttentionNorm{"attention_norm"}, kOutput{"output"}, kFfnNorm{"ffn_norm"};
+// Norms of what a block gives, where the model has them.
+inline constexpr Role kAttentionPostNorm{"attention_post_norm"}, kFfnPostNorm{"ffn_post_norm"};
 
 // out [num_rows, hidden] T: the norm of rows of x, of all in order where `rows` is null.
 void Norm(const BlockContext& context, const char* label, const std::byte* x, const float* weight,
@@ -88,6 +90,9 @@ void Norm(const BlockContext& context, const char* label, const std::byte* x, co
 // The same with one of a layer's norms, of all rows of the residual.
 void LayerNorm(const BlockContext& context, int64_t layer, const Role& role, int32_t rows,
                std::byte* out);
+// A block's input: that norm in Activations::normed, or the residual where the layer has none.
+const std::byte* BlockInput(const BlockContext& context, int64_t layer, const Role& role,
+                            int32_t rows);
 void Linear(const BlockContext& context, const char* label, const kernels::PackedWeight& weight,
             const std::byte* x, std::byte* y, int32_t rows, kernels::LinearOutput output);
 // Linear with a matrix of the layer, wherever it comes from.
@@ -96,11 +101,14 @@ void LayerLinear(const BlockContext& context, int64_t layer, const Role& role, c
 // The counters of a meeting that brought bytes of the kind.
 void CountMeeting(const BlockContext& context, std::atomic<int64_t> ExchangeCounters::*kind,
                   uint64_t bytes);
-// residual += x W^T, summed over the leaves of all ranks that have these rows. Either the ranks
+// residual += norm(x W^T) * ModelConfig::residual_factor, summed over the leaves of all ranks that
+// have these rows; without the norm where the layer has none of that role. Either the ranks
 // meet once and each adds all rows, or each adds its part and they meet again to copy the others'
 // parts. The bytes are the same.
-void AddLinear(const BlockContext& context, int64_t layer, const Role& role, const std::byte* x,
-               int32_t rows);
+void AddLinear(const BlockContext& context, int64_t layer, const Role& role, const Role& norm,
+               const std::byte* x, int32_t rows);
+// What a gated block makes of its gate and up.
+kernels::LinearOutput GatedOutput(const ModelConfig& config);
 
 // The batch with the block tables of a KV group.
 kernels::StepBatch InGroup(const kernels::StepBatch& batch, int32_t group);

@@ -11,7 +11,7 @@ bool HasDenseFfn(const ModelConfig& config, int64_t layer) {
 
 void PlanDenseFfn(const LayerSite& site, LayerPlan* layer) {
   const auto& [config, names, shard, heads, dtype, index] = site;
-  layer->vectors.push_back({kFfnNorm, names.ffn_norm, config.hidden_size});
+  site.AddNorms(kFfnNorm, names.ffn_norm, kFfnPostNorm, names.ffn_post_norm, layer);
   layer->matrices.push_back(
       {kGateUp, Block::kFfn, LeafRule::kReader,
        weights::PlanGateUp(site.Label(kGateUp), dtype, names.gate, names.up, names.gate_bias,
@@ -33,10 +33,9 @@ BlockWorkspace DenseFfnWorkspace(const ModelConfig&, const Shard& shard, tensor:
 
 void RunDenseFfn(const BlockContext& context, int64_t layer, int32_t rows) {
   const Activations& activations = context.activations;
-  LayerNorm(context, layer, kFfnNorm, rows, activations.normed);
-  LayerLinear(context, layer, kGateUp, activations.normed, activations.ffn, rows,
-              kernels::LinearOutput::kSiluMul);
-  AddLinear(context, layer, kDown, activations.ffn, rows);
+  const std::byte* const x = BlockInput(context, layer, kFfnNorm, rows);
+  LayerLinear(context, layer, kGateUp, x, activations.ffn, rows, GatedOutput(*context.config));
+  AddLinear(context, layer, kDown, kFfnPostNorm, activations.ffn, rows);
 }
 
 }  // namespace

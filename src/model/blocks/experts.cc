@@ -29,25 +29,28 @@ void PlanExpertMatrices(const LayerSite& site, LayerPlan* layer) {
     plan.num_experts = static_cast<int32_t>(site.shard.experts.size());
     layer->matrices.push_back({role, Block::kFfn, LeafRule::kOwn, std::move(plan)});
   };
+  const auto bias = [&](const std::string& name) { return name.empty() ? "" : prefix + name; };
   add(kExpertsGateUp,
       weights::PlanGateUp(site.Label(kExpertsGateUp), site.dtype, prefix + names.gate,
-                          prefix + names.up, "", "", moe.intermediate_size, hidden));
+                          prefix + names.up, bias(names.gate_bias), bias(names.up_bias),
+                          moe.intermediate_size, hidden));
   add(kExpertsDown, weights::PlanMatrix(site.Label(kExpertsDown), site.dtype, prefix + names.down,
-                                        "", hidden, moe.intermediate_size,
+                                        bias(names.down_bias), hidden, moe.intermediate_size,
                                         kernels::LeafBorders::Single(moe.intermediate_size)));
 }
 
 void PlanExperts(const LayerSite& site, LayerPlan* layer) {
   const auto& [config, names, shard, heads, dtype, index] = site;
   const MoeConfig& moe = *config.moe;
-  layer->vectors.push_back({kFfnNorm, names.ffn_norm, config.hidden_size});
+  site.AddNorm(kFfnNorm, names.ffn_norm, config.hidden_size, layer);
   if (moe.selection_bias) {
     layer->vectors.push_back({kSelectionBias, names.experts.selection_bias, moe.num_experts, true});
   }
-  layer->matrices.push_back(
-      {kRouter, Block::kFfn, LeafRule::kEven,
-       weights::PlanMatrix(site.Label(kRouter), dtype, names.experts.router, "", moe.num_experts,
-                           config.hidden_size, kernels::LeafBorders::Single(config.hidden_size))});
+  layer->matrices.push_back({kRouter, Block::kFfn, LeafRule::kEven,
+                             weights::Expanded(weights::PlanMatrix(
+                                 site.Label(kRouter), dtype, names.experts.router,
+                                 names.experts.router_bias, moe.num_experts, config.hidden_size,
+                                 kernels::LeafBorders::Single(config.hidden_size)))});
   if (const int64_t width = SharedWidth(moe); width > 0) {
     layer->matrices.push_back(
         {kSharedGateUp, Block::kFfn, LeafRule::kReader,
@@ -129,7 +132,7 @@ void RunMatrix(const BlockContext& context, const Role& role, const weights::Pla
        .y = first ? rows.gated : rows.outputs,
        .x_stride = placed.weight.k,
        .y_stride = placed.weight.n,
-       .output = first ? kernels::LinearOutput::kSiluMul : kernels::LinearOutput::kRounded});
+       .output = first ? GatedOutput(*context.config) : kernels::LinearOutput::kRounded});
 }
 
 // Both matrices of each part, once it is there.
@@ -165,14 +168,13 @@ void GatherOutputs(const BlockContext& context, int64_t slots, std::byte* output
 
 void RunExpertsLayer(const BlockContext& context, int64_t layer, int32_t rows) {
   const MoeConfig& moe = *context.config->moe;
-  const std::byte* const normed = context.activations.normed;
   const auto chosen = static_cast<int32_t>(moe.experts_per_token);
   const fabric::Exchange* const sequence = context.links.sequence;
   fabric::Exchange* const tensor = context.links.tensor;
   const bool shared = context.shared != nullptr && context.shared->Shares(layer, kExpertsGateUp);
   ExpertBuffers b;
   CutExpertBuffers(*context.config, context.dtype, rows, context.activations.ffn, &b);
-  LayerNorm(context, layer, kFfnNorm, rows, context.activations.normed);
+  const std::byte* const normed = BlockInput(context, layer, kFfnNorm, rows);
   RouteRows(context, layer, normed, 0, rows, b);
   kernels::GroupRows(
       *context.stream, *context.kernels,
@@ -279,7 +281,7 @@ void RunSharedExpert(const BlockContext& context, int64_t layer, const std::byte
                      int32_t rows, const ExpertBuffers& b) {
   if (SharedWidth(*context.config->moe) == 0) return;
   LayerLinear(context, layer, kSharedGateUp, normed, b.shared_gated, rows,
-              kernels::LinearOutput::kSiluMul);
+              GatedOutput(*context.config));
   LayerLinear(context, layer, kSharedDown, b.shared_gated, reinterpret_cast<std::byte*>(b.shared),
               rows, kernels::LinearOutput::kF32);
 }

@@ -8,24 +8,28 @@
 namespace forebay::model {
 namespace {
 
-constexpr Role kQkv{"qkv"}, kQNorm{"q_norm"}, kKNorm{"k_norm"};
+constexpr Role kQkv{"qkv"}, kQNorm{"q_norm"}, kKNorm{"k_norm"}, kSinks{"sinks"};
 
 bool HasGqa(const ModelConfig& config, int64_t) { return !config.mla; }
 
 void PlanGqa(const LayerSite& site, LayerPlan* layer) {
   const auto& [config, names, shard, heads, dtype, index] = site;
-  layer->vectors.push_back({kAttentionNorm, names.attention_norm, config.hidden_size});
-  if (!names.q_norm.empty()) {
-    layer->vectors.push_back({kQNorm, names.q_norm, config.head_dim});
-    layer->vectors.push_back({kKNorm, names.k_norm, config.head_dim});
-  }
+  site.AddNorms(kAttentionNorm, names.attention_norm, kAttentionPostNorm, names.attention_post_norm,
+                layer);
+  const weights::HeadOrder order{config.head_dim, config.RotaryDim(), config.rope_interleaved};
+  const bool of_rows = config.qk_norm_of_rows;
+  site.AddNorm(kQNorm, names.q_norm, (of_rows ? config.num_heads : 1) * config.head_dim, layer,
+               order);
+  site.AddNorm(kKNorm, names.k_norm, (of_rows ? config.num_kv_heads : 1) * config.head_dim, layer,
+               order);
+  if (config.sinks) layer->vectors.push_back({kSinks, names.sinks, config.num_heads});
   const std::vector<int> ranks = SpRanks(shard.cut.degrees(), shard.mode, shard.cut.block());
   layer->matrices.push_back(
       {kQkv, Block::kAttention, LeafRule::kEven,
        weights::PlanQkv(site.Label(kQkv), dtype,
                         {names.q, names.k, names.v, names.q_bias, names.k_bias, names.v_bias},
                         {config.num_heads, config.num_kv_heads, heads.QueryHeadsOf(ranks),
-                         heads.KvHeadsOf(ranks), config.head_dim, config.rope_interleaved},
+                         heads.KvHeadsOf(ranks), order},
                         config.hidden_size)});
   weights::MatrixPlan output =
       weights::PlanMatrix(site.Label(kOutput), dtype, names.o, names.o_bias, config.hidden_size,
@@ -75,35 +79,63 @@ struct Cached {
   const kv::CacheView::Layer& layer;
   const kv::CacheView::KvGroupView& group;
   int32_t index;  // of the model
-  bool turned;
 };
+
+// What the layer does to heads of q and k, for RopeKvArgs or RopeRowsArgs.
+template <typename Args>
+void SetRope(const BlockContext& context, const LayerWeights& w, int64_t index, Args* args) {
+  const ModelConfig& config = *context.config;
+  const DecoderWeights& weights = context.weights;
+  if (!config.qk_norm_of_rows) {
+    args->q_norm = w.vector(kQNorm);
+    args->k_norm = w.vector(kKNorm);
+  }
+  args->norm_eps = static_cast<float>(config.rms_norm_eps);
+  const bool turned = config.HasRope(index);
+  if (!turned || config.temperature_everywhere) args->q_scale = weights.q_scale;
+  if (!turned) return;
+  args->norm_after = config.norm_after_rope;
+  const bool windowed = weights.windowed_cos != nullptr && config.sliding_window[index] > 0;
+  args->rope_cos = windowed ? weights.windowed_cos : weights.rope_cos;
+  args->rope_sin = windowed ? weights.windowed_sin : weights.rope_sin;
+}
+
+// Norms of all heads of q at once, and of k, in place. REQUIRES: the rank has all heads.
+void NormRows(const BlockContext& context, const LayerWeights& w, int32_t rows, float* qkv) {
+  const ModelConfig& config = *context.config;
+  const int64_t heads = config.num_heads, kv_heads = config.num_kv_heads, dim = config.head_dim;
+  kernels::RmsNormArgs norm{.dtype = tensor::DType::kF32,
+                            .num_rows = rows,
+                            .stride = (heads + 2 * kv_heads) * dim,
+                            .eps = static_cast<float>(config.rms_norm_eps)};
+  const auto run = [&](const Role& role, float* first, int64_t columns) {
+    norm.x = norm.out = reinterpret_cast<std::byte*>(first);
+    norm.weight = w.vector(role);
+    norm.columns = static_cast<int32_t>(columns);
+    kernels::RmsNorm(*context.stream, *context.kernels, role.name, norm);
+  };
+  run(kQNorm, qkv, heads * dim);
+  run(kKNorm, qkv + heads * dim, kv_heads * dim);
+}
 
 // q of all rows is in `buffers`, K and V are in the cache.
 void RopeAndStore(const BlockContext& context, const LayerWeights& w, const Cached& cached,
                   const kernels::ContextSums& sums, const GqaBuffers& buffers) {
   const Shard& shard = context.weights.shard;
-  const ModelConfig& config = *context.config;
-  const bool turned = cached.turned;
-  kernels::RopeKv(*context.stream, *context.kernels,
-                  {.batch = cached.batch,
-                   .layout = cached.group.layout,
-                   .layer = cached.layer.bases,
-                   .qkv = buffers.qkv,
-                   .q = buffers.q,
-                   .q_norm = w.vector(kQNorm),
-                   .k_norm = w.vector(kKNorm),
-                   .norm_eps = static_cast<float>(config.rms_norm_eps),
-                   .norm_after = turned && config.norm_after_rope,
-                   .q_scale = turned ? nullptr : context.weights.q_scale,
-                   .rope_cos = turned ? context.weights.rope_cos : nullptr,
-                   .rope_sin = turned ? context.weights.rope_sin : nullptr,
-                   .heads = static_cast<int32_t>(shard.own_heads.size()),
-                   .prefill_rows = sums.prefill_rows,
-                   .digests = cached.group.digests,
-                   .layer_index = cached.index,
-                   .first_kv_head = static_cast<int32_t>(shard.own_kv_heads.begin),
-                   .digested_elsewhere = shard.kv_copies,
-                   .first_layer = cached.layer.first});
+  kernels::RopeKvArgs rope{.batch = cached.batch,
+                           .layout = cached.group.layout,
+                           .layer = cached.layer.bases,
+                           .qkv = buffers.qkv,
+                           .q = buffers.q,
+                           .heads = static_cast<int32_t>(shard.own_heads.size()),
+                           .prefill_rows = sums.prefill_rows,
+                           .digests = cached.group.digests,
+                           .layer_index = cached.index,
+                           .first_kv_head = static_cast<int32_t>(shard.own_kv_heads.begin),
+                           .digested_elsewhere = shard.kv_copies,
+                           .first_layer = cached.layer.first};
+  SetRope(context, w, cached.index, &rope);
+  kernels::RopeKv(*context.stream, *context.kernels, rope);
 }
 
 // q, k and v of all rows come at once.
@@ -141,21 +173,14 @@ void RopeMeetAndStore(const BlockContext& context, const LayerWeights& w, const 
   const ModelConfig& config = *context.config;
   const kernels::StepBatch& batch = cached.batch;
   fabric::Exchange& exchange = *context.links.sequence;
-  const bool turned = cached.turned;
   kernels::RopeRowsArgs rope{.dtype = context.dtype,
                              .num_rows = batch.own_end - batch.own_begin,
                              .positions = batch.positions + batch.own_begin,
                              .qkv = buffers.qkv,
                              .heads = static_cast<int32_t>(shard.heads.size()),
                              .kv_heads = static_cast<int32_t>(shard.kv_heads.size()),
-                             .head_dim = static_cast<int32_t>(config.head_dim),
-                             .q_norm = w.vector(kQNorm),
-                             .k_norm = w.vector(kKNorm),
-                             .norm_eps = static_cast<float>(config.rms_norm_eps),
-                             .norm_after = turned && config.norm_after_rope,
-                             .q_scale = turned ? nullptr : context.weights.q_scale,
-                             .rope_cos = turned ? context.weights.rope_cos : nullptr,
-                             .rope_sin = turned ? context.weights.rope_sin : nullptr};
+                             .head_dim = static_cast<int32_t>(config.head_dim)};
+  SetRope(context, w, cached.index, &rope);
   for (const auto& [heads, kv_heads] : shard.run_heads) {
     const int reader = rope.num_readers++;
     rope.readers[reader] = {
@@ -194,11 +219,11 @@ void RunGqa(const BlockContext& context, const kernels::StepBatch& batch,
   const kv::CacheView::KvGroupView& group = context.kv.groups[in_cache.group];
   const kernels::StepBatch in_group = InGroup(batch, in_cache.group);
   const int64_t index = shard.layers.begin + layer;
-  const Cached cached{in_group, in_cache, group, static_cast<int32_t>(index),
-                      config.HasRope(index)};
-  LayerNorm(context, layer, kAttentionNorm, own_rows, activations.normed);
-  LayerLinear(context, layer, kQkv, activations.normed, reinterpret_cast<std::byte*>(buffers.qkv),
-              own_rows, kernels::LinearOutput::kF32);
+  const Cached cached{in_group, in_cache, group, static_cast<int32_t>(index)};
+  const std::byte* const x = BlockInput(context, layer, kAttentionNorm, own_rows);
+  LayerLinear(context, layer, kQkv, x, reinterpret_cast<std::byte*>(buffers.qkv), own_rows,
+              kernels::LinearOutput::kF32);
+  if (config.qk_norm_of_rows) NormRows(context, w, own_rows, buffers.qkv);
   std::optional<UlyssesPlan> plan;
   if (sequence == nullptr) {
     RopeAndStore(context, w, cached, sums, buffers);
@@ -214,7 +239,11 @@ void RunGqa(const BlockContext& context, const kernels::StepBatch& batch,
        .q = buffers.q,
        .out = sequence == nullptr ? buffers.attention : sequence->mine(),
        .heads = static_cast<int32_t>(shard.own_heads.size()),
-       .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_dim))),
+       .scale = config.score_factor != 0
+                    ? config.score_factor
+                    : static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_dim))),
+       .score_cap = config.score_cap,
+       .sinks = config.sinks ? w.vector(kSinks) + shard.own_heads.begin : nullptr,
        .reach = config.ReachOf(index),
        .context = sums});
   if (sequence != nullptr) {
@@ -225,7 +254,7 @@ void RunGqa(const BlockContext& context, const kernels::StepBatch& batch,
     CountMeeting(context, &ExchangeCounters::bytes_all_to_all,
                  fabric::BytesFromOthers(*sequence, plan->back()));
   }
-  AddLinear(context, layer, kOutput, buffers.attention, own_rows);
+  AddLinear(context, layer, kOutput, kAttentionPostNorm, buffers.attention, own_rows);
 }
 
 }  // namespace

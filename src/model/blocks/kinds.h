@@ -22,6 +22,22 @@ struct LayerSite {
   std::string Label(const Role& role) const {
     return fmt::format("layers.{}.{}", layer, role.name);
   }
+  // Adds a norm of `size` elements, as all norms of the model are stored; none without a name.
+  void AddNorm(const Role& role, const std::string& name, int64_t size, LayerPlan* plan,
+               const weights::HeadOrder& order = {}) const {
+    if (name.empty()) return;
+    plan->vectors.push_back({.role = role,
+                             .tensor = name,
+                             .size = size,
+                             .plus_one = config.norm_plus_one,
+                             .order = order});
+  }
+  // A block's norms before and after it.
+  void AddNorms(const Role& before, const std::string& name, const Role& after,
+                const std::string& post_name, LayerPlan* plan) const {
+    AddNorm(before, name, config.hidden_size, plan);
+    AddNorm(after, post_name, config.hidden_size, plan);
+  }
 };
 
 struct BlockWorkspace {

@@ -49,7 +49,7 @@ void PlanLatentAttention(const LayerSite& site, LayerPlan* layer) {
   const auto& [config, names, shard, heads, dtype, index] = site;
   FB_CHECK(shard.cut.tp == 1, "latent attention over {} ranks was not refused", shard.cut.tp);
   const MlaConfig& mla = *config.mla;
-  layer->vectors.push_back({kAttentionNorm, names.attention_norm, config.hidden_size});
+  site.AddNorm(kAttentionNorm, names.attention_norm, config.hidden_size, layer);
   layer->vectors.push_back({kKvLatentNorm, names.latent.kv_norm, mla.kv_lora_rank});
   PlanQueries(site, layer);
   layer->matrices.push_back(
@@ -68,19 +68,21 @@ void PlanLatentAttention(const LayerSite& site, LayerPlan* layer) {
   const bool expands = config.expands_prompts();
   layer->matrices.push_back(
       {kAbsorbKeys, Block::kAttention, LeafRule::kEven,
-       weights::PlanTransposedHeads(site.Label(kAbsorbKeys), dtype, names.latent.kv_up, key_rows,
-                                    mla.kv_lora_rank),
+       weights::Expanded(weights::PlanTransposedHeads(
+           site.Label(kAbsorbKeys), dtype, names.latent.kv_up, key_rows, mla.kv_lora_rank)),
        expands});
   if (expands) {
-    layer->matrices.push_back({kKeyUp, Block::kAttention, LeafRule::kEven,
-                               weights::PlanHeads(site.Label(kKeyUp), dtype, names.latent.kv_up,
-                                                  key_rows, mla.kv_lora_rank),
-                               expands});
+    layer->matrices.push_back(
+        {kKeyUp, Block::kAttention, LeafRule::kEven,
+         weights::Expanded(weights::PlanHeads(site.Label(kKeyUp), dtype, names.latent.kv_up,
+                                              key_rows, mla.kv_lora_rank)),
+         expands});
   }
-  layer->matrices.push_back({kValueUp, Block::kAttention, LeafRule::kEven,
-                             weights::PlanHeads(site.Label(kValueUp), dtype, names.latent.kv_up,
-                                                value_rows, mla.kv_lora_rank),
-                             expands});
+  layer->matrices.push_back(
+      {kValueUp, Block::kAttention, LeafRule::kEven,
+       weights::Expanded(weights::PlanHeads(site.Label(kValueUp), dtype, names.latent.kv_up,
+                                            value_rows, mla.kv_lora_rank)),
+       expands});
   layer->matrices.push_back(
       {kOutput, Block::kAttention, LeafRule::kEven,
        weights::PlanMatrix(site.Label(kOutput), dtype, names.o, "", config.hidden_size,
@@ -403,7 +405,7 @@ void RunLatentAttention(const BlockContext& context, const kernels::StepBatch& b
        .first_layer = cached.first});
   const LayerKv kv(context, layer);
   Attend({context, in_group, group.layout, kv.bases(), buffers, layer}, sums);
-  AddLinear(context, layer, kOutput, buffers.attention, rows);
+  AddLinear(context, layer, kOutput, kAttentionPostNorm, buffers.attention, rows);
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
-// DeepSeek V3, R1, V2 and V2-Lite: latent attention, experts with shared ones, dense first layers.
-// V2 scores experts by softmax, without a bias. Layers that predict further tokens
-// (num_nextn_predict_layers) are neither counted nor loaded.
+// DeepSeek V3, R1, V2, V2-Lite, and Kimi K2 and K2.5, which are V3's: latent attention, experts
+// with shared ones, dense first layers. V2 scores experts by softmax, without a bias. Layers that
+// predict further tokens (num_nextn_predict_layers) are neither counted nor loaded.
+#include "model/families/deepseek_v3.h"
+
 #include "model/config_reader.h"
 #include "model/families/families.h"
 #include "model/json_fields.h"
@@ -8,8 +10,10 @@
 namespace forebay::model {
 namespace {
 
-constexpr std::string_view kDeepseekV3Architectures[] = {"DeepseekV3ForCausalLM",
-                                                         "DeepseekV2ForCausalLM"};
+constexpr std::string_view kDeepseekV3Architectures[] = {
+    "DeepseekV3ForCausalLM", "KimiK25ForConditionalGeneration", "DeepseekV2ForCausalLM"};
+
+}  // namespace
 
 void ReadLatentAttention(JsonFields* in, ModelConfig* config) {
   MlaConfig mla;
@@ -23,8 +27,9 @@ void ReadLatentAttention(JsonFields* in, ModelConfig* config) {
   config->rope_interleaved = in->Bool("rope_interleave", true);
 }
 
-void ReadRouter(JsonFields* in, const ModelConfig& config, MoeConfig* moe) {
-  const bool v3 = config.architecture == kDeepseekV3Architectures[0];
+namespace {
+
+void ReadRouter(JsonFields* in, bool v3, MoeConfig* moe) {
   const std::string scores = in->String("scoring_func", v3 ? "sigmoid" : "softmax");
   const std::string method = in->String("topk_method", v3 ? "noaux_tc" : "greedy");
   if (scores == "sigmoid") {
@@ -51,14 +56,15 @@ void ReadRouter(JsonFields* in, const ModelConfig& config, MoeConfig* moe) {
   if (!v3 && moe->renormalize) in->Unsupported("norm_topk_prob", "true", "false");
 }
 
-void ReadDeepseekV3(JsonFields* in, ModelConfig* config) {
-  ReadLatentAttention(in, config);
+}  // namespace
+
+void ReadDeepseekExperts(JsonFields* in, bool v3, ModelConfig* config) {
   MoeConfig moe;
   moe.num_experts = in->Int("n_routed_experts", 1, kMostExperts);
   moe.experts_per_token = in->Int("num_experts_per_tok", 1, kMostExperts);
   moe.num_shared_experts = in->Int("n_shared_experts", 0, kMostExperts, 0);
   moe.intermediate_size = in->Int("moe_intermediate_size", 1, kMostWidth);
-  ReadRouter(in, *config, &moe);
+  ReadRouter(in, v3, &moe);
   const int64_t first = in->Int("first_k_dense_replace", 0, kMostLayers, 0);
   const int64_t step = in->Int("moe_layer_freq", 1, kMostLayers, 1);
   for (int64_t layer = 0; layer < config->num_layers; ++layer) {
@@ -84,9 +90,18 @@ LayerNames DeepseekV3LayerNames(const ModelConfig& config, int64_t layer) {
   return names;
 }
 
+namespace {
+
+void ReadDeepseekV3(JsonFields* in, ModelConfig* config) {
+  ReadLatentAttention(in, config);
+  ReadDeepseekExperts(in, config->architecture != "DeepseekV2ForCausalLM", config);
+}
+
 }  // namespace
 
-const Family kDeepseekV3{
-    "deepseek_v3", kDeepseekV3Architectures, &DeepseekV3LayerNames, {.read_more = &ReadDeepseekV3}};
+const Family kDeepseekV3{"deepseek_v3",
+                         kDeepseekV3Architectures,
+                         &DeepseekV3LayerNames,
+                         {.text_part = true, .read_more = &ReadDeepseekV3}};
 
 }  // namespace forebay::model

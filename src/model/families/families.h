@@ -13,5 +13,22 @@ extern const Family kQwen3Moe;
 extern const Family kMixtral;
 extern const Family kDeepseekV3;
 extern const Family kLlama4;
+extern const Family kGptOss;
+extern const Family kGemma2;
+extern const Family kGemma3;
+extern const Family kMinistral3;
+extern const Family kPhi3;
+extern const Family kGlm4;
+extern const Family kGlm4Moe;
+extern const Family kGlm4MoeLite;
+extern const Family kMiniMaxM2;
+extern const Family kOlmo2;
+extern const Family kOlmo3;
+extern const Family kSmolLm3;
+extern const Family kGranite;
+extern const Family kSeedOss;
+extern const Family kErnie45;
+extern const Family kExaone4;
+extern const Family kHunyuan;
 
 }  // namespace forebay::model

@@ -36,20 +36,8 @@ void ReadLlama4Experts(JsonFields* in, ModelConfig* config) {
   config->moe = std::move(moe);
 }
 
-// Layers without rope: every fourth one, or as a list of 0 (without) and 1 says.
 void ReadAttention(JsonFields* in, ModelConfig* config) {
-  const int64_t interval = in->Int("no_rope_layer_interval", 1, kMostLayers, 4);
-  for (int64_t layer = 0; layer < config->num_layers; ++layer)
-    config->without_rope.push_back((layer + 1) % interval == 0);
-  if (const std::vector<int32_t> turned = in->Sizes("no_rope_layers"); !turned.empty()) {
-    if (static_cast<int64_t>(turned.size()) != config->num_layers) {
-      return in->Invalid(
-          fmt::format("no_rope_layers has {} entries; expected num_hidden_layers = {}",
-                      turned.size(), config->num_layers));
-    }
-    for (size_t layer = 0; layer < turned.size(); ++layer)
-      config->without_rope[layer] = turned[layer] == 0;
-  }
+  ReadLayersWithoutRope(in, 4, config);
   config->attention_chunk =
       static_cast<int32_t>(in->Int("attention_chunk_size", 1, kMostPositions, 8192));
   config->rope_interleaved = true;

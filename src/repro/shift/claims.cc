@@ -64,7 +64,7 @@ base::Result<choose::Decision> PlanLlama(const char* layout, const layout::Shift
   layout::EngineOptions options;
   FB_ASSIGN_OR_RETURN(options.machine.devices, layout::ParseDevices("sim:8xh200"));
   FB_ASSIGN_OR_RETURN(options.layout, layout::ParseLayout(layout));
-  options.machine.quantization = cost::NumberFormat::kFP8;
+  options.machine.quantization.format = cost::NumberFormat::kFP8;
   options.shift = shift;
   FB_ASSIGN_OR_RETURN(const model::ModelConfig config, model::LoadBuiltinConfig(kLlama));
   return choose::Decide(options, config);

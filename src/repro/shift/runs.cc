@@ -111,7 +111,7 @@ layout::EngineOptions OptionsOf(const ShiftRun& run) {
   layout::EngineOptions options;
   options.model = "builtin:" + run.model;
   options.machine.devices = *layout::ParseDevices(fmt::format("sim:{}x{}", kRanks, run.device));
-  options.machine.quantization = cost::NumberFormat::kFP8;
+  options.machine.quantization.format = cost::NumberFormat::kFP8;
   options.machine.uncalibrated = run.uncalibrated;
   options.machine.tp_wire_bf16 = run.bf16_wire;
   const ShiftLayout& layout = run.layout;

@@ -8,9 +8,11 @@
 #include <limits>
 #include <vector>
 
+#include "kernels/expand.h"
 #include "testing/test_data.h"
 #include "weights/formats/mapped_file.h"
 #include "weights/formats/safetensors.h"
+#include "weights/formats/unpack.h"
 
 namespace forebay::weights {
 namespace {
@@ -44,6 +46,47 @@ TEST_P(GoldenBlocks, AreBitExact) {
 INSTANTIATE_TEST_SUITE_P(Types, GoldenBlocks,
                          testing::Values(DType::kQ8_0, DType::kQ4_0, DType::kQ4_1),
                          [](const auto& info) { return std::string(Name(info.param)); });
+
+// Types that are read as codes and scales: those blocks' values, and what their tiles hold.
+class GoldenForms : public testing::TestWithParam<const char*> {};
+
+TEST_P(GoldenForms, AreBitExact) {
+  const std::string type = GetParam();
+  auto file = MappedFile::Open(TestData() + "/golden/quant/" + type + ".safetensors");
+  ASSERT_TRUE(file.ok()) << file.status().ToString();
+  auto parsed = ParseSafetensors(file->bytes());
+  ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
+  const TensorInfo& raw = Named(*parsed, "raw");
+  const TensorInfo& expected = Named(*parsed, "dequantized");
+  uint32_t id = 0;
+  while (FindGgmlType(id) == nullptr || FindGgmlType(id)->name != type) ++id;
+  const StoredType& stored = *FindGgmlType(id);
+  const int64_t count = expected.shape.elements();
+  ASSERT_EQ(raw.data.size(),
+            static_cast<size_t>(count) / stored.format.elements * stored.format.bytes);
+  std::vector<float> values(static_cast<size_t>(count));
+  ExpandBlocks(stored.form, raw.data.data(), count, values.data());
+  EXPECT_EQ(std::memcmp(values.data(), expected.data.data(), expected.data.size()), 0);
+
+  StoredRowMemory row;
+  UnpackBlocks(stored.form, raw.data.data(), count, &row);
+  EXPECT_EQ(FindBadGroup(stored.form, row, count), -1);
+  const kernels::StoredRow view = row.view();
+  const kernels::StoredRow* columns[kernels::kPanelColumns] = {};
+  columns[9] = &view;
+  std::vector<std::byte> tile(static_cast<size_t>(kernels::PartsOf(stored.form, 0, count).bytes));
+  kernels::PackTile(stored.form, 0, count, columns, tile.data());
+  std::vector<float> column(values.size());
+  kernels::ref::ExpandColumn({stored.form, DType::kF32, tile.data(), 0, count, 0, count / 2,
+                              reinterpret_cast<std::byte*>(column.data())},
+                             9);
+  EXPECT_EQ(std::memcmp(column.data(), expected.data.data(), expected.data.size()), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, GoldenForms,
+                         testing::Values("Q8_0", "Q6_K", "Q5_K", "Q4_K", "Q3_K", "Q2_K", "Q5_1",
+                                         "Q5_0", "Q4_1", "Q4_0", "IQ4_XS", "IQ4_NL"),
+                         [](const auto& info) { return std::string(info.param); });
 
 // The value of a half by its definition.
 float HalfByDefinition(uint32_t half) {

@@ -1,9 +1,6 @@
 #include "weights/formats/expert_tensors.h"
 
 #include <algorithm>
-#include <array>
-#include <bit>
-#include <cstring>
 #include <map>
 #include <optional>
 
@@ -17,7 +14,7 @@ namespace {
 using base::ShownName;
 using base::Status;
 
-constexpr std::string_view kExperts = ".experts.", kScaleSuffix = "_scale_inv";
+constexpr std::string_view kExperts = ".experts.";
 
 // "X.experts.gate_up_proj" -> "X.experts." and "gate_up_proj"; nothing: it is no stack's name.
 struct StackName {
@@ -39,14 +36,28 @@ std::optional<StackName> ParseStack(const TensorInfo& tensor) {
 
 // The stacks of a layer.
 struct Layer {
-  std::optional<TensorInfo> gate_up, down;
+  std::optional<TensorInfo> gate_up, down, gate_up_bias, down_bias;
 };
+
+// "X.experts.gate_up_proj_bias" [experts, 2 out] and "X.experts.down_proj_bias" [experts, in].
+std::optional<StackName> ParseBiasStack(const TensorInfo& tensor) {
+  if (tensor.shape.rank() != 2) return std::nullopt;
+  const std::string_view name = tensor.name;
+  const size_t at = name.rfind(kExperts);
+  if (at == std::string_view::npos) return std::nullopt;
+  for (const std::string_view known : {"gate_up_proj_bias", "down_proj_bias"}) {
+    if (name.substr(at + kExperts.size()) == known)
+      return StackName{std::string(name.substr(0, at + kExperts.size())), known};
+  }
+  return std::nullopt;
+}
 
 // Expert `expert` of a stack: the matrix [rows, columns] that begins `skipped` rows (stored
 // transposed: columns of the file) into the expert's own [a, b].
 struct Slice {
   int64_t rows, columns, skipped;
   bool transposed;
+  int64_t step = 1;
 };
 TensorInfo SliceOf(const TensorInfo& stack, int64_t expert, const Slice& slice, std::string name) {
   const size_t bytes = stack.data.size() / static_cast<size_t>(stack.shape[0]);
@@ -58,6 +69,7 @@ TensorInfo SliceOf(const TensorInfo& stack, int64_t expert, const Slice& slice, 
   const size_t row_bytes = bytes / static_cast<size_t>(stack.shape[1]);
   if (slice.transposed) {
     tensor.transposed_stride = stack.shape[2];
+    tensor.step = slice.step;
     tensor.data =
         tensor.data.subspan(static_cast<size_t>(slice.skipped) * stack.type->format.bytes);
   } else {
@@ -71,6 +83,47 @@ std::string NameOf(const std::string& prefix, int64_t expert, std::string_view m
   return fmt::format("{}{}.{}.weight", prefix, expert, matrix);
 }
 
+// An expert's bias: every step-th element of its row from `first` on.
+TensorInfo BiasOf(const TensorInfo& stack, int64_t expert, int64_t first, int64_t step,
+                  std::string name) {
+  const auto element = static_cast<size_t>(stack.type->format.bytes);
+  const auto width = static_cast<size_t>(stack.shape[1]);
+  TensorInfo tensor = stack;
+  tensor.name = std::move(name);
+  tensor.shape = {stack.shape[1] / step};
+  tensor.step = step;
+  const size_t begin = static_cast<size_t>(expert) * width + static_cast<size_t>(first);
+  tensor.data = stack.data.subspan(begin * element, (width - static_cast<size_t>(first)) * element);
+  return tensor;
+}
+
+// Biases of both stacks, or of none.
+Status SplitBiases(const std::string& prefix, const Layer& layer, std::vector<TensorInfo>* out) {
+  if (!layer.gate_up_bias || !layer.down_bias) {
+    return Status(kTensorMissing,
+                  fmt::format("{} has no {} beside it",
+                              ShownName(prefix + (layer.gate_up_bias ? "gate_up_proj_bias"
+                                                                     : "down_proj_bias")),
+                              layer.gate_up_bias ? "down_proj_bias" : "gate_up_proj_bias"));
+  }
+  const tensor::Shape &fused = layer.gate_up_bias->shape, &down = layer.down_bias->shape,
+                      &weight = layer.gate_up->shape;
+  if (fused != tensor::Shape{weight[0], weight[2]} || down != tensor::Shape{weight[0], weight[1]}) {
+    return Status(
+        kTensorShape,
+        fmt::format("{} {} and {} {} do not fit {} {}", ShownName(prefix + "gate_up_proj_bias"),
+                    fused.ToString(), ShownName(prefix + "down_proj_bias"), down.ToString(),
+                    ShownName(prefix + "gate_up_proj"), weight.ToString()));
+  }
+  for (int64_t expert = 0; expert < fused[0]; ++expert) {
+    const std::string expert_prefix = fmt::format("{}{}.", prefix, expert);
+    out->push_back(BiasOf(*layer.gate_up_bias, expert, 0, 2, expert_prefix + "gate_proj.bias"));
+    out->push_back(BiasOf(*layer.gate_up_bias, expert, 1, 2, expert_prefix + "up_proj.bias"));
+    out->push_back(BiasOf(*layer.down_bias, expert, 0, 1, expert_prefix + "down_proj.bias"));
+  }
+  return Status::Ok();
+}
+
 // gate and up in one stack, whose orientation the shapes of both stacks tell: hidden is what both
 // share.
 Status SplitFused(const std::string& prefix, const Layer& layer, std::vector<TensorInfo>* out) {
@@ -82,7 +135,8 @@ Status SplitFused(const std::string& prefix, const Layer& layer, std::vector<Ten
   }
   const tensor::Shape &fused = layer.gate_up->shape, &down = layer.down->shape;
   const bool transposed = fused[1] == down[2] && fused[2] == 2 * down[1];
-  const bool straight = fused[2] == down[1] && fused[1] == 2 * down[2];
+  const bool biased = layer.gate_up_bias || layer.down_bias;  // gpt-oss: always transposed
+  const bool straight = !biased && fused[2] == down[1] && fused[1] == 2 * down[2];
   if (fused[0] != down[0] || transposed == straight) {
     return Status(
         kTensorShape,
@@ -96,30 +150,19 @@ Status SplitFused(const std::string& prefix, const Layer& layer, std::vector<Ten
                   fmt::format("{} is {} and stored transposed; expected F32, F16 or BF16",
                               ShownName(prefix + "gate_up_proj"), layer.gate_up->type->name));
   }
+  if (biased) FB_RETURN_IF_ERROR(SplitBiases(prefix, layer, out));
   const int64_t hidden = transposed ? fused[1] : fused[2], width = transposed ? down[1] : down[2];
+  // Where there are biases gate and up take turns.
+  const int64_t up = biased ? 1 : width, step = biased ? 2 : 1;
   for (int64_t expert = 0; expert < fused[0]; ++expert) {
-    out->push_back(SliceOf(*layer.gate_up, expert, {width, hidden, 0, transposed},
+    out->push_back(SliceOf(*layer.gate_up, expert, {width, hidden, 0, transposed, step},
                            NameOf(prefix, expert, "gate_proj")));
-    out->push_back(SliceOf(*layer.gate_up, expert, {width, hidden, width, transposed},
+    out->push_back(SliceOf(*layer.gate_up, expert, {width, hidden, up, transposed, step},
                            NameOf(prefix, expert, "up_proj")));
     out->push_back(SliceOf(*layer.down, expert, {hidden, width, 0, transposed},
                            NameOf(prefix, expert, "down_proj")));
   }
   return Status::Ok();
-}
-
-// fp8 with 4 bits of exponent (bias 7) and 3 of mantissa; no infinity, NaN where all are set.
-std::array<float, 256> MakeF8Values() {
-  std::array<float, 256> values;
-  for (int bits = 0; bits < 256; ++bits) {
-    const int exponent = bits >> 3 & 15, mantissa = bits & 7;
-    float value = exponent == 0 ? static_cast<float>(mantissa) * 0x1p-9f
-                                : std::bit_cast<float>(static_cast<uint32_t>(exponent + 120) << 23 |
-                                                       static_cast<uint32_t>(mantissa) << 20);
-    if ((bits & 0x7F) == 0x7F) value = std::bit_cast<float>(0x7FC00000u);
-    values[static_cast<size_t>(bits)] = bits & 0x80 ? -value : value;
-  }
-  return values;
 }
 
 }  // namespace
@@ -134,7 +177,11 @@ Status SplitExpertStacks(std::vector<TensorInfo>* tensors) {
   }
   for (TensorInfo& tensor : *tensors) {
     const auto stack = ParseStack(tensor);
-    if (!stack) {
+    const auto bias = ParseBiasStack(tensor);
+    if (const auto layer = bias ? fused.find(bias->prefix) : fused.end(); layer != fused.end()) {
+      (bias->matrix == "down_proj_bias" ? layer->second.down_bias : layer->second.gate_up_bias) =
+          tensor;
+    } else if (!stack) {
       kept.push_back(std::move(tensor));
     } else if (const auto layer = fused.find(stack->prefix); layer != fused.end()) {
       if (stack->matrix == "down_proj") layer->second.down = tensor;
@@ -152,63 +199,18 @@ Status SplitExpertStacks(std::vector<TensorInfo>* tensors) {
   return Status::Ok();
 }
 
-Status AttachScales(std::vector<TensorInfo>* tensors) {
-  std::map<std::string, TensorInfo*, std::less<>> by_name;
-  for (TensorInfo& tensor : *tensors) by_name[tensor.name] = &tensor;
-  for (const TensorInfo& scales : *tensors) {
-    if (!scales.name.ends_with(kScaleSuffix)) continue;
-    const std::string_view name =
-        std::string_view(scales.name).substr(0, scales.name.size() - kScaleSuffix.size());
-    const auto found = by_name.find(name);
-    if (found == by_name.end() || found->second->type->name != "F8_E4M3") {
-      return Status(kScaleWithoutWeight,
-                    fmt::format("tensor {}: its weight {} is {}; expected F8_E4M3",
-                                ShownName(scales.name), ShownName(name),
-                                found == by_name.end() ? "missing" : found->second->type->name));
-    }
-    TensorInfo& weight = *found->second;
-    const tensor::Shape expected{(weight.rows() + kScaleBlock - 1) / kScaleBlock,
-                                 (weight.columns() + kScaleBlock - 1) / kScaleBlock};
-    if (weight.shape.rank() != 2 || scales.shape != expected || scales.type->name != "F32") {
-      return Status(
-          kTensorShape,
-          fmt::format("tensor {} is {} {} beside a weight {}; expected F32 {}, a scale a "
-                      "block of {} x {}",
-                      ShownName(scales.name), scales.type->name, scales.shape.ToString(),
-                      weight.shape.ToString(), expected.ToString(), kScaleBlock, kScaleBlock));
-    }
-    weight.scales = scales.data;
-  }
-  return Status::Ok();
-}
-
-void ExpandScaled(const TensorInfo& tensor, int64_t begin, int64_t end, float* out) {
-  static const std::array<float, 256> kValues = MakeF8Values();
-  const int64_t columns = tensor.columns(), blocks = (columns + kScaleBlock - 1) / kScaleBlock;
-  for (int64_t row = begin; row < end; ++row) {
-    const std::byte* const quants = tensor.data.data() + row * columns;
-    for (int64_t block = 0; block < blocks; ++block) {
-      float scale;
-      std::memcpy(&scale,
-                  tensor.scales.data() +
-                      static_cast<size_t>(row / kScaleBlock * blocks + block) * sizeof(scale),
-                  sizeof(scale));
-      for (int64_t i = block * kScaleBlock; i < std::min(columns, (block + 1) * kScaleBlock); ++i)
-        *out++ = kValues[static_cast<size_t>(quants[i])] * scale;
-    }
-  }
-}
-
 void ExpandTransposed(const TensorInfo& tensor, int64_t begin, int64_t end, float* out) {
   const int64_t columns = tensor.columns(), count = end - begin;
   const auto element = static_cast<int64_t>(tensor.type->format.bytes);
-  std::vector<float> run(static_cast<size_t>(count));
-  for (int64_t column = 0; column < columns; ++column) {
-    ExpandElements(*tensor.type->dtype,
-                   tensor.data.data() + (column * tensor.transposed_stride + begin) * element,
-                   count, run.data());
+  const int64_t span = (count - 1) * tensor.step + 1;  // elements from the first row to the last
+  std::vector<float> run(static_cast<size_t>(std::max<int64_t>(span, 0)));
+  for (int64_t column = 0; column < columns && count > 0; ++column) {
+    ExpandElements(
+        *tensor.type->dtype,
+        tensor.data.data() + (column * tensor.transposed_stride + begin * tensor.step) * element,
+        span, run.data());
     for (int64_t row = 0; row < count; ++row)
-      out[row * columns + column] = run[static_cast<size_t>(row)];
+      out[row * columns + column] = run[static_cast<size_t>(row * tensor.step)];
   }
 }
 

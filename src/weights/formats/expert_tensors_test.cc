@@ -1,4 +1,5 @@
 #include "weights/formats/expert_tensors.h"
+#include "weights/formats/quantised_tensors.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -3,12 +3,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include "base/status.h"
+#include "kernels/tile_form.h"
 #include "tensor/tensor.h"
 
 namespace forebay::weights {
@@ -17,9 +19,13 @@ inline constexpr base::ErrorCode kTensorTypeUnsupported{"tensor_type_unsupported
 
 // An element type as files name it: one row of a fixed table, compared by address.
 struct StoredType {
-  std::string_view name;               // the format's own spelling, e.g. "Q6_K"
-  tensor::BlockFormat format;          // size of a block; a tensor's rows are whole blocks
-  std::optional<tensor::DType> dtype;  // nothing: Forebay can name it, but not read it
+  std::string_view name;       // the format's own spelling, e.g. "Q6_K"
+  tensor::BlockFormat format;  // size of a block; a tensor's rows are whole blocks
+  // Types of whole elements, and quantised ones with a reader of their own (dequantize.h).
+  std::optional<tensor::DType> dtype;
+  // Quantised types that kernels read as they are stored. Neither: Forebay can name it, but not
+  // read it.
+  kernels::TileForm form = kernels::TileForm::kExpanded;
 };
 
 // The row of a GGUF type id, or of a safetensors dtype; nullptr if no such type is known.
@@ -29,6 +35,8 @@ const StoredType* FindSafetensorsType(std::string_view name);
 // Of a tensor that nothing here can read, neither its elements nor its shape: it may be one that
 // nothing needs.
 extern const StoredType kUnreadableType;
+
+struct QuantParts;
 
 // Borrows its data from the mapped file.
 struct TensorInfo {
@@ -46,10 +54,12 @@ struct TensorInfo {
   // 2 * i + j.
   int64_t interleaved_head = 0;
   // Not 0: stored transposed, as a part of wider rows: element (row, column) of the matrix is
-  // element column * transposed_stride + row of `data`.
+  // element column * transposed_stride + row * step of `data`.
   int64_t transposed_stride = 0;
-  // For F8_E4M3: an fp32 scale of each block of 128 x 128, row by row (expert_tensors.h).
-  std::span<const std::byte> scales;
+  int64_t step = 1;  // of a transposed matrix' rows, or of a vector's elements
+  // Of a matrix whose codes, scales and zero points are tensors of their own
+  // (quantised_tensors.h); `data` and `type` are those of the codes.
+  std::shared_ptr<const QuantParts> parts;
 
   // A matrix has shape[0] rows; a vector is one row; with more extents, the last one is the
   // columns.

@@ -14,7 +14,9 @@
 #include "weights/formats/dequantize.h"
 #include "weights/formats/expert_tensors.h"
 #include "weights/formats/gguf_names.h"
+#include "weights/formats/quantised_tensors.h"
 #include "weights/formats/safetensors.h"
+#include "weights/formats/unpack.h"
 
 namespace forebay::weights {
 
@@ -130,6 +132,9 @@ uint64_t HashSamples(uint64_t key, std::span<const std::byte> data) {
   return key;
 }
 
+// Keys of a GGUF file in parts.
+constexpr std::string_view kSplitCount = "split.count", kSplitTensors = "split.tensors.count";
+
 // Where HF's row `row` lies in a tensor with interleaved heads of `head` rows.
 int64_t StoredRow(int64_t row, int64_t head) {
   const int64_t within = row % head;
@@ -223,50 +228,93 @@ Status WeightSource::AddGguf() {
   if (!parsed.ok()) return parsed.status().WithContext(path_);
   gguf_ = std::move(*parsed);
   files_.push_back(std::move(file));
-  if (gguf_->Has("split.count")) {
-    const auto count = gguf_->GetUint("split.count");
-    if (!count.ok()) return count.status().WithContext(path_);
-    if (*count > 1) {
-      return Status(kWeightsFormatUnsupported,
-                    fmt::format("{}: is one of {} parts; join them with llama-gguf-split --merge",
-                                path_, *count));
-    }
+  FB_RETURN_IF_ERROR(AddGgufTensors(gguf_->tensors()));
+  if (!gguf_->Has(kSplitCount)) return Status::Ok();
+  const auto count = gguf_->GetUint(kSplitCount);
+  if (!count.ok()) return count.status().WithContext(path_);
+  return *count > 1 ? AddGgufParts(*count) : Status::Ok();
+}
+
+Status WeightSource::AddGgufParts(uint64_t count) {
+  const std::string end = fmt::format("-{:05}-of-{:05}.gguf", 1, count);
+  if (!path_.ends_with(end)) {
+    return Status(kGgufSplit, fmt::format("{}: is one of {} parts; give the first one, whose name "
+                                          "ends in {}",
+                                          path_, count, end));
   }
-  tensors_ = gguf_->tensors();
+  const auto tensors = gguf_->GetUint(kSplitTensors);
+  if (!tensors.ok()) return tensors.status().WithContext(path_);
+  const std::string stem = path_.substr(0, path_.size() - end.size());
+  for (uint64_t part = 1; part < count; ++part) {
+    const std::string path = fmt::format("{}-{:05}-of-{:05}.gguf", stem, part + 1, count);
+    if (!Exists(path)) {
+      return Status(kWeightsNotFound,
+                    fmt::format("{}: is the first of {} parts; {} is missing", path_, count, path));
+    }
+    FB_ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path, MappedFile::Access::kSequential));
+    FB_RETURN_IF_ERROR(CheckKindOf(file));
+    auto parsed = GgufFile::Parse(file.bytes());
+    if (!parsed.ok()) return parsed.status().WithContext(path);
+    const auto says = [&](std::string_view key, uint64_t expected) {
+      const auto found = parsed->GetUint(key);
+      if (!found.ok()) return found.status().WithContext(path);
+      if (*found == expected) return Status::Ok();
+      return Status(kGgufSplit, fmt::format("{}: {} is {}; expected {} beside {}", path, key,
+                                            *found, expected, path_));
+    };
+    FB_RETURN_IF_ERROR(says("split.no", part));
+    FB_RETURN_IF_ERROR(says(kSplitCount, count));
+    FB_RETURN_IF_ERROR(says(kSplitTensors, *tensors));
+    files_.push_back(std::move(file));
+    FB_RETURN_IF_ERROR(AddGgufTensors(parsed->tensors()));
+  }
+  if (*tensors != tensors_.size()) {
+    return Status(kGgufSplit, fmt::format("{}: its {} parts hold {} tensors; {} says {}: they are "
+                                          "not of one model",
+                                          path_, count, tensors_.size(), kSplitTensors, *tensors));
+  }
+  return Status::Ok();
+}
+
+Status WeightSource::AddGgufTensors(const std::vector<TensorInfo>& tensors) {
   // llama.cpp reorders the rows of Q and K of this architecture alone: its rope turns neighbouring
   // pairs.
   const auto architecture = gguf_->GetString("general.architecture");
   const bool interleaved = architecture.ok() && *architecture == "llama";
-  for (TensorInfo& tensor : tensors_) {
+  for (TensorInfo tensor : tensors) {
     const bool q = tensor.name.find(".attn_q.") != std::string::npos;
     const bool k = tensor.name.find(".attn_k.") != std::string::npos;
+    tensor.file = static_cast<int32_t>(files_.size()) - 1;
     tensor.own_name = std::exchange(tensor.name, HfTensorName(tensor.name));
-    if (!interleaved || !(q || k) || tensor.type == &kUnreadableType) continue;
-    const bool grouped = k && gguf_->Has("llama.attention.head_count_kv");
-    const auto heads =
-        gguf_->GetUint(grouped ? "llama.attention.head_count_kv" : "llama.attention.head_count");
-    if (!heads.ok()) return heads.status().WithContext(path_);
-    const int64_t rows = tensor.shape[0];
-    const int64_t count = static_cast<int64_t>(*heads);
-    if (count == 0 || rows % count != 0 || rows / count % 2 != 0) {
-      return Status(kTensorShape, fmt::format("{}: {} rows; expected {} heads of an even size",
-                                              Label(tensor), rows, count));
+    if (interleaved && (q || k) && tensor.type != &kUnreadableType) {
+      const bool grouped = k && gguf_->Has("llama.attention.head_count_kv");
+      const auto heads =
+          gguf_->GetUint(grouped ? "llama.attention.head_count_kv" : "llama.attention.head_count");
+      if (!heads.ok()) return heads.status().WithContext(path_);
+      const int64_t rows = tensor.shape[0];
+      const int64_t count = static_cast<int64_t>(*heads);
+      if (count == 0 || rows % count != 0 || rows / count % 2 != 0) {
+        return Status(kTensorShape, fmt::format("{}: {} rows; expected {} heads of an even size",
+                                                Label(tensor), rows, count));
+      }
+      tensor.interleaved_head = rows / count;
     }
-    tensor.interleaved_head = rows / count;
+    tensors_.push_back(std::move(tensor));
   }
   return Status::Ok();
 }
 
 // The text part of a model of several kinds is what a text model's folder holds.
 Status WeightSource::NameParts() {
-  constexpr std::string_view kTextPart = "language_model.";
+  constexpr std::string_view kTextPart = "language_model.", kNested = "model.language_model.";
   for (TensorInfo& tensor : tensors_) {
     if (tensor.name.starts_with(kTextPart)) tensor.name.erase(0, kTextPart.size());
+    if (tensor.name.starts_with(kNested)) tensor.name.replace(0, kNested.size(), "model.");
   }
+  const Status joined = JoinQuantised(&tensors_);
+  if (!joined.ok()) return joined.WithContext(path_);
   const Status split = SplitExpertStacks(&tensors_);
-  if (!split.ok()) return split.WithContext(path_);
-  const Status scaled = AttachScales(&tensors_);
-  return scaled.ok() ? scaled : scaled.WithContext(path_);
+  return split.ok() ? split : split.WithContext(path_);
 }
 
 Status WeightSource::SortTensors() {
@@ -322,7 +370,7 @@ Status WeightSource::ReadRows(std::string_view name, int64_t begin, int64_t end,
                               tensor::BF16* out) const {
   const TensorInfo* tensor = Find(name);
   if (tensor == nullptr || tensor->type->dtype != tensor::DType::kBF16 ||
-      tensor->interleaved_head != 0 || tensor->transposed_stride != 0) {
+      tensor->interleaved_head != 0 || tensor->transposed_stride != 0 || tensor->step != 1) {
     return TensorReader::ReadRows(name, begin, end, out);
   }
   FB_CHECK(0 <= begin && begin <= end && end <= tensor->rows(), "rows {} to {} of {}", begin, end,
@@ -351,13 +399,16 @@ Status WeightSource::CheckType(const TensorInfo& tensor) const {
   if (tensor.type == &kUnreadableType)
     return Status(kTensorTypeUnsupported, fmt::format("{}: has {}", Label(tensor), tensor.why));
   if (tensor.type->dtype && CanExpand(*tensor.type->dtype)) return Status::Ok();
-  if (!tensor.scales.empty()) return Status::Ok();
+  if (tensor.type->form != kernels::TileForm::kExpanded) return Status::Ok();
+  if (tensor.parts != nullptr) return Status::Ok();
   return Status(
       kTensorTypeUnsupported,
-      fmt::format("{}: type {} is not supported yet; supported: F32, F16, BF16, Q8_0, Q4_0, Q4_1, "
-                  "F8_E4M3 with a scale a block of 128 x 128{}",
-                  Label(tensor), tensor.type->name,
-                  gguf_ ? "; take this model's Q8_0 or Q4_1 file" : ""));
+      fmt::format("{}: type {} is not read; expected F32, F16, BF16, {}", Label(tensor),
+                  tensor.type->name,
+                  gguf_ ? "Q8_0, Q6_K, Q5_K, Q4_K, Q3_K, Q2_K, Q5_1, Q5_0, Q4_1, Q4_0, IQ4_XS, "
+                          "IQ4_NL or MXFP4: take this model's Q4_K_M file"
+                        : "or F8_E4M3 or I8 with scales, 4 bits of compressed-tensors, AWQ or "
+                          "GPTQ, NVFP4 or MXFP4"));
 }
 
 Status WeightSource::ExpandRows(const TensorInfo& tensor, int64_t begin, int64_t end,
@@ -370,12 +421,28 @@ Status WeightSource::ExpandRows(const TensorInfo& tensor, int64_t begin, int64_t
   const uint64_t row_bytes =
       static_cast<uint64_t>(columns) / tensor.type->format.elements * tensor.type->format.bytes;
   const auto expand = [&](int64_t row, int64_t count, float* to) {
-    ExpandElements(*tensor.type->dtype, tensor.data.data() + row * row_bytes, count * columns, to);
+    const std::byte* const from = tensor.data.data() + row * row_bytes;
+    if (tensor.type->dtype) {
+      ExpandElements(*tensor.type->dtype, from, count * columns, to);
+    } else {
+      for (int64_t i = 0; i < count; ++i)
+        ExpandBlocks(tensor.type->form, from + i * row_bytes, columns, to + i * columns);
+    }
   };
-  if (!tensor.scales.empty()) {
-    ExpandScaled(tensor, begin, end, out);
+  if (tensor.parts != nullptr) {
+    StoredRowMemory stored;
+    for (int64_t row = begin; row < end; ++row) {
+      ReadParts(tensor, row, row + 1, &stored);
+      kernels::ExpandRow(tensor.parts->form, stored.view(), 0, columns,
+                         out + (row - begin) * columns);
+    }
   } else if (tensor.transposed_stride != 0) {
     ExpandTransposed(tensor, begin, end, out);
+  } else if (tensor.step != 1) {  // a vector of every step-th element
+    std::vector<float> all(tensor.data.size() / tensor.type->format.bytes);
+    ExpandElements(*tensor.type->dtype, tensor.data.data(), std::ssize(all), all.data());
+    for (int64_t i = 0; begin < end && i < columns; ++i)
+      out[i] = all[static_cast<size_t>(i * tensor.step)];
   } else if (tensor.interleaved_head == 0) {
     expand(begin, end - begin, out);
   } else if (tensor.shape.rank() > 1) {
@@ -391,6 +458,41 @@ Status WeightSource::ExpandRows(const TensorInfo& tensor, int64_t begin, int64_t
   const int64_t bad = FindNotFinite(out, (end - begin) * columns);
   if (bad < 0) return Status::Ok();
   return NotFinite(tensor, begin + bad / columns, bad % columns, out[bad]);
+}
+
+kernels::TileForm WeightSource::FormOf(std::string_view name) const {
+  const TensorInfo* tensor = Find(name);
+  if (tensor == nullptr || tensor->shape.rank() != 2 || tensor->transposed_stride != 0)
+    return kernels::TileForm::kExpanded;
+  return tensor->parts != nullptr ? tensor->parts->form : tensor->type->form;
+}
+
+Status WeightSource::ReadStored(std::string_view name, int64_t begin, int64_t end,
+                                StoredRowMemory* out) const {
+  const TensorInfo* tensor = Find(name);
+  FB_CHECK(tensor != nullptr && 0 <= begin && begin <= end && end <= tensor->rows(),
+           "rows {} to {} of {}", begin, end, name);
+  FB_RETURN_IF_ERROR(files_[tensor->file].CheckUnchanged());
+  const kernels::TileForm form = FormOf(name);
+  const int64_t columns = tensor->columns();
+  const int64_t row_bytes = columns / tensor->type->format.elements * tensor->type->format.bytes;
+  for (int64_t row = begin; row < end; ++row) {
+    StoredRowMemory& to = out[row - begin];
+    if (tensor->parts != nullptr) {
+      ReadParts(*tensor, row, row + 1, &to);
+    } else {
+      const int64_t stored =
+          tensor->interleaved_head == 0 ? row : StoredRow(row, tensor->interleaved_head);
+      UnpackBlocks(form, tensor->data.data() + stored * row_bytes, columns, &to);
+    }
+    const int64_t bad = FindBadGroup(form, to, columns);
+    if (bad < 0) continue;
+    return Status(kTensorNotFinite,
+                  fmt::format("{}: row {}, group {} has a scale that is no finite number; expected "
+                              "finite weights",
+                              Label(*tensor), row, bad));
+  }
+  return files_[tensor->file].CheckUnchanged();
 }
 
 Status WeightSource::NotFinite(const TensorInfo& tensor, int64_t row, int64_t column,
@@ -410,6 +512,9 @@ uint64_t WeightSource::Fingerprint(std::string_view config) const {
       key = base::Combine64(key, static_cast<uint64_t>(tensor.shape[i]));
     key = base::Combine64(key, tensor.data.data() - files_[tensor.file].bytes().data());
     key = HashSamples(base::Combine64(key, tensor.file), tensor.data);
+    if (tensor.parts == nullptr) continue;
+    for (const auto part : {tensor.parts->scales, tensor.parts->zeros, tensor.parts->outer})
+      key = HashSamples(key, part);
   }
   return key;
 }

@@ -244,6 +244,39 @@ struct EmulatedCalls {
                  }});
   }
 
+  static cu::Result Memcpy2DAsync(const cu::Copy2D* asked, cu::Stream stream) {
+    const cu::Copy2D copy = *asked;
+    if (copy.source_type != cu::MemoryType::kUnified ||
+        copy.destination_type != cu::MemoryType::kUnified || copy.width > copy.source_pitch ||
+        copy.width > copy.destination_pitch)
+      return kInvalidValue;
+    return Push(stream, {nullptr, [copy] {
+                           for (size_t row = 0; row < copy.height; ++row) {
+                             const uint64_t to = copy.destination + row * copy.destination_pitch,
+                                            from = copy.source + row * copy.source_pitch;
+                             if (!Reaches(to, copy.width) || !Reaches(from, copy.width))
+                               return Illegal("a copy of rows of no allocation");
+                             std::memcpy(reinterpret_cast<void*>(to),
+                                         reinterpret_cast<const void*>(from), copy.width);
+                           }
+                           return cu::kSuccess;
+                         }});
+  }
+  // The host's own code reaches the host's memory alone.
+  static cu::Result LaunchHostFunc(cu::Stream stream, cu::HostFunction function, void* data) {
+    return Push(stream, {nullptr, [=] {
+                           the->Open(false);
+                           function(data);
+                           the->Open(true);
+                           return cu::kSuccess;
+                         }});
+  }
+  static cu::Result DeviceCanAccessPeer(int* can, cu::Device, cu::Device) {
+    *can = 1;
+    return cu::kSuccess;
+  }
+  static cu::Result CtxEnablePeerAccess(cu::Context, unsigned) { return cu::kSuccess; }
+
   static cu::Result StreamCreateWithPriority(cu::Stream* stream, unsigned, int) {
     const std::lock_guard lock(the->mutex);
     *stream = NewHandle<cu::Stream>();
@@ -254,9 +287,15 @@ struct EmulatedCalls {
     const std::lock_guard lock(the->mutex);
     return the->streams.erase(stream) == 1 ? cu::kSuccess : kInvalidHandle;
   }
-  // The default stream's alone, which has nothing to do.
+  // The default stream has nothing to do. Another one may not wait for what is not enqueued yet.
   static cu::Result StreamSynchronize(cu::Stream stream) {
-    return stream == nullptr ? cu::kSuccess : kInvalidHandle;
+    if (stream == nullptr) return cu::kSuccess;
+    const std::lock_guard lock(the->mutex);
+    const auto found = the->streams.find(stream);
+    if (found == the->streams.end()) return kInvalidHandle;
+    while (!found->second->commands.empty())
+      FB_CHECK(the->RunOne(), "a stream that waits for ever");
+    return the->error;
   }
   static cu::Result StreamQuery(cu::Stream stream) {
     const std::lock_guard lock(the->mutex);

@@ -1,6 +1,14 @@
 // Linear layers of bf16 on AMX tiles. The instructions are written as assembly: intrinsics want
 // their tile as a literal, not as a template's argument.
 #include "kernels/cpu/amx/tile_config.h"
+#include "kernels/expand.h"
+
+namespace forebay::kernels {
+namespace {
+constexpr ExpandFunction kExpand = &avx512bf16::Expand;  // which every machine with tiles has
+}  // namespace
+}  // namespace forebay::kernels
+
 #include "kernels/cpu/amx/tile_loop.h"
 
 namespace forebay::kernels {

@@ -1,4 +1,12 @@
 // The loop of class `amx` around tiles in plain C++, for machines that have none.
+#include "kernels/expand.h"
+
+namespace forebay::kernels {
+namespace {
+constexpr ExpandFunction kExpand = &avx2::Expand;
+}  // namespace
+}  // namespace forebay::kernels
+
 #include "kernels/cpu/amx/tile_loop.h"
 
 namespace forebay::kernels {

@@ -19,6 +19,9 @@
 // four, from 5 loads. Any number of rows goes through the same steps; the rows that fill up a tile
 // are zero and their sums are left.
 //
+// A leaf of a stored tile passes in runs of some steps that are expanded into the worker's scratch,
+// by the set's `constexpr ExpandFunction kExpand`; sums wait in the stacks in between.
+//
 // Included once by each file that has a Tiles; see simd.h on why all of it is unnamed and forced
 // inline.
 #pragma once
@@ -28,6 +31,7 @@
 #include "kernels/cpu/experts_walk.h"
 #include "kernels/cpu/linear_blocking.h"
 #include "kernels/cpu/linear_epilogue.h"
+#include "kernels/expand.h"
 #include "kernels/linear_sets.h"
 
 namespace forebay::kernels {
@@ -41,6 +45,7 @@ constexpr int64_t kSumsStride = kPanelColumns * sizeof(float);
 // a slot: the sums of a row tile, [16][64]
 constexpr int64_t kTileFloats = kTileHeight * kPanelColumns;
 constexpr int64_t kStackFloats = kStackSlots * kTileFloats;  // the stack of one row tile
+constexpr int64_t kExpandedSteps = kMostGroupBytes / kStepBytes;
 constexpr int64_t kBlockTiles = kMaxBlockRows / kTileHeight;
 constexpr int64_t kStacksBytes = kBlockTiles * kStackFloats * static_cast<int64_t>(sizeof(float));
 static_assert(kStacksBytes + kStepBytes <= kSumsBytes);
@@ -137,19 +142,46 @@ struct TileLoop {
     return weights;
   }
 
-  static FB_INLINE void ZeroSums(Tiles& tiles) {
-    tiles.template Zero<0>();
-    tiles.template Zero<1>();
-    tiles.template Zero<2>();
-    tiles.template Zero<3>();
+  // Steps [begin, end) of a leaf of a stored tile, the last one filled up with zeros.
+  LeafWeights Expanded(int leaf, int64_t panel, int64_t begin, int64_t end) const {
+    const PackedWeight& weight = args.weight;
+    const int32_t first = weight.leaves.begin[leaf], last = weight.leaves.begin[leaf + 1];
+    const int64_t pairs = (last - first + 1) / 2, end_pair = end * kStepPairs;
+    const int64_t count = (end_pair < pairs ? end_pair : pairs) - begin * kStepPairs;
+    std::byte* const memory = ExpandedMemory(context);
+    kExpand({weight.forms == nullptr ? weight.form : weight.forms[panel], weight.dtype,
+             TileOf(leaf, panel), weight.first_k + first, weight.first_k + last, begin * kStepPairs,
+             count, memory});
+    const int64_t filled = count * kPairBytes, all = (end - begin) * kStepBytes;
+    __builtin_memset(memory + filled, 0, static_cast<size_t>(all - filled));
+    return {memory, nullptr, end - begin, end - begin};
+  }
+
+  // How the sums of a run of steps begin: at zero, or where those of the steps before ended.
+  static FB_INLINE void BeginSums(Tiles& tiles, bool resume, const float* s0, const float* s1,
+                                  const float* s2, const float* s3) {
+    if (resume) {
+      tiles.template Load<0>(s0, kSumsStride);
+      tiles.template Load<1>(s1, kSumsStride);
+      tiles.template Load<2>(s2, kSumsStride);
+      tiles.template Load<3>(s3, kSumsStride);
+    } else {
+      tiles.template Zero<0>();
+      tiles.template Zero<1>();
+      tiles.template Zero<2>();
+      tiles.template Zero<3>();
+    }
   }
 
   // Two row tiles by half of the panel's columns.
-  FB_INLINE void RunTwo(Tiles& tiles, const BF16* x, const LeafWeights& weights, int half,
-                        float* sums, Fetch fetch, int64_t turn, const std::byte* next) const {
+  FB_INLINE void RunTwo(Tiles& tiles, const BF16* x, const LeafWeights& weights, bool resume,
+                        int half, float* sums, Fetch fetch, int64_t turn,
+                        const std::byte* next) const {
     const int64_t x_bytes = kTileDepth * sizeof(BF16), offset = half * 2 * x_bytes;
     const BF16* x1 = x + PackedTileElements();
-    ZeroSums(tiles);
+    sums += half * 2 * kTileHeight;
+    BeginSums(tiles, resume, sums, sums + kTileHeight, sums + kStackFloats,
+              sums + kStackFloats + kTileHeight);
     for (int64_t step = 0; step < weights.steps;
          ++step, x += kTileHeight * kTileDepth, x1 += kTileHeight * kTileDepth) {
       const std::byte* w = weights.At(step) + offset;
@@ -164,7 +196,6 @@ struct TileLoop {
       tiles.template MultiplyAdd<2, 5, 6>();
       tiles.template MultiplyAdd<3, 5, 7>();
     }
-    sums += half * 2 * kTileHeight;
     tiles.template Store<0>(sums, kSumsStride);
     tiles.template Store<1>(sums + kTileHeight, kSumsStride);
     tiles.template Store<2>(sums + kStackFloats, kSumsStride);
@@ -172,11 +203,12 @@ struct TileLoop {
   }
 
   // A row tile by all columns.
-  FB_INLINE void RunOne(Tiles& tiles, const BF16* x, const LeafWeights& weights, float* sums,
-                        Fetch fetch, int64_t turn, const std::byte* next) const {
+  FB_INLINE void RunOne(Tiles& tiles, const BF16* x, const LeafWeights& weights, bool resume,
+                        float* sums, Fetch fetch, int64_t turn, const std::byte* next) const {
     const int64_t x_bytes = kTileDepth * sizeof(BF16),
                   x_step = static_cast<int64_t>(x_rows) * kTileDepth;
-    ZeroSums(tiles);
+    BeginSums(tiles, resume, sums, sums + kTileHeight, sums + 2 * kTileHeight,
+              sums + 3 * kTileHeight);
     for (int64_t step = 0; step < weights.steps; ++step, x += x_step) {
       const std::byte* w = weights.At(step);
       if (step == turn) fetch.line = reinterpret_cast<const char*>(next);
@@ -212,11 +244,30 @@ struct TileLoop {
     if (leaf.plane >= 0) FinishTile<BF16>(args, rows, panel, leaf.plane, top);
   }
 
-  // The row tiles of a block through one leaf of a panel; `next`: the weights to come after it, so
-  // many bytes.
+  // The row tiles of a block through one leaf of a panel; `next`: the weights to come after it.
   void RunLeaf(Tiles& tiles, Rows block, int64_t panel, const LinearSegment& leaf,
                int64_t first_step, const std::byte* next) const {
-    const LeafWeights weights = WeightsOf(leaf.leaf, panel);
+    const PackedWeight& weight = args.weight;
+    if ((weight.forms == nullptr ? weight.form : weight.forms[panel]) == TileForm::kExpanded)
+      return RunSteps(tiles, block, panel, leaf, WeightsOf(leaf.leaf, panel), first_step, {}, next);
+    const int64_t leaf_steps = StepsOf(weight.leaves, leaf.leaf);
+    for (int64_t begin = 0; begin < leaf_steps; begin += kExpandedSteps) {
+      const int64_t end = begin + kExpandedSteps < leaf_steps ? begin + kExpandedSteps : leaf_steps;
+      const LeafWeights weights = Expanded(leaf.leaf, panel, begin, end);
+      RunSteps(tiles, block, panel, leaf, weights, first_step + begin,
+               {begin > 0, end == leaf_steps}, weights.tile);
+    }
+  }
+
+  // Where a run of steps lies in its leaf.
+  struct RunPlace {
+    bool resumes = false, ends = true;
+  };
+
+  // `next`: so many bytes as the steps have, to prefetch.
+  void RunSteps(Tiles& tiles, Rows block, int64_t panel, const LinearSegment& leaf,
+                const LeafWeights& weights, int64_t first_step, RunPlace place,
+                const std::byte* next) const {
     // Runs of pairs of row tiles, for a half of the columns.
     const int64_t runs = (block.end - block.begin + 1) / 2;
     // One run streams its weights from memory; more of them share the fetching of what comes next.
@@ -237,11 +288,11 @@ struct TileLoop {
         float* stack = stacks + (tile - block.begin) * kStackFloats;
         float* sums = stack + leaf.slot * kTileFloats;
         if (!alone) {
-          RunTwo(tiles, x, weights, half, sums, fetch, turn, next);
+          RunTwo(tiles, x, weights, place.resumes, half, sums, fetch, turn, next);
         } else if (half == 1) {
-          RunOne(tiles, x, weights, sums, fetch, turn, next);
+          RunOne(tiles, x, weights, place.resumes, sums, fetch, turn, next);
         }
-        if (half == 0) continue;
+        if (half == 0 || !place.ends) continue;
         Close(tile, panel, leaf, stack);
         if (!alone) Close(tile + 1, panel, leaf, stack + kStackFloats);
       }

@@ -1,6 +1,7 @@
 // Linear on 256-bit fused multiply-add: register tiles of rows x 8 or 16 or 32 or 64 columns of a
 // panel.
 #include "kernels/cpu/linear_tile.h"
+#include "kernels/expand.h"
 
 namespace forebay::kernels {
 namespace {
@@ -108,6 +109,8 @@ struct Micro {
     FB_SWITCH_ROWS(rows, Tile, x, w, extent, sums, ahead);
   }
 };
+
+constexpr ExpandFunction kExpand = &avx2::Expand;
 
 }  // namespace
 }  // namespace forebay::kernels

@@ -2,6 +2,7 @@
 // then the even one.
 #include "kernels/cpu/linear_tile512.h"
 #include "kernels/cpu/trial_bits.h"
+#include "kernels/expand.h"
 
 namespace forebay::kernels {
 namespace {
@@ -43,6 +44,8 @@ struct Micro<BF16> {
     FB_SWITCH_ROWS(rows, Tile, x, w, extent, sums, ahead);
   }
 };
+
+constexpr ExpandFunction kExpand = &avx512bf16::Expand;
 
 }  // namespace
 }  // namespace forebay::kernels

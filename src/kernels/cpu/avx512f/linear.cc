@@ -1,9 +1,12 @@
 #include "kernels/cpu/linear_tile512.h"
+#include "kernels/expand.h"
 
 namespace forebay::kernels {
 namespace {
 template <typename T>
 struct Micro : FmaMicro<T> {};
+constexpr ExpandFunction kExpand = &avx512f::Expand;
+
 }  // namespace
 }  // namespace forebay::kernels
 

@@ -28,6 +28,9 @@ Element ElementOf(tensor::DType dtype) {
   return dtype == tensor::DType::kF32 ? Element::kF32 : Element::kBF16;
 }
 
+// What the CPU sets have and no kernel here computes: whoever opens the model refuses it by name.
+void CheckHas(bool has, const char* feature) { FB_CHECK(has, "no GPU kernel has {}", feature); }
+
 // Looks the kernel up once a call site: `name` is a literal of it.
 #define FB_LAUNCH(name, shape, params)                                                \
   do {                                                                                \
@@ -57,6 +60,7 @@ KvParams KvOf(const KvLayout& layout, const KvLayer& layer) {
 // Args: those of RopeKv or RopeRows.
 template <typename Args>
 RopeParams RopeOf(const Args& args, int32_t kv_heads, int32_t head_dim) {
+  CheckHas(!args.norm_after || args.q_norm == nullptr, "a norm with weights after rope");
   return {.qkv = args.qkv,
           .heads = args.heads,
           .kv_heads = kv_heads,
@@ -116,6 +120,7 @@ LaunchShape ShapeOfLinear(int num_panels, int64_t tiles) {
 }
 
 void Linear(const LinearArgs& args, const device::WorkerContext& context) {
+  CheckHas(args.output <= LinearOutput::kPartial, "this output of linear layers");
   LinearParams params{};
   FillWeight(args.weight, &params);
   FillNodes(args, &params);
@@ -132,6 +137,8 @@ void Linear(const LinearArgs& args, const device::WorkerContext& context) {
 }
 
 void Experts(const ExpertsArgs& args, const device::WorkerContext& context) {
+  CheckHas(args.output <= LinearOutput::kPartial && args.weight.bias == nullptr,
+           "this output, or biases, of experts");
   LinearParams params{};
   FillWeight(args.weight, &params);
   params.num_nodes = 1;
@@ -155,6 +162,7 @@ void Experts(const ExpertsArgs& args, const device::WorkerContext& context) {
 }
 
 void Attention(const AttentionArgs& args, const device::WorkerContext& context) {
+  CheckHas(args.score_cap == 0 && args.sinks == nullptr, "caps or sinks of scores");
   const AttentionParams params{.batch = args.batch,
                                .kv = KvOf(args.layout, args.layer),
                                .q = args.q,
@@ -240,6 +248,7 @@ void StoreExpanded(const StoreExpandedArgs& args, const device::WorkerContext& c
 }
 
 void RmsNorm(const RmsNormArgs& args, const device::WorkerContext& context) {
+  CheckHas(args.Stride() == args.columns, "a norm of parts of rows");
   const RmsNormParams params{.element = ElementOf(args.dtype),
                              .x_f32 = args.x_f32,
                              .x = args.x,
@@ -253,6 +262,7 @@ void RmsNorm(const RmsNormArgs& args, const device::WorkerContext& context) {
 }
 
 void Embed(const EmbedArgs& args, const device::WorkerContext& context) {
+  CheckHas(args.factor == 1.0f, "a factor of embeddings");
   const EmbedParams params{.element = ElementOf(args.dtype),
                            .tokens = args.batch.tokens,
                            .sampled = args.batch.sampled,
@@ -276,6 +286,7 @@ void LogitsDigest(const LogitsDigestArgs& args, const device::WorkerContext& con
 
 void Route(const RouteArgs& args, const device::WorkerContext& context) {
   const Router& router = args.router;
+  CheckHas(router.scores <= RouterScores::kSigmoidOfChosen, "a softmax over the chosen experts");
   const RouteParams params{.num_experts = router.num_experts,
                            .experts_per_token = router.experts_per_token,
                            .num_groups = router.num_groups,
@@ -298,6 +309,11 @@ void Route(const RouteArgs& args, const device::WorkerContext& context) {
   FB_LAUNCH("pair_route", shape, params);
 }
 
+void CountGrouped(const GroupRowsArgs& args, const device::WorkerContext&) {
+  if (args.counters != nullptr) args.counters->Count(args.offsets, args.num_experts);
+  args.lacked.Count(args.offsets);
+}
+
 void GroupRows(const GroupRowsArgs& args, const device::WorkerContext& context) {
   FB_CHECK(args.routing == nullptr, "a law draws routes on devices of shapes alone");
   const GroupRowsParams params{.experts = args.experts,
@@ -308,6 +324,9 @@ void GroupRows(const GroupRowsArgs& args, const device::WorkerContext& context) 
                                .source = args.source,
                                .positions = args.positions};
   FB_LAUNCH("pair_group_rows", BlockARow(args.num_experts + 1, kRowWarps * 4), params);
+  // The offsets are control memory, and counters the host's own.
+  if (args.counters == nullptr && args.lacked.unused == nullptr) return;
+  static_cast<const device::LaunchContext&>(context).OnHost<&CountGrouped>(args);
 }
 
 void WeighRows(const WeighRowsArgs& args, const device::WorkerContext& context) {
@@ -331,8 +350,6 @@ void CombineRows(const CombineRowsArgs& args, const device::WorkerContext& conte
   FB_LAUNCH("pair_combine_rows", BlockARow(args.rows), params);
 }
 
-}  // namespace
-
 void Reduce(const ReduceArgs& args, const device::WorkerContext& context) {
   ReduceParams params{.element = ElementOf(args.dtype),
                       .output = static_cast<int32_t>(args.output),
@@ -354,9 +371,11 @@ void Reduce(const ReduceArgs& args, const device::WorkerContext& context) {
   FB_LAUNCH("pair_reduce", shape, params);
 }
 
+}  // namespace
+
 const KernelSet& PairKernels() {
-  static constexpr KernelSet kSet{.isa = Isa::kRef,
-                                  .name = "cuda",
+  static constexpr KernelSet kSet{.isa = Isa::kCuda,
+                                  .name = "pair",
                                   .numerics_class = "pair",
                                   .linear = Linear,
                                   .experts = Experts,
@@ -374,6 +393,7 @@ const KernelSet& PairKernels() {
                                   .group_rows = GroupRows,
                                   .weigh_rows = WeighRows,
                                   .combine_rows = CombineRows,
+                                  .reduce = Reduce,
                                   .attention_scratch = AttentionScratch};
   return kSet;
 }

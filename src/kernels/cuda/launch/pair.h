@@ -2,14 +2,11 @@
 #pragma once
 
 #include "kernels/kernel_set.h"
-#include "kernels/reduce.h"
 
 namespace forebay::kernels::cuda {
 
 // Its functions are called with a device::LaunchContext, once an operation; they read no memory but
 // their arguments.
 const KernelSet& PairKernels();
-
-void Reduce(const ReduceArgs& args, const device::WorkerContext& context);
 
 }  // namespace forebay::kernels::cuda

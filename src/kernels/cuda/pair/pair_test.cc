@@ -653,11 +653,6 @@ class ReduceTaker final : public device::Stream {
   device::Operation operation;
 };
 
-ReduceTaker* taken = nullptr;
-void RefReduce(const ReduceArgs&, const device::WorkerContext& context) {
-  taken->operation.run(taken->operation.args.data(), context);
-}
-
 TEST(PairKernels, Reduce) {
   Source source(1000);
   constexpr int kRows = 3, kN = 300;
@@ -685,12 +680,11 @@ TEST(PairKernels, Reduce) {
         if (num_leaves == 3) args.residual = residual.data();
         args.y = y.data();
         ReduceTaker stream;
-        taken = &stream;
-        ReducePlanes(stream, "reduce", args);
+        ReducePlanes(stream, RefKernels(), "reduce", args);
         ReduceArgs whole;
         std::memcpy(&whole, stream.operation.args.data(), sizeof whole);
-        ExpectRefBytes<ReduceArgs>(fmt::format("{} leaves", num_leaves), RefReduce, Reduce, whole,
-                                   {Of(y)});
+        ExpectRefBytes<ReduceArgs>(fmt::format("{} leaves", num_leaves), RefKernels().reduce,
+                                   PairKernels().reduce, whole, {Of(y)});
       }
     }
   }

@@ -12,9 +12,13 @@ namespace forebay::kernels::cuda::testing {
 struct EmulatedKernel {
   std::string_view name;
   gpu::emulation::ThreadFunction function;
+  size_t (*params_bytes)();
 };
 // Those that are declared in kernels/cuda/CMakeLists.txt.
 std::span<const EmulatedKernel> EmulatedKernels();
+
+// REQUIRES: it was declared.
+const EmulatedKernel& EmulatedKernelNamed(std::string_view name);
 
 // Runs a declared kernel. Errors: kKernelFault, with the kernel's name.
 base::Status RunEmulated(const device::CudaKernel& kernel, const device::LaunchShape& shape,
@@ -26,6 +30,7 @@ class EmulatedLaunch final : public device::LaunchContext {
   explicit EmulatedLaunch(uint64_t seed) : seed_(seed) {}
   void LaunchBytes(const device::CudaKernel& kernel, const device::LaunchShape& shape,
                    const void* params, size_t bytes) const override;
+  void RunOnHost(device::Operation::RunFn run, const void* args, size_t bytes) const override;
   const base::Status& status() const { return status_; }
 
  private:

@@ -1,0 +1,14 @@
+// How fast whole jobs run on the first GPU.
+#pragma once
+
+#include <string>
+
+#include "base/status.h"
+
+namespace forebay::bench {
+
+// A job on random weights of the configuration in the folder `model`: lines of JSON on stdout, then
+// a line for each kind of operation. Errors: the engine's.
+base::Status PrintJobRate(const std::string& model);
+
+}  // namespace forebay::bench

@@ -1,0 +1,165 @@
+#include <algorithm>
+#include <string_view>
+
+#include "base/units.h"
+#include "device/cuda/cuda_device.h"
+#include "kernels/cuda/launch/pair.h"
+#include "kernels/cuda/registry.h"
+#include "layout/memory_plan.h"
+#include "layout/platform.h"
+#include "share/ship_plan.h"
+
+namespace forebay::layout {
+namespace {
+
+constexpr uint64_t kLargeMemory = 70 * base::kGiB;
+// A copy engine takes pieces of 32 MiB at its full rate.
+constexpr uint64_t kCopySlice = 32 * base::kMiB;
+
+base::Status Refusal(std::string message) { return {base::kInvalidArgument, std::move(message)}; }
+
+base::Result<const device::Driver*> DriverOf(const EngineOptions& options) {
+  if (options.trial.driver != nullptr) return options.trial.driver;
+  return device::OpenDriver();
+}
+
+// The built-in profile nearest to this GPU: rates of memory first.
+const char* NearestProfile(std::string_view gpu) {
+  for (const auto& [part, profile] : {std::pair("B200", "b200"), std::pair("H200", "h200"),
+                                      std::pair("A100", "a100-80g"), std::pair("H20", "h20")}) {
+    if (gpu.find(part) != std::string_view::npos) return profile;
+  }
+  return "h100";
+}
+
+// What a model has that no kernel computes; null: nothing.
+const char* LackOf(const model::ModelConfig& config) {
+  if (!config.AddsPlainly()) return "norms or factors of what blocks give";
+  if (config.activation != model::Activation::kSilu) return "another activation than SiLU";
+  if (config.score_cap != 0 || config.sinks) return "caps or sinks of scores";
+  if (config.logits_factor != 1 || config.logits_cap != 0) return "a factor or a cap of logits";
+  if (config.embedding_factor != 1) return "a factor of embeddings";
+  if (config.qk_norm_of_rows) return "norms over all heads of a row";
+  if (config.qk_norm && config.norm_after_rope) return "norms with weights behind rope";
+  if (config.moe && config.moe->expert_bias) return "biases of experts";
+  if (config.moe && config.moe->scores == kernels::RouterScores::kSoftmaxOfChosen)
+    return "a softmax over the chosen experts";
+  return nullptr;
+}
+
+// GPUs of this machine, through the driver. Kernels are those of class `pair`.
+class Cuda final : public Platform {
+ public:
+  base::Result<const kernels::KernelSet*> Kernels(std::string_view isa,
+                                                  std::string_view numerics) const override {
+    const kernels::KernelSet& pair = kernels::cuda::PairKernels();
+    if (isa != "auto" && isa != pair.name) {
+      return base::Status(
+          kernels::kIsaUnavailable,
+          fmt::format("instruction set '{}' is a CPU's; device cuda has {}", isa, pair.name));
+    }
+    if (numerics != "auto" && numerics != pair.numerics_class) {
+      return base::Status(kernels::kNumericsUnavailable,
+                          fmt::format("numerics class '{}' is not one of device cuda; it has {}",
+                                      numerics, pair.numerics_class));
+    }
+    return &pair;
+  }
+
+  base::Status Plan(const EngineOptions& options, const kernels::KernelSet&,
+                    MachinePlan* plan) const override {
+    if (!kernels::cuda::HasImages() && options.trial.driver == nullptr) {
+      return {device::kCudaUnavailable,
+              "--devices cuda: this build has no kernels for GPUs; `tools/setup.sh cuda` fetches a "
+              "compiler for them, then build again"};
+    }
+    FB_ASSIGN_OR_RETURN(const device::Driver* driver, DriverOf(options));
+    const MachineOptions& machine = options.machine;
+    const std::vector<int>& ordinals = plan->spec.ordinals;
+    const uint64_t given = GivenBytes(machine);
+    uint64_t least_free = UINT64_MAX, least_total = UINT64_MAX;
+    std::string name;
+    for (const int ordinal : ordinals) {
+      FB_ASSIGN_OR_RETURN(const device::CudaMemory memory, device::MemoryOfGpu(*driver, ordinal));
+      const auto sharers = static_cast<uint64_t>(std::ranges::count(ordinals, ordinal));
+      if (given > memory.free / sharers) {
+        return {device::kCudaUnavailable,
+                fmt::format("--memory: a rank on cuda:{} is given {}, but of the GPU's {} only {} "
+                            "are free for {} of them",
+                            ordinal, base::FormatBytes(given), base::FormatBytes(memory.total),
+                            base::FormatBytes(memory.free), sharers)};
+      }
+      least_free = std::min(least_free, memory.free / sharers);
+      least_total = std::min(least_total, memory.total / sharers);
+      name = memory.gpu;
+    }
+    const std::string& profile = machine.device_profile;
+    FB_ASSIGN_OR_RETURN(plan->profile,
+                        cost::LoadProfile(profile.empty() ? NearestProfile(name) : profile));
+    if (plan->profile.kind == cost::DeviceKind::kCpu) {
+      return Refusal(fmt::format("--device-profile {}: {} is a CPU; expected a GPU's profile",
+                                 profile, plan->profile.name));
+    }
+    plan->prices_modes = true;
+    plan->slice_bytes = kCopySlice;
+    plan->topology = runtime::ReadTopology();
+    // They read and pack weights; the device has none.
+    plan->workers = std::max(
+        1, (machine.threads ? machine.threads : plan->topology.usable_cores) / plan->spec.count);
+    plan->budget_bytes =
+        given ? given
+              : static_cast<uint64_t>(static_cast<double>(least_free) * machine.memory_utilization);
+    if (given == 0) plan->stable_bytes = least_total / 2;
+    plan->max_num_seqs = least_total >= kLargeMemory ? 1024 : 256;
+    plan->max_num_batched_tokens = least_total >= kLargeMemory ? 16384 : 8192;
+    return {};
+  }
+
+  base::Result<model::ModelConfig> AsStored(const MachineOptions& options,
+                                            model::ModelConfig model) const override {
+    FB_ASSIGN_OR_RETURN(model::ModelConfig stored,
+                        CpuPlatform().AsStored(options, std::move(model)));
+    stored.forms.reset();  // Kernels read expanded tiles alone.
+    return stored;
+  }
+
+  base::Result<std::shared_ptr<const model::Routing>> RoutingOf(
+      const EngineOptions& options, const model::ModelConfig& config) const override {
+    return CpuPlatform().RoutingOf(options, config);
+  }
+
+  base::Status Check(const EngineOptions& options, const LayoutDraft& draft) const override {
+    FB_RETURN_IF_ERROR(CpuPlatform().Check(options, draft));
+    if (const char* const lack = LackOf(draft.config)) {
+      return {
+          model::kConfigUnsupported,
+          fmt::format("{}: it has {}, which no kernel for GPUs computes yet; expected --devices "
+                      "cpu",
+                      draft.config.architecture, lack)};
+    }
+    const Layout& layout = draft.layout;
+    if (layout.pools() && (!options.ship.mode || options.ship.mode->meets())) {
+      return {share::kCannotShip,
+              "--mode: steps that ship rows have no kernels for GPUs yet; expected --mode pull"};
+    }
+    if (draft.config.moe && (layout.tp > 1 || layout.sp > 1)) {
+      return Refusal(
+          "--layout: experts of tp or sp ranks have no kernels for GPUs yet; expected dp or pp");
+    }
+    if (options.ship.routed_threshold > 0) {
+      return Refusal("--routed-threshold: pulls of wanted experts have no kernel for GPUs yet");
+    }
+    if (!options.machine.record_routing.empty())
+      return Refusal("--record-routing: it has no kernel for GPUs yet; expected --devices cpu");
+    return {};
+  }
+};
+
+}  // namespace
+
+const Platform& CudaPlatform() {
+  static const Cuda platform;
+  return platform;
+}
+
+}  // namespace forebay::layout

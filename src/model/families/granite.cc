@@ -1,0 +1,27 @@
+// Granite 3 and 4 (dense): Llama with factors of embeddings, scores, residual and logits.
+#include "model/config_reader.h"
+#include "model/families/families.h"
+#include "model/json_fields.h"
+
+namespace forebay::model {
+namespace {
+
+constexpr std::string_view kGraniteArchitectures[] = {"GraniteForCausalLM"};
+
+void ReadGranite(JsonFields* in, ModelConfig* config) {
+  constexpr double kLeast = 1e-6, kMost = 1e6;
+  const auto factor = [&](const char* key) {
+    return static_cast<float>(in->Float(key, kLeast, kMost, 1.0));
+  };
+  config->embedding_factor = factor("embedding_multiplier");
+  config->score_factor = factor("attention_multiplier");
+  config->residual_factor = factor("residual_multiplier");
+  config->logits_factor = 1 / factor("logits_scaling");
+}
+
+}  // namespace
+
+const Family kGranite{
+    "granite", kGraniteArchitectures, &LlamaLayerNames, {.read_more = &ReadGranite}};
+
+}  // namespace forebay::model

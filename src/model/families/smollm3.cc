@@ -1,0 +1,20 @@
+// SmolLM3: Llama with layers without rope.
+#include "model/config_reader.h"
+#include "model/families/families.h"
+#include "model/json_fields.h"
+
+namespace forebay::model {
+namespace {
+
+constexpr std::string_view kSmolLm3Architectures[] = {"SmolLM3ForCausalLM"};
+
+void ReadSmolLm3(JsonFields* in, ModelConfig* config) { ReadLayersWithoutRope(in, 4, config); }
+
+}  // namespace
+
+const Family kSmolLm3{"smollm3",
+                      kSmolLm3Architectures,
+                      &LlamaLayerNames,
+                      {.window = WindowRule::kUpperLayers, .read_more = &ReadSmolLm3}};
+
+}  // namespace forebay::model

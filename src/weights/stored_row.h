@@ -1,0 +1,26 @@
+// A row of a tensor as codes and scales (kernels/tile_form.h), in memory that is used again.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/tile_form.h"
+
+namespace forebay::weights {
+
+struct StoredRowMemory {
+  std::vector<uint8_t> codes;
+  std::vector<std::byte> scales, minima, outer_scales, outer_minima;
+
+  // Room for `k` values of a form. REQUIRES: not kExpanded.
+  void Resize(kernels::TileForm form, int64_t k);
+  kernels::StoredRow view() const {
+    return {codes.data(), scales.data(), minima.data(), outer_scales.data(), outer_minima.data()};
+  }
+};
+
+// The first group of a row of `k` values whose scale or minimum makes weights that are no finite
+// fp32, or -1. Of fp8 also the group of a code that is NaN.
+int64_t FindBadGroup(kernels::TileForm form, const StoredRowMemory& row, int64_t k);
+
+}  // namespace forebay::weights

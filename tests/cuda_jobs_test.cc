@@ -1,0 +1,245 @@
+// Whole jobs on a GPU: tokens, log probabilities and digests are those of the CPU's class `pair`,
+// byte for byte. On the emulated driver, or in bench/gpu/ on a GPU.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/rng.h"
+#include "choose/create_engine.h"
+#include "device/cuda/testing/driver_under_test.h"
+#include "device/cuda/testing/emulated_driver.h"
+#include "kernels/cuda/registry.h"
+#include "kernels/cuda/testing/emulated_launch.h"
+#include "runtime/real/real_runtime.h"
+#include "testing/golden_files.h"
+#include "testing/list_source.h"
+
+namespace forebay {
+namespace {
+
+using device::testing::EmulatedDriver;
+using device::testing::RealDriver;
+
+base::Status RunKernel(std::string_view name, const device::cu::LaunchConfig& config,
+                       const void* params, uint64_t seed) {
+  device::LaunchShape shape{.threads = static_cast<int>(config.block[0]),
+                            .shared_bytes = static_cast<int>(config.shared_bytes)};
+  std::ranges::copy(config.grid, shape.blocks);
+  return kernels::cuda::testing::RunEmulated(
+      kernels::cuda::KernelNamed(name), shape, params,
+      kernels::cuda::testing::EmulatedKernelNamed(name).params_bytes(), seed);
+}
+
+// Prompts of one and of several blocks; half of them begin alike.
+std::vector<Request> MakeRequests(int32_t vocab) {
+  const int count = RealDriver() != nullptr ? 48 : 5;
+  base::Rng rng(23);
+  const auto token = [&] { return static_cast<int32_t>(rng.Below(static_cast<uint64_t>(vocab))); };
+  std::vector<int32_t> prefix(40);
+  for (int32_t& t : prefix) t = token();
+  std::vector<Request> requests;
+  for (int i = 0; i < count; ++i) {
+    Request request;
+    request.id = request.line = i;
+    std::vector<int32_t> prompt;
+    if (i % 2 == 0) prompt = prefix;
+    for (int j = static_cast<int>(rng.Below(12)); j >= 0; --j) prompt.push_back(token());
+    request.prompts = {prompt};
+    request.n = i % 4 == 1 ? 2 : 1;
+    request.sampling.temperature = i % 3 == 0 ? 0.0f : 1.0f;
+    request.sampling.max_tokens = 3 + static_cast<int32_t>(rng.Below(4));
+    request.sampling.ignore_eos = true;
+    request.sampling.logprobs = 2;
+    if (i % 5 == 0) request.sampling.frequency_penalty = 0.5f;
+    requests.push_back(request);
+  }
+  return requests;
+}
+
+// A choice as text: what must not differ.
+using Answers = std::map<std::pair<int64_t, int32_t>, std::string>;
+
+Answers ToAnswers(const std::vector<RequestResult>& results) {
+  Answers answers;
+  for (const RequestResult& result : results) {
+    if (!result.error_message.empty()) answers[{result.id, -1}] = result.error_message;
+    for (const Choice& choice : result.choices) {
+      std::string text = fmt::format("digest {:016x}, tokens", choice.digest);
+      for (const int32_t token : choice.tokens) text += fmt::format(" {}", token);
+      for (const PositionLogprobs& position : choice.logprobs) {
+        for (const TokenLogprob& top : position.top)
+          text += fmt::format("; {} {:a}", top.token, top.logprob);
+      }
+      answers[{result.id, choice.index}] = text;
+    }
+  }
+  return answers;
+}
+
+class CudaJobs : public testing::TestWithParam<std::tuple<const char*, const char*>> {
+ protected:
+  void SetUp() override {
+    auto files = engine::OpenModel(golden::Path(fmt::format("models/{}", std::get<0>(GetParam()))),
+                                   false, 0);
+    ASSERT_TRUE(files.ok()) << files.status().ToString();
+    files_ = std::move(files).value();
+    options_.machine.dtype = std::string_view(std::get<1>(GetParam())) == "float32"
+                                 ? tensor::DType::kF32
+                                 : tensor::DType::kBF16;
+    options_.machine.memory_per_rank_bytes = 24 << 20;
+    options_.machine.threads = 2;
+    options_.limits.max_model_len = 128;
+    options_.limits.max_num_seqs = 16;
+    options_.limits.max_num_batched_tokens = 64;
+    options_.stall_seconds = 60;
+    options_.digest = true;
+  }
+
+  Answers Run(layout::EngineOptions options, const std::string& devices,
+              const std::string& layout) {
+    options.machine.devices = layout::ParseDevices(devices).value();
+    if (!layout.empty()) options.layout = layout::ParseLayout(layout).value();
+    if (devices == "cpu") options.machine.kernels = kernels::ChooseKernels("auto", "pair").value();
+    const auto runtime = runtime::CreateRealRuntime();
+    auto engine = choose::CreateEngine(*runtime, options, files_, nullptr);
+    if (!engine.ok()) {
+      ADD_FAILURE() << devices << " " << layout << ": " << engine.status().ToString();
+      return {};
+    }
+    Answers answers = ToAnswers(testing_support::RunAll(
+        **engine, MakeRequests(static_cast<int32_t>(files_.config.vocab_size))));
+    stats_ = (*engine)->stats();
+    EXPECT_EQ((*engine)->isa().starts_with("cuda-"), devices != "cpu");
+    return answers;
+  }
+  Answers RunOnCpu() { return Run(options_, "cpu", ""); }
+  Answers RunOnGpu(layout::EngineOptions options, const std::string& devices,
+                   const std::string& layout) {
+    if (RealDriver() != nullptr) return Run(options, devices, layout);
+    EmulatedDriver emulated(
+        {.seed = 1,
+         .memory_bytes = 256 << 20,
+         .kernel = RunKernel,
+         .params_bytes = [](std::string_view name) {
+           return kernels::cuda::testing::EmulatedKernelNamed(name).params_bytes();
+         }});
+    options.trial.driver = &emulated.driver();
+    Answers answers = Run(options, devices, layout);
+    EXPECT_EQ(emulated.Leaks(), "");
+    return answers;
+  }
+
+  // Says which answers differ, and with how many layers of the model they begin to.
+  void ExpectCpusAnswers(const layout::EngineOptions& options, const std::string& devices,
+                         const std::string& layout) {
+    const std::string what = fmt::format("{} \"{}\"", devices, layout);
+    if (cpu_.empty()) cpu_ = RunOnCpu();
+    if (!Differ(what, cpu_, RunOnGpu(options, devices, layout))) return;
+    const int64_t layers = files_.config.num_layers;
+    layout::EngineOptions slow = options;
+    slow.machine.debug_sync = true;
+    for (files_.config.num_layers = 1; files_.config.num_layers < layers;
+         ++files_.config.num_layers) {
+      const bool differ = Differ(fmt::format("{}, its first {} layers, each operation waited for",
+                                             what, files_.config.num_layers),
+                                 RunOnCpu(), RunOnGpu(slow, devices, layout));
+      if (differ) break;
+    }
+    files_.config.num_layers = layers;
+  }
+
+  engine::ModelFiles files_;
+  layout::EngineOptions options_;
+  EngineStats stats_;
+
+ private:
+  Answers cpu_;  // the whole model's, once asked for
+
+  static bool Differ(const std::string& what, const Answers& expected, const Answers& found) {
+    constexpr int kShown = 3;
+    int differ = 0;
+    for (const auto& [key, answer] : expected) {
+      const auto at = found.find(key);
+      if (at != found.end() && at->second == answer) continue;
+      if (++differ > kShown) continue;
+      ADD_FAILURE() << what << ": request " << key.first << ", choice " << key.second
+                    << "\n  CPU: " << answer
+                    << "\n  GPU: " << (at == found.end() ? "none" : at->second);
+    }
+    for (const auto& [key, answer] : found) {
+      if (!expected.contains(key)) {
+        ADD_FAILURE() << what << ": request " << key.first << ": " << answer;
+        ++differ;
+      }
+    }
+    if (differ > kShown) ADD_FAILURE() << what << ": " << differ << " answers differ";
+    return differ > 0;
+  }
+};
+
+TEST_P(CudaJobs, HaveTheCpusAnswers) {
+  ExpectCpusAnswers(options_, "cuda", "");
+  EXPECT_GT(stats_.prefix_blocks_hit, 0);
+}
+
+class CudaJobsOfRanks : public CudaJobs {};
+TEST_P(CudaJobsOfRanks, ThatShareAGpu) {
+  const bool experts = files_.config.moe.has_value();
+  std::vector<std::string> layouts = {"dp=2", "pp=2", "dp=2,weights=by_layer,pool=2"};
+  if (!experts) layouts.insert(layouts.end(), {"tp=2", "sp=2", "dp=2,weights=sharded,pool=2"});
+  for (const std::string& layout : layouts) {
+    layout::EngineOptions options = options_;
+    if (layout.find("pool") != std::string::npos)
+      options.ship.mode = schedule::ParseWantedMode("pull").value();
+    ExpectCpusAnswers(options, "2xcuda:0", layout);
+    if (options.ship.mode) {
+      EXPECT_GT(stats_.mode_counters["bytes_pulled"], 0) << layout;
+    }
+  }
+}
+
+// Fewer blocks than the running choices have: their KV is streamed from pinned memory or a file.
+TEST_P(CudaJobsOfRanks, KeepKvBelowTheGpu) {
+  if (files_.config.moe) GTEST_SKIP() << "one model shows it";
+  for (const bool in_file : {false, true}) {
+    layout::EngineOptions options = options_;
+    options.limits.kv_blocks = 5;
+    options.tier.offload = layout::Offloading::kAlways;
+    options.tier.preempt = layout::Preempting::kPark;
+    if (in_file) {
+      options.tier.file = fmt::format("cuda_jobs_{}.kv", getpid());
+      options.tier.file_bytes = 4 << 20;
+    } else {
+      options.tier.host_bytes = 4 << 20;
+    }
+    ExpectCpusAnswers(options, "cuda", "");
+    EXPECT_GT(stats_.mode_counters["kv_blocks_streamed"], 0) << in_file;
+  }
+}
+
+std::string NameOf(const testing::TestParamInfo<CudaJobs::ParamType>& info) {
+  std::string name = std::string(std::get<0>(info.param)) + "_" + std::get<1>(info.param);
+  std::ranges::replace(name, '-', '_');
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Dense, CudaJobs,
+                         testing::Combine(testing::Values("llama3-gqa"),
+                                          testing::Values("bfloat16", "float32")),
+                         &NameOf);
+INSTANTIATE_TEST_SUITE_P(Families, CudaJobs,
+                         testing::Combine(testing::Values("qwen3", "mistral", "phi3", "qwen2-tied",
+                                                          "mixtral", "qwen3-moe", "llama4-text",
+                                                          "deepseek-v2", "deepseek-v3"),
+                                          testing::Values("bfloat16")),
+                         &NameOf);
+INSTANTIATE_TEST_SUITE_P(Layouts, CudaJobsOfRanks,
+                         testing::Combine(testing::Values("llama3-gqa", "qwen3-moe"),
+                                          testing::Values("bfloat16")),
+                         &NameOf);
+
+}  // namespace
+}  // namespace forebay

@@ -1,0 +1,79 @@
+// Weights that lie in memory as files store them: the answers, digests included, of the same
+// weights expanded when they are loaded, in every set and layout.
+#include <gtest/gtest.h>
+
+#include "kernels/testing/tile_sets.h"
+#include "testing/layout_fixture.h"
+
+namespace forebay {
+namespace {
+
+class StoredTest : public LayoutTest {
+ protected:
+  Answers RunExpanded(const std::string& devices, const std::string& layout) {
+    options_.machine.quantization.expanded = true;
+    Answers answers = Run(devices, layout);
+    options_.machine.quantization.expanded = false;
+    return answers;
+  }
+};
+
+TEST_P(StoredTest, EverySetGivesTheDigestsOfExpandedWeights) {
+  for (const tensor::DType dtype : {tensor::DType::kBF16, tensor::DType::kF32}) {
+    options_.machine.dtype = dtype;
+    for (const auto& [set, oracle] : kernels::testing::SetsWithOracles()) {
+      options_.machine.kernels = &set;
+      const Answers expected = RunExpanded("cpu", "");
+      const uint64_t expanded_bytes = weight_bytes_;
+      EXPECT_EQ(Run("cpu", ""), expected) << set.name;
+      EXPECT_LT(weight_bytes_, expanded_bytes);
+    }
+  }
+}
+
+TEST_P(StoredTest, EveryLayoutGivesTheDigestsOfExpandedWeights) {
+  const Answers expected = RunExpanded("cpu", "");
+  std::vector<std::pair<const char*, const char*>> layouts = {
+      {"2xcpu", "tp=2"},
+      {"3xcpu", "tp=3"},
+      {"2xcpu", "pp=2"},
+      {"2xcpu", "sp=2"},
+      {"2xcpu", "dp=2,weights=by_layer"},
+      {"2xcpu", "dp=2,weights=striped,pool-attention=on"},
+      {"3xcpu", "dp=3,weights=sharded"}};
+  if (files_.config.moe) layouts.emplace_back("2xcpu", "dp=2,experts=by_expert");
+  for (const auto& [devices, layout] : layouts) {
+    const auto parsed = *layout::ParseLayout(layout);
+    if (!layout::ValidateLayout(parsed, files_.config, parsed.num_devices()).ok()) continue;
+    options_.shift.mode.reset();
+    if (parsed.sp > 1) options_.shift.mode = parsed.degrees();
+    EXPECT_EQ(Run(devices, layout), expected) << layout;
+    EXPECT_EQ(stats_.mode_counters.contains("bytes_pulled"), parsed.pools()) << layout;
+  }
+  options_.shift.mode.reset();
+  options_.ship.mode = kShip;
+  EXPECT_EQ(Run("2xcpu", "dp=2,weights=striped"), expected);
+  EXPECT_GT(stats_.mode_counters["steps_ship"], 0);
+}
+
+// One step after another in little memory.
+TEST_P(StoredTest, AfterPreemption) {
+  const Answers expected = RunExpanded("cpu", "");
+  options_.limits.kv_blocks = 5;
+  EXPECT_EQ(Run("cpu", ""), expected);
+  EXPECT_GT(stats_.preemptions, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Files, StoredTest,
+                         testing::Values("../gguf/qwen3-mixed.gguf", "../gguf/llama3-gqa-Q8_0.gguf",
+                                         "../gguf/qwen3-Q4_1.gguf", "../gguf/mixtral-Q8_0.gguf",
+                                         "../gguf/qwen3-moe-Q8_0.gguf", "qwen3-awq", "qwen3-gptq",
+                                         "qwen3-nvfp4", "qwen3-w4a16-asym"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::erase_if(name, [](char c) { return std::isalnum(c) == 0; });
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace forebay
