@@ -55,7 +55,9 @@ def draw(pairs):
                 ours, theirs = pairs[row][peer]
                 bar(peer, "peer", theirs / ours, f"{theirs / ours:.2f}: {theirs:.0f} tok/s where Forebay has {ours:.0f}")
         y += GAP
-    height = y - GAP + 4
+    shapes.append(f'<text class="note" x="{LEFT}" y="{y - 6}">tokens a second as a share of Forebay\'s, medians of pairs; a model of '
+                  "Qwen3-0.6B's shape in bfloat16, two cores of an AMD EPYC (Zen 5)</text>")
+    height = y + 4
     return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" role="img">\n'
             f"<title>Throughput of other engines beside Forebay's, measured in pairs</title>\n<style>{STYLE}</style>\n"
             + "\n".join(shapes) + "\n</svg>\n")

@@ -383,13 +383,60 @@ base::Status SetNumber(std::string_view device, std::string_view setting, Device
   return base::Status::Ok();
 }
 
+// What copies and collectives take per byte, by what a roofline takes.
+double LinkFactor(TableOp op, const DeviceProfile& device) {
+  if (IsCollective(op)) return 1 / device.link_efficiency;
+  if (op == TableOp::kCopy && device.kind == DeviceKind::kCpu)
+    return 1 / device.copy_bytes_per_core_s;
+  return 1;
+}
+
+// A table that was measured on one device, as it would be on the same with other numbers. What a
+// point takes beyond its latency grows as its roofline does. The latency of collectives and copies
+// is the time of the shortest buffer, and grows with the link's; that of kernels is the time of the
+// table's fastest point.
+void Rescale(const DeviceProfile& measured, const DeviceProfile& device, UtilisationTable* table) {
+  const bool over_link = IsCollective(table->op) || table->op == TableOp::kCopy;
+  const double link_factor = LinkFactor(table->op, device) / LinkFactor(table->op, measured),
+               latency_factor = over_link && measured.link_latency_s > 0
+                                    ? device.link_latency_s / measured.link_latency_s
+                                    : 1;
+  const size_t plane = table->axes[1].size() * table->axes[2].size();
+  bool changed = latency_factor != 1;
+  std::vector<double> seconds;
+  for (const double a : table->axes[0]) {
+    for (const double b : table->axes[1]) {
+      for (const double c : table->axes[2]) {
+        const size_t at = seconds.size();
+        const auto roofline = [&](const DeviceProfile& of) {
+          return RooflineAt(table->op, table->format, table->by_weights, {a, b, c}, table->head_dim,
+                            of)
+              .seconds();
+        };
+        const double factor = link_factor * roofline(device) / roofline(measured),
+                     latency = over_link ? std::exp(table->log_seconds[at % plane])
+                                         : table->floor_seconds;
+        changed |= factor != 1;
+        seconds.push_back(latency_factor * latency +
+                          factor * (std::exp(table->log_seconds[at]) - latency));
+      }
+    }
+  }
+  if (!changed) return;
+  table->Prepare(std::move(seconds));
+  table->mark = Mark::kDerived;
+  table->source += ", scaled to numbers given with the device";
+}
+
 }  // namespace
 
 // Behind the name numbers of one's own may follow:
-// "h20:frequency_loss=0.226:link_bytes_per_s=9e11". Measured tables keep their times.
+// "h20:frequency_loss=0.226:link_bytes_per_s=9e11".
 base::Result<DeviceProfile> LoadProfile(const std::string& device) {
   const size_t colon = SettingsOf(device);
   FB_ASSIGN_OR_RETURN(DeviceProfile profile, LoadNamed(device.substr(0, colon)));
+  if (colon == device.npos) return profile;
+  const DeviceProfile measured = profile;
   for (size_t begin = colon; begin != device.npos;) {
     const size_t end = device.find(':', begin + 1);
     const std::string_view setting =
@@ -397,6 +444,7 @@ base::Result<DeviceProfile> LoadProfile(const std::string& device) {
     FB_RETURN_IF_ERROR(SetNumber(device.substr(0, colon), setting, &profile));
     begin = end;
   }
+  for (UtilisationTable& table : profile.tables) Rescale(measured, profile, &table);
   return profile;
 }
 

@@ -86,7 +86,8 @@ struct NumberRule {
 };
 std::span<const NumberRule> NumberRules();
 
-// A built-in profile by name ("h200"), or a file by path (with a '/' or ending in ".json").
+// A built-in profile by name ("h200"), or a file by path (with a '/' or ending in ".json"). Numbers
+// of one's own may follow ("h200:link_bytes_per_s=5e10"): tables are scaled to them.
 // Errors name the file, the key, what was found and what was expected.
 base::Result<DeviceProfile> LoadProfile(const std::string& name_or_path);
 

@@ -278,8 +278,8 @@ TEST(LoadProfile, TakesNumbersOfOnesOwn) {
   EXPECT_EQ(given->bf16_flops, plain.bf16_flops);
   EXPECT_EQ(given->provenance.size(), plain.provenance.size());
   EXPECT_EQ(given->provenance.back().source, "given with the device");
-  const UtilisationTable* table = plain.Find(TableOp::kAllReduce, NumberFormat::kBF16);
-  EXPECT_EQ(given->Find(TableOp::kAllReduce, NumberFormat::kBF16)->log_seconds, table->log_seconds);
+  const UtilisationTable* table = plain.Find(TableOp::kLinear, NumberFormat::kBF16);
+  EXPECT_EQ(given->Find(TableOp::kLinear, NumberFormat::kBF16)->log_seconds, table->log_seconds);
   for (const char* wrong : {"h20:frequency_los=1", "h20:frequency_loss=", "h20:frequency_loss=-1",
                             "h20:frequency_loss=1:", "h20:frequency_loss=1x"}) {
     EXPECT_EQ(LoadProfile(wrong).status().code(), kProfileInvalid) << wrong;
@@ -288,6 +288,37 @@ TEST(LoadProfile, TakesNumbersOfOnesOwn) {
               HasSubstr("device h20: frequency_los"));
   EXPECT_EQ(LoadProfile("h21:frequency_loss=1").status().code(), kProfileUnknown);
   EXPECT_EQ(LoadProfile("h20:9e11").status().code(), kProfileUnknown);
+}
+
+// Seconds at a table's point.
+double SecondsAt(const DeviceProfile& device, TableOp op, const Point& point) {
+  return device.Find(op, NumberFormat::kBF16)->Lookup(point).seconds;
+}
+
+TEST(LoadProfile, TablesFollowNumbersOfOnesOwn) {
+  const DeviceProfile plain = *LoadProfile("h200");
+  const auto ratio = [&](const char* device, TableOp op, const Point& point) {
+    return SecondsAt(*LoadProfile(device), op, point) / SecondsAt(plain, op, point);
+  };
+  constexpr double kLong = 1 << 28;
+  for (const TableOp op :
+       {TableOp::kAllReduce, TableOp::kAllGather, TableOp::kReduceScatter, TableOp::kAllToAll}) {
+    for (const double ranks : {2.0, 8.0}) {
+      const double shortest = plain.Find(op, NumberFormat::kBF16)->axes[0].front();
+      // A ninth of the link: what is bound by it takes nine times as long, the latency stays.
+      EXPECT_NEAR(ratio("h200:link_bytes_per_s=5e10", op, {kLong, ranks, 1}), 9, 0.15) << Name(op);
+      EXPECT_NEAR(ratio("h200:link_bytes_per_s=5e10", op, {shortest, ranks, 1}), 1, 1e-9);
+      EXPECT_NEAR(ratio("h200:link_efficiency=0.4", op, {kLong, ranks, 1}), 2, 0.02) << Name(op);
+      EXPECT_NEAR(ratio("h200:link_latency_s=3e-5", op, {shortest, ranks, 1}), 3, 1e-9);
+    }
+  }
+  const Point large{16384, 8192, 8192}, small{1, 8192, 28672};
+  EXPECT_NEAR(ratio("h200:bf16_flops=4.945e14", TableOp::kLinear, large), 2, 0.02);
+  EXPECT_NEAR(ratio("h200:bf16_flops=4.945e14", TableOp::kLinear, small), 1, 1e-9);
+  EXPECT_NEAR(ratio("h200:memory_bytes_per_s=2.4e12", TableOp::kLinear, small), 2, 0.1);
+  const DeviceProfile slow = *LoadProfile("h200:link_bytes_per_s=5e10");
+  EXPECT_EQ(slow.Find(TableOp::kLinear, NumberFormat::kBF16)->mark, Mark::kMeasured);
+  EXPECT_EQ(slow.Find(TableOp::kAllReduce, NumberFormat::kBF16)->mark, Mark::kDerived);
 }
 
 TEST(LoadProfile, ReadsAFile) {

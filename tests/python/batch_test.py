@@ -124,6 +124,30 @@ def test_tables_in_memory(kind, expected):
     assert set(out["finish_reason"].to_pylist()) <= {"stop", "length"}
 
 
+def test_a_prompt_with_columns_in_it(tmp_path):
+    made = pa.table({"product": ["lamp", "chair"], "price": ["007", "12"], "q": ["A {lamp} for 007", "A {chair} for 12"]})
+    wanted = table(made, prompt="q")["generated_text"].to_pylist()
+    import pyarrow.csv
+
+    for source in ("products.csv", "products.jsonl"):
+        path, sink = str(tmp_path / source), str(tmp_path / (source + ".out.jsonl"))
+        if source.endswith(".csv"):
+            pyarrow.csv.write_csv(made, path)
+        else:
+            with open(path, "w") as file:
+                file.writelines(json.dumps(row) + "\n" for row in made.to_pylist())
+        summary = table(path, sink, prompt="A {{{product}}} for {price}")
+        assert summary["end"] == "complete" and summary["num_lines"] == 2
+        with open(sink) as file:
+            assert [json.loads(line)["generated_text"] for line in file] == wanted
+    with pytest.raises(forebay.InvalidValueError, match="no column 'name'"):
+        table(made, prompt="A {name}")
+    with pytest.raises(forebay.InvalidValueError, match="columns alone in braces"):
+        table(made, prompt="A {price:>5}")
+    with pytest.raises(forebay.InvalidValueError, match="row 1: product is None"):
+        table(pa.table({"product": ["lamp", None]}), prompt="A {product}")
+
+
 @pytest.mark.parametrize("source, sink", [("parquet", "parquet"), ("csv", "jsonl"), ("jsonl", "csv")])
 def test_files(tmp_path, source, sink, expected):
     import pyarrow.csv
@@ -138,7 +162,7 @@ def test_files(tmp_path, source, sink, expected):
     else:
         with open(path, "w", encoding="utf-8") as file:
             file.writelines(json.dumps(row) + "\n" for row in made.to_pylist())
-    assert table(path, out) is None
+    assert table(path, out)["num_requests"] == 50
     if sink == "parquet":
         texts = pyarrow.parquet.read_table(out)["generated_text"].to_pylist()
     elif sink == "jsonl":

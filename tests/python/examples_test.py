@@ -32,6 +32,15 @@ def test_table():
     assert [row["id"] for row in rows] == ["a", "b"] and all(row["generated_text"] for row in rows)
 
 
+def test_evaluations(tmp_path):
+    assert [line.split(":")[0] for line in example("pass_at_k.py", LLAMA).splitlines()] == ["pass@1", "pass@5", "pass@10"]
+    pytest.importorskip("pandas")
+    results = tmp_path / "results.jsonl"
+    body = {"choices": [{"index": 0, "text": "hi"}], "usage": {"completion_tokens": 2}}
+    results.write_text("".join(json.dumps({"custom_id": id, "response": {"status_code": 200, "body": body}}) + "\n" for id in ("007", "01")))
+    assert example("results.py", str(results)).split()[4:6] == ["007", "200"]
+
+
 def test_workers(tmp_path):
     requests, results = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     requests.write_text("".join(json.dumps({"prompt": text, "max_tokens": 4}) + "\n" for text in prompts(30)))

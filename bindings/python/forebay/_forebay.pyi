@@ -1,7 +1,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from .outputs import CompletionOutput, LikelihoodOutput, RequestOutput
+from .outputs import CompletionOutput
 
 __version__: str
 
@@ -44,7 +44,7 @@ class Call:
     def wait(self, timeout_s: float, least: int) -> bool: ...
     def take(
         self, timeout_s: float, least: int, decode: bool
-    ) -> list[tuple[int, RequestOutput | LikelihoodOutput, None] | tuple[int, None, CompletionOutput]]: ...
+    ) -> list[tuple[int, Any, None] | tuple[int, None, CompletionOutput]]: ...
 
 class RowIds:
     def __init__(self) -> None: ...

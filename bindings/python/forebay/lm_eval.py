@@ -70,13 +70,12 @@ class ForebayLM(TemplateLM):
         # Contexts that begin alike follow each other.
         contexts = sorted(places)
         outputs = self._llm.loglikelihood(
-            [list(context) for context in contexts],
-            [[requests[index][2] for index in places[context]] for context in contexts],
+            [list(asked) for asked in contexts], [[requests[index][2] for index in places[asked]] for asked in contexts],
             use_tqdm=not disable_tqdm,
         )
         results = [(0.0, False)] * len(requests)
-        for context, output in zip(contexts, outputs):
-            for index, likelihood in zip(places[context], output.likelihoods):
+        for asked, output in zip(contexts, outputs):
+            for index, likelihood in zip(places[asked], output.likelihoods):
                 results[index] = (likelihood.logprob, likelihood.is_greedy)
                 if requests[index][0] is not None:
                     self.cache_hook.add_partial("loglikelihood", requests[index][0], results[index])

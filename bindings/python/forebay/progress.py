@@ -1,4 +1,4 @@
-"""A bar of progress as tqdm draws it."""
+"""A bar of progress as tqdm draws it; where stderr is no terminal, a line every few seconds, as ``forebay run`` has it."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ import sys
 import time
 from typing import Any
 
-# How often it draws, seconds.
+# How often it draws, seconds: on a terminal, and elsewhere.
 _OFTEN = 0.1
+_LINES = 5.0
 
 
 class Progress:
-    """Draws on stderr where that is a terminal."""
+    """Draws on stderr."""
 
     def __init__(self, total: int, shown: bool) -> None:
         self._total, self._done, self._prompt, self._output = total, 0, 0, 0
-        self._shown = shown and sys.stderr is not None and sys.stderr.isatty()
-        self._began = time.monotonic()
-        self._drawn = 0.0
-        self.often = _OFTEN if self._shown else None
+        self._shown = shown and sys.stderr is not None
+        self._live = self._shown and sys.stderr.isatty()
+        self._began = self._drawn = time.monotonic()
+        self.often = (_OFTEN if self._live else _LINES) if self._shown else None
 
     def add(self, outputs: list[Any]) -> None:
         if self._shown:
@@ -29,24 +30,27 @@ class Progress:
     def at(self, done: int, prompt_tokens: int, output_tokens: int) -> None:
         self._done, self._prompt, self._output = done, prompt_tokens, output_tokens
         now = time.monotonic()
-        if self._shown and self._done and (now - self._drawn > _OFTEN or self._done == self._total):
+        due = now - self._drawn > (_OFTEN if self._live else _LINES)
+        if self._shown and self._done and (due or self._live and self._done == self._total):
             self._drawn = now
             self._draw(max(now - self._began, 1e-9))
 
     def _draw(self, seconds: float) -> None:
-        part = self._done / max(self._total, 1)
-        bar = "█" * int(20 * part)
         left = seconds / self._done * (self._total - self._done)
-        text = (
-            f"\rProcessed prompts: {part:4.0%}|{bar:<20}| {self._done}/{self._total} "
-            f"[{_clock(seconds)}<{_clock(left)}, {self._done / seconds:.2f}it/s, est. speed input: "
+        if self._live:
+            part = self._done / max(self._total, 1)
+            text = f"\rProcessed prompts: {part:4.0%}|{'█' * int(20 * part):<20}| {self._done}/{self._total} [{_clock(seconds)}<{_clock(left)}, "
+        else:
+            text = f"forebay: {self._done}/{self._total} prompts done [{_clock(seconds)}<{_clock(left)}, "
+        text += (
+            f"{self._done / seconds:.2f}it/s, est. speed input: "
             f"{self._prompt / seconds:.2f} toks/s, output: {self._output / seconds:.2f} toks/s]"
         )
-        sys.stderr.write(text)
+        sys.stderr.write(text if self._live else text + "\n")
         sys.stderr.flush()
 
     def close(self) -> None:
-        if self._shown and self._done:
+        if self._live and self._done:
             sys.stderr.write("\n")
 
 

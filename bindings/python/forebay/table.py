@@ -15,7 +15,7 @@ from .batch import run_batch
 from .errors import InvalidValueError
 from .inputs import Lines, check_params
 from .params import SamplingParams
-from .table_columns import NAMES, added_arrays, added_fields, as_read, chats, json_texts, prompts
+from .table_columns import NAMES, added_arrays, added_fields, as_read, chats, filled, json_texts, names_of, prompts
 from .table_files import Kept, Writer, beside_pandas, check_columns, check_sink, is_json, is_pandas, kind_of, open_table, writer_of
 
 
@@ -33,7 +33,8 @@ def run_table(
     """A row's answer beside the row, in the order of the source.
 
     ``source`` is a file (.parquet, .csv, .jsonl), a pandas or pyarrow table, or an iterable of record batches; ``prompt`` or
-    ``messages`` names the column that asks. ``sink`` is a file of these kinds, or None for a table in memory (pandas' where the source is).
+    ``messages`` names the column that asks, or ``prompt`` is a text with columns in it: ``"Write a review of a {product}"``. ``sink`` is a
+    file of these kinds, and the job's summary is returned, or None for a table in memory (pandas' where the source is).
     Requests and results lie beside the sink (``SINK.requests.jsonl``, ``SINK.results.jsonl``) until it is whole: the same call goes on
     where a killed one ended. Other arguments are those of ``forebay.run_batch``.
     """
@@ -44,22 +45,23 @@ def run_table(
     asks = _Asks(prompt if prompt is not None else str(messages), messages is not None, params, id)
     if sink is not None:
         check_sink(source, os.fspath(sink))
-        _run(source, os.fspath(sink), os.fspath(sink), asks, model, arguments)
-        return None
+        return _run(source, os.fspath(sink), os.fspath(sink), asks, model, arguments)[1]
     import tempfile
 
     with tempfile.TemporaryDirectory(prefix="forebay-table-") as folder:
-        table = _run(source, None, os.path.join(folder, "table"), asks, model, arguments)
+        table = _run(source, None, os.path.join(folder, "table"), asks, model, arguments)[0]
     return beside_pandas(source, table.select(NAMES)) if is_pandas(source) else table
 
 
-def _run(source: Any, sink: str | None, beside: str, asks: _Asks, model: Any, arguments: dict[str, Any]) -> Any:
+def _run(source: Any, sink: str | None, beside: str, asks: _Asks, model: Any, arguments: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The table, where there is no sink, and the job's summary."""
     import pyarrow as pa
 
+    summary: dict[str, Any] = {"end": "complete", "num_lines": 0, "num_requests": 0}  # of a table without rows
     try:
         job = _Job(source, sink, beside, asks)
         try:
-            run_batch(job.requests, job.results, model, _beside=job, **arguments)
+            summary = run_batch(job.requests, job.results, model, _beside=job, **arguments)
         except _NoRows:
             open(job.results, "wb").close()
         made = job.end()
@@ -67,7 +69,7 @@ def _run(source: Any, sink: str | None, beside: str, asks: _Asks, model: Any, ar
         raise InvalidValueError("invalid_value", f"{source if isinstance(source, (str, os.PathLike)) else 'source'}: {error}") from error
     os.remove(job.requests)
     os.remove(job.results)
-    return made
+    return made, summary
 
 
 class _NoRows(Exception):
@@ -83,7 +85,7 @@ class _Job:
 
         self._pa, self._sink, self._asks = pa, sink, asks
         self.requests, self.results = beside + ".requests.jsonl", beside + ".results.jsonl"
-        schema, self._first = open_table(source, asks.column, asks.chat)
+        schema, self._first = open_table(source, asks.columns, asks.chat)
         asks.check(schema)
         if sink is not None:
             check_columns(schema, sink)
@@ -104,7 +106,7 @@ class _Job:
             raise _NoRows
 
     def _read(self) -> Iterator[Any]:
-        return iter(self._source if isinstance(self._source, Kept) else open_table(self._source, self._asks.column, self._asks.chat)[1])
+        return iter(self._source if isinstance(self._source, Kept) else open_table(self._source, self._asks.columns, self._asks.chat)[1])
 
     def meanwhile(self) -> None:
         self._join(False)
@@ -132,6 +134,10 @@ class _Job:
             self._next = next(self._again, None)
 
 
+def _column(batch: Any, name: str) -> Any:
+    return batch.column(batch.schema.names.index(name))
+
+
 class _Asks:
     """What is asked of each row."""
 
@@ -139,18 +145,27 @@ class _Asks:
         check_params(params)
         if params is not None and (params.logprobs is not None or params.prompt_logprobs is not None):
             raise InvalidValueError("unsupported_parameter", "a table has no columns for log probabilities; LLM.generate and run_batch give them")
-        self.column, self.chat, self._params, self._key = column, chat, params, key
+        self.chat, self._params, self._key = chat, params, key
+        # A text with columns in it, and these; without any, the name of the column that asks.
+        self._template = None if chat or not names_of(column) else column
+        self.columns = names_of(column) if self._template is not None else [column]
         # A row has the list of its choices where it has more than one.
         self.in_lists = params is not None and params.n > 1
 
     def check(self, schema: Any) -> None:
-        import pyarrow.types as types
-
-        column = self.column
-        for name in (column, self._key):
+        for name in (*self.columns, self._key):
             if name is not None and schema.names.count(name) != 1:
                 has = f"{schema.names.count(name)} columns" if name in schema.names else "no column"
                 raise InvalidValueError("invalid_value", f"the table has {has} {name!r}; it has {', '.join(schema.names) or 'none'}")
+        if self._template is None:
+            self._check_type(schema, self.columns[0])
+        taken = [name for name in NAMES if name in schema.names]
+        if taken:
+            raise InvalidValueError("invalid_value", f"the table has columns that the result adds: {', '.join(taken)}; rename them")
+
+    def _check_type(self, schema: Any, column: str) -> None:
+        import pyarrow.types as types
+
         found = schema.field(column).type
         value = as_read(found.value_type if types.is_dictionary(found) else found)
         is_text = types.is_string(value) or types.is_large_string(value)
@@ -158,9 +173,6 @@ class _Asks:
         if not (is_text or is_list or types.is_null(value)):
             wanted = "messages, as lists of structs or as JSON" if self.chat else "strings or token ids"
             raise InvalidValueError("invalid_value", f"column {column!r} is of type {found}; expected {wanted}")
-        taken = [name for name in NAMES if name in schema.names]
-        if taken:
-            raise InvalidValueError("invalid_value", f"the table has columns that the result adds: {', '.join(taken)}; rename them")
 
     def write(self, batches: Iterable[Any], path: str, read: Callable[[], Iterable[Any]]) -> int:
         """The job's input; written anew each time, since the results file knows by hashes whether it is the same. ``read`` reads the
@@ -171,9 +183,7 @@ class _Asks:
         count = 0
         with open(path + ".writing", "wb") as file:
             for batch in batches:
-                field = batch.schema.field(self.column)
-                column = batch.column(batch.schema.names.index(self.column))
-                values = chats(column) if self.chat else json_texts(column) if is_json(field) else prompts(column)
+                values = self._values(batch, count)
                 if self._key is not None:
                     names = self._names(batch)
                     if None in names:
@@ -191,8 +201,17 @@ class _Asks:
         os.replace(path + ".writing", path)
         return count
 
+    def _values(self, batch: Any, first_row: int) -> list[bytes]:
+        """Each row's prompt as JSON."""
+        if self._template is not None:
+            return filled(self._template, [_column(batch, name).to_pylist() for name in self.columns], self.columns, first_row)
+        column = _column(batch, self.columns[0])
+        if self.chat:
+            return chats(column)
+        return json_texts(column) if is_json(batch.schema.field(self.columns[0])) else prompts(column)
+
     def _names(self, batch: Any) -> list[Any]:
-        names: list[Any] = batch.column(batch.schema.names.index(self._key)).to_pylist()
+        names: list[Any] = _column(batch, str(self._key)).to_pylist()
         return names
 
     def _refuse_twice(self, hashes: set[int], batches: Iterable[Any]) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import string
 from typing import Any
 
 from . import _forebay
+from .errors import InvalidValueError
 
 # Columns that a result adds, as `ray.data.llm` names them, in the order in which C++ (answers.cc) gives them.
 NAMES = ("prompt_token_ids", "num_input_tokens", "generated_tokens", "generated_text", "num_generated_tokens", "finish_reason", "__inference_error__")
@@ -49,6 +51,29 @@ def as_read(kind: Any) -> Any:
     if name == "string_view":
         return pa.large_string()
     return pa.large_list(kind.value_type) if name.startswith(("fixed_size_list", "list_view", "large_list_view")) else kind
+
+
+def names_of(template: str) -> list[str]:
+    """The columns that a text has in braces, as ``str.format`` has them; [] where it has none."""
+    try:
+        parsed = list(string.Formatter().parse(template))
+    except ValueError:
+        return []
+    names = [name for _, name, _, _ in parsed if name is not None]
+    if any(form or change for _, name, form, change in parsed if name is not None):
+        raise InvalidValueError("invalid_value", f"prompt is {template!r}; expected columns alone in braces, as {{product}}")
+    return list(dict.fromkeys(names))
+
+
+def filled(template: str, columns: list[list[Any]], names: list[str], first_row: int) -> list[bytes]:
+    """The text with each row's values in it, as JSON. A row without a value has no prompt: that ends the job before it begins."""
+    parts = [(text, names.index(name) if name is not None else None) for text, name, _, _ in string.Formatter().parse(template)]
+    texts = []
+    for row, values in enumerate(zip(*columns)):
+        if None in values:
+            raise InvalidValueError("invalid_value", f"row {first_row + row}: {names[values.index(None)]} is None, null; the prompt names it")
+        texts.append(json.dumps("".join(text + (str(values[at]) if at is not None else "") for text, at in parts)).encode())
+    return texts
 
 
 def prompts(column: Any) -> list[bytes]:

@@ -68,9 +68,9 @@ def is_json(field: Any) -> bool:
     return bool(field.metadata) and _JSON in field.metadata
 
 
-def open_table(source: Any, text: str, nested: bool = False) -> tuple[Any, Iterable[Any]]:
-    """The schema, and record batches: ``Kept`` where the source is no file. ``text`` names a column that is text, also where a file of
-    text has numbers there; with ``nested`` its values are nested, and stay in a JSONL file what they are in each row."""
+def open_table(source: Any, text: list[str], nested: bool = False) -> tuple[Any, Iterable[Any]]:
+    """The schema, and record batches: ``Kept`` where the source is no file. ``text`` names columns that are text, also where a CSV
+    file has numbers there; with ``nested`` their values are nested, and stay in a JSONL file what they are in each row."""
     import pyarrow as pa
 
     if isinstance(source, (str, os.PathLike)):
@@ -87,7 +87,7 @@ def open_table(source: Any, text: str, nested: bool = False) -> tuple[Any, Itera
     return kept[0].schema, kept
 
 
-def _open_file(path: str, kind: str, text: str, nested: bool) -> tuple[Any, Iterable[Any]]:
+def _open_file(path: str, kind: str, text: list[str], nested: bool) -> tuple[Any, Iterable[Any]]:
     """Datasets are for what nothing else reads: their import brings pandas' with it, a third of a second."""
     import pyarrow as pa
 
@@ -101,11 +101,11 @@ def _open_file(path: str, kind: str, text: str, nested: bool) -> tuple[Any, Iter
         import pyarrow.csv as csv
 
         # A prompt has lines, and a block of the file may end within it.
-        lines, columns = csv.ParseOptions(newlines_in_values=True), csv.ConvertOptions(column_types={text: pa.string()})
+        lines, columns = csv.ParseOptions(newlines_in_values=True), csv.ConvertOptions(column_types=dict.fromkeys(text, pa.string()))
         reader = csv.open_csv(path, parse_options=lines, convert_options=columns)
         return reader.schema, _cut(reader)
     if kind == ".jsonl" and not os.path.isdir(path):
-        schema = _schema_of_lines(path, {text} if nested else set())
+        schema = _schema_of_lines(path, set(text) if nested else set())
         return schema, _rows_of_lines(path, schema)
     import pyarrow.dataset as dataset
 
