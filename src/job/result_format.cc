@@ -94,9 +94,9 @@ class BodyWriter {
         .Int(result_.cached_tokens)
         .EndObject();
     writer_.EndObject();
-    writer_.Key("system_fingerprint").String(style_.system_fingerprint);
     if (line_.service)
       writer_.Key("service_tier").String(*line_.service == Service::kBatch ? "flex" : "default");
+    writer_.Key("system_fingerprint").String(style_.system_fingerprint);
   }
 
   // {"id","object","created","model","data":[ ; EndList closes it.
