@@ -272,18 +272,24 @@ void Rank::TakeRows(int32_t count, LogitTask* tasks) {
   if (taken.size() == 0) return;
   const int64_t width = decoder().config->hidden_size;
   const uint64_t row_bytes = tensor::BytesOf(decoder().dtype, static_cast<uint64_t>(width));
-  const RowArgs args{
-      tasks + taken.begin,
-      decoder().activations.head_input + static_cast<uint64_t>(taken.begin) * row_bytes,
-      static_cast<int32_t>(taken.size()), width, decoder().dtype == tensor::DType::kBF16};
-  cost::OpDesc desc{
-      .kind = cost::OpKind::kSample,
-      .label = "pool",
-      .rows = taken.size(),
-      .columns = width,
-      .read_bytes = static_cast<double>(taken.size()) * static_cast<double>(row_bytes)};
+  const std::byte* rows =
+      decoder().activations.head_input + static_cast<uint64_t>(taken.begin) * row_bytes;
+  const uint64_t bytes = static_cast<uint64_t>(taken.size()) * row_bytes;
+  // A row is no longer than its logits.
+  if (host_logits_ != nullptr) {
+    decoder().stream->Enqueue(device::MakeCopy("pooled_rows", host_logits_->data, rows, bytes));
+    rows = host_logits_->data;
+  }
+  const RowArgs args{tasks + taken.begin, rows, static_cast<int32_t>(taken.size()), width,
+                     decoder().dtype == tensor::DType::kBF16};
+  cost::OpDesc desc{.kind = cost::OpKind::kSample,
+                    .label = "pool",
+                    .rows = taken.size(),
+                    .columns = width,
+                    .read_bytes = static_cast<double>(bytes)};
   device::Operation operation = device::MakeOperation<&CopyRows>(desc, args);
-  operation.Reads(args.rows, static_cast<uint64_t>(taken.size()) * row_bytes);
+  operation.on_host = true;
+  operation.Reads(args.rows, bytes);
   decoder().stream->Enqueue(operation);
 }
 
