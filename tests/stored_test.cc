@@ -34,14 +34,15 @@ TEST_P(StoredTest, EverySetGivesTheDigestsOfExpandedWeights) {
 TEST_P(StoredTest, EveryLayoutGivesTheDigestsOfExpandedWeights) {
   const Answers expected = RunExpanded("cpu", "");
   std::vector<std::pair<const char*, const char*>> layouts = {
-      {"2xcpu", "tp=2"},
-      {"3xcpu", "tp=3"},
-      {"2xcpu", "pp=2"},
-      {"2xcpu", "sp=2"},
-      {"2xcpu", "dp=2,weights=by_layer"},
-      {"2xcpu", "dp=2,weights=striped,pool-attention=on"},
-      {"3xcpu", "dp=3,weights=sharded"}};
-  if (files_.config.moe) layouts.emplace_back("2xcpu", "dp=2,experts=by_expert");
+      {"2xcpu", "tp=2"}, {"3xcpu", "tp=3"}, {"2xcpu", "pp=2"}, {"2xcpu", "sp=2"}};
+  if (files_.config.moe) {
+    layouts.insert(layouts.end(),
+                   {{"2xcpu", "dp=2,experts=by_expert"}, {"3xcpu", "dp=3,experts=by_expert"}});
+  } else {
+    layouts.insert(layouts.end(), {{"2xcpu", "dp=2,weights=by_layer"},
+                                   {"2xcpu", "dp=2,weights=striped,pool-attention=on"},
+                                   {"3xcpu", "dp=3,weights=sharded"}});
+  }
   for (const auto& [devices, layout] : layouts) {
     const auto parsed = *layout::ParseLayout(layout);
     if (!layout::ValidateLayout(parsed, files_.config, parsed.num_devices()).ok()) continue;
@@ -52,14 +53,16 @@ TEST_P(StoredTest, EveryLayoutGivesTheDigestsOfExpandedWeights) {
   }
   options_.shift.mode.reset();
   options_.ship.mode = kShip;
-  EXPECT_EQ(Run("2xcpu", "dp=2,weights=striped"), expected);
+  EXPECT_EQ(Run("2xcpu", files_.config.moe ? "dp=2,experts=by_expert" : "dp=2,weights=striped"),
+            expected);
   EXPECT_GT(stats_.mode_counters["steps_ship"], 0);
 }
 
-// One step after another in little memory.
+// Longer answers than there are blocks for.
 TEST_P(StoredTest, AfterPreemption) {
+  for (Request& request : requests_) request.sampling.max_tokens += 40;
   const Answers expected = RunExpanded("cpu", "");
-  options_.limits.kv_blocks = 5;
+  options_.limits.kv_blocks = 9;
   EXPECT_EQ(Run("cpu", ""), expected);
   EXPECT_GT(stats_.preemptions, 0);
 }

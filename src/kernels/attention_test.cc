@@ -109,6 +109,17 @@ TYPED_TEST(AttentionTest, ChunksOfTheContext) {
   }
 }
 
+TYPED_TEST(AttentionTest, CapsAndSinks) {
+  const std::vector<SequenceSpec> sequences = {{0, 45}, {70, 71}, {1000, 1040}, {2040, 2060}};
+  for (const auto& [cap, sinks] : {std::pair{2.0f, false}, {0.0f, true}, {2.0f, true}}) {
+    this->Check({.heads = 6, .kv_heads = 2, .head_dim = 40, .score_cap = cap, .sinks = sinks},
+                sequences, {1 << 20, 7});
+    this->Check(
+        {.heads = 4, .kv_heads = 4, .head_dim = 32, .window = 33, .score_cap = cap, .sinks = sinks},
+        sequences);
+  }
+}
+
 TYPED_TEST(AttentionTest, Chunks) {
   this->Check({6, 2, 64}, {{0, 150}, {0, 33}, {1000, 1100}}, {1 << 20, 1, 7, 32, 100});
   this->Check({4, 2, 80, 45}, {{0, 150}, {0, 97}}, {1 << 20, 1, 7, 32, 100});

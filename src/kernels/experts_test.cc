@@ -26,6 +26,7 @@ struct Case {
   int k = 64;
   std::vector<int> widths = {64};  // widths of the panels
   LinearOutput output = LinearOutput::kRounded;
+  bool biased = false;
   bool gathered = true;
   uint64_t seed = 1;
 };
@@ -72,6 +73,9 @@ class Problem {
       for (size_t panel = 0; panel < c.widths.size(); ++panel)
         FillTile(memory_.get() + place * stride + panel * weight_.TileBytes(0, 0), c.widths[panel]);
     }
+    for (size_t i = 0; c.biased && i < experts * c.widths.size() * kPanelColumns; ++i)
+      bias_.push_back(Value());
+    if (c.biased) weight_.bias = bias_.data();
     offsets_.push_back(0);
     for (const int count : c.counts) offsets_.push_back(offsets_.back() + count);
     const int rows = offsets_.back(), x_rows = c.gathered ? rows / 2 + 1 : rows;
@@ -200,7 +204,7 @@ class Problem {
   void FillTile(std::byte* tile, int width) {
     std::vector<float> values(static_cast<size_t>(case_.k) * kPanelColumns);
     for (float& value : values) value = Value();
-    const bool gated = case_.output == LinearOutput::kSiluMul;
+    const bool gated = IsGated(case_.output);
     const float* rows[kPanelColumns] = {};
     for (int c = 0; c < kPanelColumns; ++c) {
       if (c % (gated ? kPanelColumns / 2 : kPanelColumns) < width)
@@ -213,6 +217,7 @@ class Problem {
   std::mt19937_64 rng_;
   PackedWeight weight_;
   std::vector<PanelColumns> panels_;
+  std::vector<float> bias_;  // [experts, panels, kPanelColumns]
   Buffer memory_, x_;
   std::vector<const std::byte*> runs_;
   std::vector<int32_t> offsets_, x_rows_;
@@ -258,12 +263,16 @@ TEST(ExpertsTest, RowCounts) {
 
 TEST(ExpertsTest, GatedWidths) {
   uint64_t seed = 100;
-  for (const int width : {1, 15, 16, 31, 32}) {
-    ExpectOracles({.counts = {3, 20, 0, 7},
-                   .k = 65,
-                   .widths = {32, width},
-                   .output = LinearOutput::kSiluMul,
-                   .seed = seed++});
+  for (const LinearOutput output :
+       {LinearOutput::kSiluMul, LinearOutput::kGeluMul, LinearOutput::kClampedSiluMul}) {
+    for (const int width : {1, 15, 16, 31, 32}) {
+      ExpectOracles({.counts = {3, 20, 0, 7},
+                     .k = 65,
+                     .widths = {32, width},
+                     .output = output,
+                     .biased = width % 2 == 1,
+                     .seed = seed++});
+    }
   }
 }
 

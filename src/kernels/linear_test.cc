@@ -214,7 +214,7 @@ class Problem {
     for (float& value : values) value = Value();
     const float* rows[kPanelColumns] = {};
     for (int c = 0; c < width; ++c) rows[c] = &values[static_cast<size_t>(c) * k_leaf];
-    if (case_.output == LinearOutput::kSiluMul) {  // up rows: any numbers
+    if (IsGated(case_.output)) {  // up rows: any numbers
       for (int c = 0; c < width; ++c) rows[kPanelColumns / 2 + c] = rows[width - 1 - c];
     }
     const size_t bytes =
@@ -257,7 +257,7 @@ const std::vector<std::vector<int>>& Widths(LinearOutput output) {
                                                      {1},  {64, 33, 64, 64, 17}};
   static const std::vector<std::vector<int>> kGateUp = {
       {32}, {32, 32, 32}, {16}, {24, 32, 5}, {1}, {32, 17, 32, 32, 31}};
-  return output == LinearOutput::kSiluMul ? kGateUp : kAny;
+  return IsGated(output) ? kGateUp : kAny;
 }
 
 std::vector<int> SweptRows() {
@@ -347,15 +347,15 @@ TEST(LinearTest, MatchesRefWhereKIsCutIntoBlocks) {
 // ticket.
 TEST(LinearTest, MatchesRefWhereAFewRowsPassBatchesOfPanels) {
   for (const LinearOutput output :
-       {LinearOutput::kResidual, LinearOutput::kPartial, LinearOutput::kSiluMul}) {
+       {LinearOutput::kResidual, LinearOutput::kPartial, LinearOutput::kSiluMul,
+        LinearOutput::kGeluMul, LinearOutput::kClampedSiluMul}) {
     for (const int leaves : {1, 3, 8}) {
       for (int rows = 1; rows <= kTileRows + 1; ++rows) {
         Case c;
         c.rows = rows;
         c.k = 514;
         c.leaves = leaves;
-        c.widths =
-            std::vector<int>(5 * kBatchPanels / 2, output == LinearOutput::kSiluMul ? 32 : 64);
+        c.widths = std::vector<int>(5 * kBatchPanels / 2, IsGated(output) ? 32 : 64);
         c.widths.push_back(7);
         c.output = output;
         c.leaf_begin = output == LinearOutput::kPartial ? leaves / 3 : 0;

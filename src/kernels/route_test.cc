@@ -99,6 +99,19 @@ TEST(RouteTest, ChosenByLogit) {
   EXPECT_EQ(RouteRows(RefKernels(), router, {30, 40}).weights[0], 1.0f);
 }
 
+TEST(RouteTest, SoftmaxOfTheChosenAlone) {
+  const Router router{
+      .num_experts = 4, .experts_per_token = 2, .scores = RouterScores::kSoftmaxOfChosen};
+  const std::vector<float> logits = {1, 3, 2, 3};
+  const Routed routed = RouteRows(RefKernels(), router, logits);
+  EXPECT_EQ(routed.experts, (std::vector<int32_t>{1, 3}));
+  EXPECT_EQ(routed.weights[0], 0.5f);
+  const std::vector<float> apart = {0, 5, -1, 4};
+  EXPECT_NEAR(RouteRows(RefKernels(), router, apart).weights[0], 1 / (1 + std::exp(-1.0f)), 1e-6f);
+  ExpectAllSets(router, logits);
+  ExpectAllSets(router, apart);
+}
+
 TEST(RouteTest, ANaNIsItsRowsAlone) {
   const float nan = std::numeric_limits<float>::quiet_NaN(),
               infinity = std::numeric_limits<float>::infinity();
@@ -134,7 +147,8 @@ TEST(RouteTest, AllSetsAgree) {
     std::vector<float> logits(static_cast<size_t>(shape.experts) * 20);
     for (float& logit : logits) logit = static_cast<float>(rng() % 9) - 4;
     for (const RouterScores scores :
-         {RouterScores::kSoftmax, RouterScores::kSigmoid, RouterScores::kSigmoidOfChosen}) {
+         {RouterScores::kSoftmax, RouterScores::kSigmoid, RouterScores::kSigmoidOfChosen,
+          RouterScores::kSoftmaxOfChosen}) {
       for (const GroupScore group_score : {GroupScore::kGreatest, GroupScore::kTwoGreatest}) {
         if (group_score == GroupScore::kTwoGreatest && shape.experts == shape.groups) continue;
         Router router{shape.experts, shape.k, shape.groups, shape.chosen, scores, group_score};

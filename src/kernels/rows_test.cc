@@ -91,6 +91,98 @@ TYPED_TEST(RowsTest, RmsNorm) {
   }
 }
 
+// In place, on a part of longer rows.
+TYPED_TEST(RowsTest, RmsNormOfPartsOfRows) {
+  using T = TypeParam;
+  base::Rng rng(11);
+  constexpr int32_t kRows = 5, kColumns = 40, kStride = 100;
+  const std::vector<T> x = Random<T>(rng, kRows * kStride, 3);
+  const std::vector<float> weight = Random<float>(rng, kColumns);
+  std::vector<T> expected;
+  for (const KernelSet* kernels : AvailableKernels()) {
+    std::vector<T> out = x;
+    const RmsNormArgs args{.dtype = kTypeOf<T>,
+                           .x = Bytes(out),
+                           .out = Bytes(out),
+                           .weight = weight.data(),
+                           .num_rows = kRows,
+                           .columns = kColumns,
+                           .stride = kStride,
+                           .eps = 1e-5f};
+    this->teams_[1].Run(
+        [&](const device::WorkerContext& context) { kernels->rms_norm(args, context); });
+    if (expected.empty()) expected = out;
+    EXPECT_TRUE(SameBytes(out, expected)) << kernels->name;
+    EXPECT_TRUE(std::equal(out.begin() + kColumns, out.begin() + kStride, x.begin() + kColumns));
+    EXPECT_FALSE(std::equal(out.begin(), out.begin() + kColumns, x.begin()));
+  }
+}
+
+TYPED_TEST(RowsTest, AddNormed) {
+  using T = TypeParam;
+  base::Rng rng(12);
+  constexpr int32_t kRows = 7;
+  for (const int32_t columns : {8, 37, 576}) {
+    const std::vector<float> x = Random<float>(rng, kRows * columns, 3);
+    const std::vector<T> residual = Random<T>(rng, kRows * columns, 3);
+    const std::vector<float> weight = Random<float>(rng, columns);
+    for (const bool normed : {false, true}) {
+      std::vector<T> expected;
+      for (const KernelSet* kernels : AvailableKernels()) {
+        for (Team& team : this->teams_) {
+          std::vector<T> out = residual;
+          const AddNormedArgs args{.dtype = kTypeOf<T>,
+                                   .x = x.data(),
+                                   .weight = normed ? weight.data() : nullptr,
+                                   .residual = Bytes(out),
+                                   .out = Bytes(out),
+                                   .rows = kRows,
+                                   .columns = columns,
+                                   .eps = 1e-5f,
+                                   .factor = 0.6f};
+          team.Run(
+              [&](const device::WorkerContext& context) { kernels->add_normed(args, context); });
+          if (expected.empty()) expected = out;
+          EXPECT_TRUE(SameBytes(out, expected)) << kernels->name << ", " << columns << " columns";
+        }
+      }
+      for (int32_t i = 0; i < kRows; ++i) {
+        double squares = 0;
+        for (int32_t j = 0; j < columns; ++j) squares += std::pow(double(x[i * columns + j]), 2);
+        for (int32_t j = 0; j < columns; ++j) {
+          const double s =
+              x[i * columns + j] * (normed ? weight[j] / std::sqrt(squares / columns + 1e-5) : 1);
+          const double y = s * 0.6 + tensor::ToFloat(residual[i * columns + j]);
+          EXPECT_NEAR(tensor::ToFloat(expected[i * columns + j]), y,
+                      (std::abs(s) + std::abs(y)) * (sizeof(T) == 2 ? 0x1p-8 : 1e-6));
+        }
+      }
+    }
+  }
+}
+
+TEST(FinishLogitsTest, IsTheSameInAllSets) {
+  base::Rng rng(13);
+  const std::vector<float> logits = Random<float>(rng, 1003, 9);
+  for (const float cap : {0.0f, 3.0f}) {
+    std::vector<float> expected;
+    for (const KernelSet* kernels : AvailableKernels()) {
+      std::vector<float> values = logits;
+      const FinishLogitsArgs args{
+          .values = values.data(), .count = std::ssize(values), .factor = 0.625f, .cap = cap};
+      Team team(3);
+      team.Run(
+          [&](const device::WorkerContext& context) { kernels->finish_logits(args, context); });
+      if (expected.empty()) expected = values;
+      EXPECT_TRUE(SameBytes(values, expected)) << kernels->name;
+    }
+    for (size_t i = 0; i < logits.size(); ++i) {
+      const double value = logits[i] * 0.625;
+      EXPECT_NEAR(expected[i], cap > 0 ? cap * std::tanh(value / cap) : value, 2e-6);
+    }
+  }
+}
+
 // A step of three sequences over 3 blocks each, and what RopeKv makes of it.
 template <typename T>
 struct RopeProblem {
@@ -311,6 +403,30 @@ TYPED_TEST(RowsTest, NormAfterRopeAndScaledQueries) {
         EXPECT_TRUE(SameBytes(expected.blocks, plain.blocks));
       }
     }
+  }
+}
+
+// Norms with weights behind rope, not before it.
+TYPED_TEST(RowsTest, WeightedNormAfterRope) {
+  using T = TypeParam;
+  constexpr int32_t kHeads = 4, kHeadDim = 24;
+  const auto run = [&](const KernelSet& kernels, Team& team, bool weighted) {
+    RopeProblem<T> problem(kHeads, 2, kHeadDim, weighted, true);
+    problem.args.norm_after = true;
+    problem.Run(kernels, team);
+    return problem;
+  };
+  const RopeProblem<T> expected = run(RefKernels(), this->teams_[0], true),
+                       bare = run(RefKernels(), this->teams_[0], false);
+  for (const KernelSet* kernels : AvailableKernels()) {
+    const RopeProblem<T> problem = run(*kernels, this->teams_[1], true);
+    EXPECT_TRUE(SameBytes(problem.q, expected.q)) << kernels->name;
+    EXPECT_TRUE(SameBytes(problem.blocks, expected.blocks)) << kernels->name;
+  }
+  for (size_t j = 0; j < bare.q.size(); ++j) {
+    const double wanted = double(tensor::ToFloat(bare.q[j])) * expected.q_norm[j % kHeadDim];
+    ASSERT_NEAR(tensor::ToFloat(expected.q[j]), wanted,
+                (sizeof(T) == 2 ? 0x1p-7 : 1e-6) * std::abs(wanted) + 1e-30);
   }
 }
 

@@ -55,8 +55,6 @@ struct MoeConfig {
   bool renormalize = false;
   float epsilon = 0, scale = 1;
   bool weighs_input = false;  // the weight scales the expert's input, not its output
-  bool router_bias = false;   // the router's logits have a bias
-  bool expert_bias = false;   // both matrices of an expert have one
   // [num_layers] 0: the layer is dense, of ModelConfig::intermediate_size
   std::vector<uint8_t> has_experts;
 };

@@ -52,21 +52,83 @@ class GoldenModel : public testing::TestWithParam<const char*> {};
 TEST_P(GoldenModel, RopeIsTheReferences) {
   const ModelConfig config = GoldenConfig(GetParam());
   const std::vector<float> expected = GoldenTensor(GetParam(), "rope_inv_freq");
-  ASSERT_EQ(config.rope.inv_freq.size(), expected.size());
-  for (size_t i = 0; i < expected.size(); ++i) {
-    EXPECT_NEAR(config.rope.inv_freq[i] / expected[i], 1, 2e-6) << i;
+  ASSERT_EQ(static_cast<size_t>(config.RotaryDim() / 2), expected.size());
+  for (size_t i = 0; i < config.rope.inv_freq.size(); ++i) {
+    const float frequency = config.rope.inv_freq[i];
+    if (i < expected.size()) {
+      EXPECT_NEAR(frequency / expected[i], 1, 2e-6) << i;
+    } else {
+      EXPECT_EQ(frequency, 0) << i;  // it is not turned
+    }
   }
   EXPECT_NEAR(config.rope.cos_sin_scale, GoldenTensor(GetParam(), "rope_cos_sin_scale")[0], 1e-6);
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, GoldenModel,
                          testing::Values("llama2-mha", "llama3-gqa", "mistral", "qwen2",
-                                         "qwen2-tied", "qwen3", "smollm2-like", "yarn-qwen2.5"),
+                                         "qwen2-tied", "qwen3", "smollm2-like", "yarn-qwen2.5",
+                                         "phi3", "phi4-mini", "glm4", "glm4-moe", "gpt-oss",
+                                         "granite", "exaone4", "hunyuan", "ministral3",
+                                         "minimax-m2"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::erase_if(name, [](char c) { return !std::isalnum(c); });
                            return name;
                          });
+
+// Layers with a window turn by themselves.
+TEST(HfConfig, RopeByKindOfLayer) {
+  for (const char* model : {"gemma3", "olmo3"}) {
+    const ModelConfig config = GoldenConfig(model);
+    ASSERT_TRUE(config.windowed_rope) << model;
+    for (const auto& [kind, rope] :
+         {std::pair{"full", &config.rope}, {"sliding", &*config.windowed_rope}}) {
+      const std::vector<float> expected =
+          GoldenTensor(model, fmt::format("rope_{}_attention_inv_freq", kind));
+      ASSERT_EQ(rope->inv_freq.size(), expected.size());
+      for (size_t i = 0; i < expected.size(); ++i)
+        EXPECT_NEAR(rope->inv_freq[i] / expected[i], 1, 2e-6) << model << ", " << kind << i;
+    }
+  }
+  const std::string yarn =
+      R"({"rope_type":"yarn","factor":4,"original_max_position_embeddings":64})";
+  const auto scaled =
+      ParseHfConfig(WithKey(GoldenText("olmo3"), "rope_scaling", yarn), "config.json");
+  ASSERT_TRUE(scaled.ok()) << scaled.status().ToString();
+  EXPECT_NE(scaled->rope.inv_freq, scaled->windowed_rope->inv_freq);
+  EXPECT_EQ(scaled->windowed_rope->inv_freq, GoldenConfig("olmo3").rope.inv_freq);
+}
+
+// Short runs have frequencies of their own.
+TEST(HfConfig, LongropeByTheRunsLength) {
+  const RopeSpec rope = GoldenConfig("phi4-mini").rope;
+  EXPECT_EQ(rope.short_positions, 6);
+  EXPECT_EQ(&rope.FrequenciesOf(6), &rope.short_inv_freq);
+  EXPECT_EQ(&rope.FrequenciesOf(7), &rope.inv_freq);
+  EXPECT_NE(rope.short_inv_freq, rope.inv_freq);
+}
+
+TEST(HfConfig, RefusesWhatFurtherFamiliesCannotHave) {
+  const auto refused = [](const std::string& model, std::string_view key, std::string_view value,
+                          const base::ErrorCode& code, const char* what) {
+    const auto config = ParseHfConfig(WithKey(GoldenText(model), key, value), "config.json");
+    EXPECT_EQ(config.status().code(), code) << model << " " << key;
+    EXPECT_THAT(config.status().message(), HasSubstr(what));
+  };
+  refused("gemma3", "layer_types", R"(["full_attention"])", kConfigInvalid,
+          "layer_types has 1 entries; expected num_hidden_layers = 6");
+  refused("olmo3", "layer_types", R"(["a","b","c","d"])", kConfigUnsupported, "layer_types is a");
+  refused("glm4-moe", "mlp_layer_types", R"(["dense"])", kConfigInvalid,
+          "mlp_layer_types has 1 entries");
+  refused("gpt-oss", "sliding_window", "0", kConfigInvalid, "sliding_window is 0");
+  refused("gpt-oss", "swiglu_limit", "5", kConfigUnsupported, "swiglu_limit is 5");
+  refused("glm4", "partial_rotary_factor", "0.45", kConfigInvalid, "turns 7 elements");
+  refused("minimax-m2", "rotary_dim", "7", kConfigInvalid, "rope turns 7 of a head's 16");
+  refused("phi4-mini", "rope_scaling",
+          R"({"type":"longrope","short_factor":[1],"long_factor":[1]})", kConfigInvalid,
+          "short_factor has 1 entries and long_factor 1; expected 6");
+  refused("gemma2", "hidden_activation", R"("gelu")", kConfigUnsupported, "hidden_activation");
+}
 
 TEST(HfConfig, ReadsTheGoldenFields) {
   const ModelConfig llama = GoldenConfig("llama3-gqa");
@@ -104,8 +166,7 @@ TEST(HfConfig, ReadsTheGoldenFields) {
 }
 
 TEST(HfConfig, OtherFamiliesAreNamedAsUnknown) {
-  const std::string path = kGolden + "models/phi3/config.json";
-  const auto config = ParseHfConfig(*base::ReadFile(path), path);
+  const auto config = ParseHfConfig(R"({"architectures":["GPT2LMForCausalLM"]})", "config.json");
   EXPECT_EQ(config.status().code(), kArchitectureUnknown);
   EXPECT_THAT(config.status().message(),
               HasSubstr("ForCausalLM\" is not known; supported: LlamaForCausalLM"));

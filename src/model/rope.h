@@ -29,9 +29,9 @@ struct RopeParameters {
 // What element i of a head turns by at each position, unscaled: theta^(-2 i / head_dim).
 double RopeFrequency(double theta, int64_t i, int64_t head_dim);
 
-// Of a head of which the first `rotary_dim` elements are turned. REQUIRES: both even, positive;
-// theta, factor and the original length positive where used; low_freq_factor <= high_freq_factor;
-// rotary_dim / 2 factors of each kind for longrope.
+// Of a head of which the first `rotary_dim` elements are turned. REQUIRES: both even, positive.
+// theta, factor and the original length are positive where used, and low_freq_factor is at most
+// high_freq_factor. longrope has rotary_dim / 2 factors of each kind.
 RopeSpec MakeRope(const RopeParameters& parameters, int64_t rotary_dim, int64_t head_dim);
 
 // What YaRN multiplies the scores of latent attention by, beside scaling cos and sin: m^2, m =

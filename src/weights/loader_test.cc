@@ -84,8 +84,9 @@ TEST_F(Loader, PairsOfNeighboursBecomeHalves) {
       EXPECT_EQ(At(matrix, 0, head, 11, column + 4), stored(first + plain + 2 * i + 1, 11));
     }
   }
-  const MatrixPlan qkv = PlanQkv("qkv", tensor::DType::kBF16, {"q", "k", "v", "", "", ""},
-                                 {kHeads, kKvHeads, {0, 1, 2}, {0}, kHeadDim, true}, kHidden);
+  const MatrixPlan qkv =
+      PlanQkv("qkv", tensor::DType::kBF16, {"q", "k", "v", "", "", ""},
+              {kHeads, kKvHeads, {0, 1, 2}, {0}, {kHeadDim, kHeadDim, true}}, kHidden);
   const PlacedMatrix turned = Load(qkv);
   const std::vector<float> v = Rows("v");
   EXPECT_EQ(At(turned, 0, 1, 3, 1), stored(kHeadDim + 2, 3));
@@ -116,9 +117,23 @@ TEST_F(Loader, PartsOfHeads) {
   }
 }
 
+// A part of a head is turned: pairs come first, what rope leaves alone fills both halves.
+TEST(HeadOrder, TurnedElementsPairAcrossHalves) {
+  const auto order = [](const HeadOrder& head) {
+    std::vector<int64_t> stored;
+    for (int64_t i = 0; i < head.head_dim; ++i) stored.push_back(head.Stored(i));
+    return stored;
+  };
+  using Order = std::vector<int64_t>;
+  EXPECT_EQ(order({8, 8, false}), (Order{0, 1, 2, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(order({8, 8, true}), (Order{0, 2, 4, 6, 1, 3, 5, 7}));
+  EXPECT_EQ(order({8, 4, false}), (Order{0, 1, 4, 5, 2, 3, 6, 7}));
+  EXPECT_EQ(order({8, 4, true}), (Order{0, 2, 4, 5, 1, 3, 6, 7}));
+}
+
 TEST_F(Loader, QkvIsPackedHeadByHead) {
   const MatrixPlan plan = PlanQkv("qkv", tensor::DType::kBF16, {"q", "k", "v", "q.bias", "", ""},
-                                  {kHeads, kKvHeads, {0, 1, 2}, {0}, kHeadDim}, kHidden);
+                                  {kHeads, kKvHeads, {0, 1, 2}, {0}, {kHeadDim}}, kHidden);
   ASSERT_EQ(plan.panels.size(), 5u);  // a panel of 48 columns for each head
   EXPECT_EQ(plan.panels[3].columns.column, 3 * kHeadDim);
   EXPECT_EQ(plan.panels[3].columns.width, kHeadDim);
@@ -134,7 +149,7 @@ TEST_F(Loader, QkvIsPackedHeadByHead) {
 
 TEST_F(Loader, ARankPacksItsOwnHeadsInTheOrderOfTheirSlots) {
   const MatrixPlan plan = PlanQkv("qkv", tensor::DType::kBF16, {"q", "k", "v", "", "", ""},
-                                  {kHeads, kKvHeads, {2, 0}, {0}, kHeadDim}, kHidden);
+                                  {kHeads, kKvHeads, {2, 0}, {0}, {kHeadDim}}, kHidden);
   EXPECT_EQ(plan.n, 4 * kHeadDim);
   const PlacedMatrix matrix = Load(plan);
   const std::vector<float> q = Rows("q");

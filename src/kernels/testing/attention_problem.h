@@ -20,6 +20,8 @@ struct AttentionShape {
   int32_t window = 0, chunk = 0;
   int32_t value_dim = 0;        // 0: head_dim
   bool values_in_keys = false;  // a value is the begin of its key
+  float score_cap = 0;
+  bool sinks = false;
 
   int32_t values() const { return value_dim ? value_dim : head_dim; }
 };
@@ -51,6 +53,9 @@ class AttentionProblem {
     }
     for (const SequenceSpec& sequence : sequences_)
       table_stride_ = std::max(table_stride_, BlocksOf(sequence));
+    // Some far above the scores, some far below.
+    for (int32_t head = 0; head < shape.heads; ++head)
+      sinks_.push_back(static_cast<float>(head % 5 - 2) * 3.0f);
     layout_.dtype = kType;
     layout_.kv_heads = shape.kv_heads;
     layout_.key_dim = shape.head_dim;
@@ -149,6 +154,8 @@ class AttentionProblem {
     args_.heads = shape_.heads;
     args_.scale = 1.0f / std::sqrt(static_cast<float>(shape_.head_dim));
     args_.reach = {shape_.window, shape_.chunk};
+    args_.score_cap = shape_.score_cap;
+    args_.sinks = shape_.sinks ? sinks_.data() : nullptr;
   }
 
   const AttentionArgs& args() const { return args_; }
@@ -172,7 +179,8 @@ class AttentionProblem {
                 double(tensor::ToFloat(q_[s][(size_t(position) * shape_.heads + head) * dim + j])) *
                 tensor::ToFloat(k_[s][(size_t(t) * shape_.kv_heads + kv_head) * dim + j]);
           }
-          scores.push_back(dot / std::sqrt(double(dim)));
+          const double score = dot / std::sqrt(double(dim)), cap = shape_.score_cap;
+          scores.push_back(cap > 0 ? cap * std::tanh(score / cap) : score);
           maximum = std::max(maximum, scores.back());
         }
         for (int32_t t = begin; t <= position; ++t) {
@@ -183,6 +191,7 @@ class AttentionProblem {
                 p * tensor::ToFloat(v_[s][(size_t(t) * shape_.kv_heads + kv_head) * value_dim + j]);
           }
         }
+        if (shape_.sinks) sum += std::exp(sinks_[head] - maximum);
         for (const double value : values) out.push_back(value / sum);
       }
     }
@@ -232,6 +241,7 @@ class AttentionProblem {
 
   const AttentionShape shape_;
   const std::vector<SequenceSpec> sequences_;
+  std::vector<float> sinks_;  // [heads]
   base::Rng rng_;
   KvLayout layout_;
   int64_t table_stride_ = 0;

@@ -18,7 +18,6 @@ void ReadGptOss(JsonFields* in, ModelConfig* config) {
   moe.experts_per_token = in->Int("num_experts_per_tok", 1, kMostExperts);
   moe.intermediate_size = config->intermediate_size;
   moe.scores = kernels::RouterScores::kSoftmaxOfChosen;
-  moe.router_bias = moe.expert_bias = true;
   moe.has_experts.assign(static_cast<size_t>(config->num_layers), 1);
   config->moe = std::move(moe);
 }
