@@ -233,6 +233,8 @@ struct ModelFacts {
   int32_t ranks = 0;
   int32_t context_ranks = 0;  // the ranks among them that read prompts
   uint64_t weight_bytes = 0, kv_bytes = 0, workspace_bytes = 0;
+  // Bytes of the matrices of one copy of the model, by how they are stored: "bf16", "q4_k", ...
+  std::map<std::string, uint64_t> weight_forms;
 };
 
 // The engine as a job sees it. Implementations: engine/ (real), tests' fakes.

@@ -68,6 +68,22 @@ PriceResult PriceDealt(const UtilisationTable& table, double rows, double n, dou
   return result;
 }
 
+// Stored weights are multiplied at the rate of the format that they are expanded to, and read in
+// their own bytes: what a price of that format's weights becomes of them.
+PriceResult WithStoredBytes(PriceResult result, const OpDesc& op, double rows, double weights,
+                            const DeviceProfile& device) {
+  if (op.stored_bytes <= 0) return result;
+  const auto roofline = [&](double bytes) {
+    return RooflineOf(2 * rows * weights, weights * bytes, op.weight_format, device);
+  };
+  const Roofline stored = roofline(op.stored_bytes);
+  const double ratio = stored.seconds() / roofline(BytesPerElement(op.weight_format)).seconds();
+  result.seconds = std::max(result.seconds * ratio, device.op_floor_s);
+  result.how = std::max(result.how, How::kHeld);
+  result.bound = BoundOf(stored, result.seconds, device.op_floor_s);
+  return result;
+}
+
 PriceResult PriceLinear(const OpDesc& op, const DeviceProfile& device, bool calibrated) {
   const double rows = static_cast<double>(op.rows);
   const double n = static_cast<double>(op.columns);
@@ -81,11 +97,12 @@ PriceResult PriceLinear(const OpDesc& op, const DeviceProfile& device, bool cali
     PriceResult result = PriceDealt(*table, rows, n, k, device);
     // what K in one leaf costs
     if (op.leaves > 1 && leaves == nullptr) result.how = std::max(result.how, How::kHeld);
-    return result;
+    return WithStoredBytes(result, op, rows, n * k, device);
   }
   const double bytes = n * k * BytesPerElement(op.weight_format);
-  return Default(RooflineOf(2 * rows * n * k, bytes, op.weight_format, device), device.op_floor_s,
-                 device);
+  return WithStoredBytes(Default(RooflineOf(2 * rows * n * k, bytes, op.weight_format, device),
+                                 device.op_floor_s, device),
+                         op, rows, n * k, device);
 }
 
 // A table's time is an expert's share, which has no floor of its own as whole kernels do
@@ -107,7 +124,9 @@ PriceResult PriceExperts(const OpDesc& op, const DeviceProfile& device, bool cal
     const Roofline work = roofline(wanted);
     const double utilisation = roofline(found.point).seconds() / found.seconds;
     const double seconds = std::max(experts * work.seconds() / utilisation, device.op_floor_s);
-    return {seconds, found.how, BoundOf(work, seconds, device.op_floor_s), table->mark};
+    return WithStoredBytes(
+        {seconds, found.how, BoundOf(work, seconds, device.op_floor_s), table->mark}, op,
+        rows / experts, experts * n * k, device);
   }
   if (device.kind == DeviceKind::kCpu) {
     OpDesc dense = op;
@@ -118,8 +137,9 @@ PriceResult PriceExperts(const OpDesc& op, const DeviceProfile& device, bool cal
     return result;
   }
   const double bytes = experts * n * k * BytesPerElement(op.weight_format);
-  return Default(RooflineOf(2 * rows * n * k, bytes, op.weight_format, device), device.op_floor_s,
-                 device);
+  return WithStoredBytes(Default(RooflineOf(2 * rows * n * k, bytes, op.weight_format, device),
+                                 device.op_floor_s, device),
+                         op, rows / experts, experts * n * k, device);
 }
 
 // Elements of a value, which may be narrower than its key.

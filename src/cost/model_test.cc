@@ -25,6 +25,22 @@ OpDesc Linear(int64_t rows, int64_t n, int64_t k, NumberFormat format = NumberFo
 }
 
 // `context` tokens for each of `sequences`.
+// Weights that are stored in fewer bytes take their time where reading them binds, and no less
+// where arithmetic does.
+TEST(Prices, StoredWeightsAreReadInTheirOwnBytes) {
+  for (const char* name : {"h20", "zen4"}) {
+    const DeviceProfile device = Profile(name);
+    for (const int64_t rows : {int64_t{1}, int64_t{8192}}) {
+      OpDesc op = Linear(rows, 16384, 16384);
+      const PriceResult expanded = Price(op, device);
+      op.stored_bytes = 1;
+      const PriceResult stored = Price(op, device);
+      EXPECT_NEAR(stored.seconds / expanded.seconds, rows == 1 ? 0.5 : 1, 1e-3) << name << rows;
+      EXPECT_GE(stored.how, How::kHeld);
+    }
+  }
+}
+
 OpDesc Decode(int64_t sequences, int64_t context) {
   return {.kind = OpKind::kAttention,
           .rows = sequences,

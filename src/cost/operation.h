@@ -66,6 +66,9 @@ struct OpDesc {
   double write_bytes = 0;
 
   NumberFormat weight_format = NumberFormat::kBF16;
+  // Bytes of a weight where tiles are stored otherwise than values of weight_format, which they
+  // are expanded to; 0: those of the format.
+  double stored_bytes = 0;
   int leaves = 1;  // parts of a linear's K whose sums are added as a tree
   // Experts are linear layers [columns, depth] with `rows` in all: the number of experts with rows,
   // and the rows of the busiest.

@@ -357,6 +357,11 @@ void AddMemory(const layout::LayoutPlan& plan, ModelFacts* facts) {
     facts->weight_bytes += weights * replicas;
     facts->kv_bytes += memory.bytes(layout::RegionUse::kKv) * replicas;
     facts->workspace_bytes += (memory.fixed_bytes() - weights) * replicas;
+    for (const auto& [form, bytes] : memory.decoder->BytesByForm()) {
+      const bool expanded = form == kernels::TileForm::kExpanded;
+      facts->weight_forms[std::string(expanded ? cost::Name(kernels::NumberFormatOf(memory.dtype))
+                                               : kernels::TraitsOf(form).name)] += bytes;
+    }
   }
 }
 

@@ -130,6 +130,9 @@ std::string SummaryJson(const JobSummary& summary) {
   writer.Key("max_model_len").Int(summary.model.max_model_len);
   writer.Key("kv_capacity_tokens").Int(summary.model.kv_capacity_tokens);
   writer.Key("weight_bytes").UInt(summary.model.weight_bytes);
+  writer.Key("weight_forms").BeginObject();
+  for (const auto& [form, bytes] : summary.model.weight_forms) writer.Key(form).UInt(bytes);
+  writer.EndObject();
   writer.Key("kv_bytes").UInt(summary.model.kv_bytes);
   writer.Key("workspace_bytes").UInt(summary.model.workspace_bytes);
   for (const auto& [name, milliseconds] : summary.latencies_ms)

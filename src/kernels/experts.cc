@@ -21,6 +21,10 @@ cost::OpDesc Describe(const char* label, const ExpertsArgs& args) {
   desc.columns = int64_t{args.weight.num_panels} * kPanelColumns;
   desc.depth = args.weight.k;
   desc.weight_format = args.weight.format();
+  if (args.weight.has_stored_tiles()) {
+    desc.stored_bytes = static_cast<double>(RunBytes(args)) /
+                        (static_cast<double>(desc.columns) * static_cast<double>(desc.depth));
+  }
   return desc;
 }
 

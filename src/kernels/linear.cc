@@ -31,6 +31,10 @@ cost::OpDesc Describe(const char* label, const LinearArgs& args) {
   for (int leaf = args.leaf_begin; leaf < args.leaf_end; ++leaf) {
     desc.read_bytes += static_cast<double>(weight.LeafBytes(leaf));
   }
+  if (weight.has_stored_tiles()) {
+    desc.stored_bytes = desc.read_bytes / (static_cast<double>(desc.depth) * kPanelColumns *
+                                           static_cast<double>(weight.num_panels));
+  }
   return desc;
 }
 

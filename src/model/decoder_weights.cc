@@ -134,6 +134,20 @@ uint64_t DecoderPlan::bytes(int64_t max_positions) const {
   return sum + tables * VectorBytes(max_positions * config.head_dim / 2);
 }
 
+std::map<kernels::TileForm, uint64_t> DecoderPlan::BytesByForm() const {
+  std::map<kernels::TileForm, uint64_t> bytes;
+  ForEachMatrix(*this, [&](const weights::MatrixPlan& matrix) {
+    const kernels::PackedWeight geometry = matrix.Geometry();
+    for (int leaf = 0; leaf < geometry.leaves.num_leaves; ++leaf) {
+      for (int32_t panel = 0; panel < geometry.num_panels; ++panel) {
+        bytes[geometry.FormOf(panel)] +=
+            static_cast<uint64_t>(geometry.TileBytes(leaf, panel) * matrix.count());
+      }
+    }
+  });
+  return bytes;
+}
+
 uint64_t DecoderPlan::table_bytes() const {
   uint64_t sum = 0;
   ForEachMatrix(*this, [&](const weights::MatrixPlan& matrix) { sum += matrix.TableBytes(); });

@@ -30,6 +30,8 @@ struct DecoderPlan {
   // weights not; and of the control memory with the places of all tiles.
   uint64_t bytes(int64_t max_positions) const;
   uint64_t table_bytes() const;
+  // Bytes of tiles by their form, pooled or not.
+  std::map<kernels::TileForm, uint64_t> BytesByForm() const;
   // Every tensor that the plan reads, with the shape that it must have.
   std::map<std::string, tensor::Shape, std::less<>> TensorShapes() const;
 };

@@ -350,6 +350,8 @@ class Page {
         fmt::format("{:.1f} %", 100 * Ratio(static_cast<double>(s.stats.kv_blocks_used_peak),
                                             static_cast<double>(s.stats.kv_blocks_total))));
     Row("weights", base::FormatBytes(s.model.weight_bytes));
+    for (const auto& [form, bytes] : s.model.weight_forms)
+      Row("weights in " + form, base::FormatBytes(bytes));
     Row("longest context", fmt::format("{}", s.model.max_model_len));
     Row("numerics", s.model.numerics_class + (s.model.random_weights ? ", random weights" : ""));
     for (const auto& [name, count] : s.stats.mode_counters) {
