@@ -232,8 +232,11 @@ INSTANTIATE_TEST_SUITE_P(Dense, CudaJobs,
                          &NameOf);
 INSTANTIATE_TEST_SUITE_P(Families, CudaJobs,
                          testing::Combine(testing::Values("qwen3", "mistral", "phi3", "qwen2-tied",
-                                                          "mixtral", "qwen3-moe", "llama4-text",
-                                                          "deepseek-v2", "deepseek-v3"),
+                                                          "gemma2", "gemma3", "glm4", "granite",
+                                                          "olmo3", "exaone4", "hunyuan", "mixtral",
+                                                          "qwen3-moe", "qwen3-awq", "llama4-text",
+                                                          "gpt-oss", "minimax-m2", "deepseek-v2",
+                                                          "deepseek-v3"),
                                           testing::Values("bfloat16")),
                          &NameOf);
 INSTANTIATE_TEST_SUITE_P(Layouts, CudaJobsOfRanks,

@@ -11,7 +11,8 @@ rm -rf "$bundle"
 mkdir -p "$bundle/lib"
 cp bench/gpu.sh "$bundle/"
 # The models of tests/cuda_jobs_test.cc.
-for model in llama3-gqa qwen3 mistral phi3 qwen2-tied mixtral qwen3-moe llama4-text deepseek-v2 deepseek-v3; do
+for model in llama3-gqa qwen3 mistral phi3 qwen2-tied gemma2 gemma3 glm4 granite olmo3 exaone4 hunyuan mixtral qwen3-moe qwen3-awq llama4-text gpt-oss \
+  minimax-m2 deepseek-v2 deepseek-v3; do
   mkdir -p "$bundle/data/golden/models/$model"
   cp tests/golden/models/"$model"/{config.json,model.safetensors} "$bundle/data/golden/models/$model/"
 done

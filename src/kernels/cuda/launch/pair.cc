@@ -20,16 +20,15 @@ constexpr int kWordOfEachWarp = kRowWarps * static_cast<int>(sizeof(uint64_t));
 static_assert(sizeof(PanelColumns) == 2 * sizeof(int32_t));
 static_assert(kMostLeaves == kMaxLeaves && kMostReaders == kMaxReaders);
 static_assert(static_cast<int>(LinearOutput::kF32) == 0 &&
-              static_cast<int>(LinearOutput::kPartial) == 4);
+              static_cast<int>(LinearOutput::kPartial) == 4 &&
+              static_cast<int>(LinearOutput::kClampedSiluMul) == 6);
 static_assert(static_cast<int>(RouterScores::kSigmoidOfChosen) == 2 &&
+              static_cast<int>(RouterScores::kSoftmaxOfChosen) == 3 &&
               static_cast<int>(GroupScore::kTwoGreatest) == 1);
 
 Element ElementOf(tensor::DType dtype) {
   return dtype == tensor::DType::kF32 ? Element::kF32 : Element::kBF16;
 }
-
-// What the CPU sets have and no kernel here computes: whoever opens the model refuses it by name.
-void CheckHas(bool has, const char* feature) { FB_CHECK(has, "no GPU kernel has {}", feature); }
 
 // Looks the kernel up once a call site: `name` is a literal of it.
 #define FB_LAUNCH(name, shape, params)                                                \
@@ -60,7 +59,6 @@ KvParams KvOf(const KvLayout& layout, const KvLayer& layer) {
 // Args: those of RopeKv or RopeRows.
 template <typename Args>
 RopeParams RopeOf(const Args& args, int32_t kv_heads, int32_t head_dim) {
-  CheckHas(!args.norm_after || args.q_norm == nullptr, "a norm with weights after rope");
   return {.qkv = args.qkv,
           .heads = args.heads,
           .kv_heads = kv_heads,
@@ -120,7 +118,6 @@ LaunchShape ShapeOfLinear(int num_panels, int64_t tiles) {
 }
 
 void Linear(const LinearArgs& args, const device::WorkerContext& context) {
-  CheckHas(args.output <= LinearOutput::kPartial, "this output of linear layers");
   LinearParams params{};
   FillWeight(args.weight, &params);
   FillNodes(args, &params);
@@ -137,8 +134,6 @@ void Linear(const LinearArgs& args, const device::WorkerContext& context) {
 }
 
 void Experts(const ExpertsArgs& args, const device::WorkerContext& context) {
-  CheckHas(args.output <= LinearOutput::kPartial && args.weight.bias == nullptr,
-           "this output, or biases, of experts");
   LinearParams params{};
   FillWeight(args.weight, &params);
   params.num_nodes = 1;
@@ -162,7 +157,6 @@ void Experts(const ExpertsArgs& args, const device::WorkerContext& context) {
 }
 
 void Attention(const AttentionArgs& args, const device::WorkerContext& context) {
-  CheckHas(args.score_cap == 0 && args.sinks == nullptr, "caps or sinks of scores");
   const AttentionParams params{.batch = args.batch,
                                .kv = KvOf(args.layout, args.layer),
                                .q = args.q,
@@ -170,6 +164,8 @@ void Attention(const AttentionArgs& args, const device::WorkerContext& context) 
                                .heads = args.heads,
                                .row_heads = static_cast<int32_t>(args.HeadsOfRow()),
                                .scale = args.scale,
+                               .cap = args.score_cap,
+                               .sinks = args.sinks,
                                .reach_window = args.reach.window,
                                .reach_chunk = args.reach.chunk};
   const LaunchShape shape{
@@ -248,21 +244,38 @@ void StoreExpanded(const StoreExpandedArgs& args, const device::WorkerContext& c
 }
 
 void RmsNorm(const RmsNormArgs& args, const device::WorkerContext& context) {
-  CheckHas(args.Stride() == args.columns, "a norm of parts of rows");
   const RmsNormParams params{.element = ElementOf(args.dtype),
                              .x_f32 = args.x_f32,
                              .x = args.x,
                              .out = args.out,
                              .weight = args.weight,
                              .rows = args.rows,
+                             .stride = args.Stride(),
                              .columns = args.columns,
                              .eps = args.eps};
   FB_LAUNCH("pair_rms_norm",
             BlockARow(args.num_rows, args.columns * static_cast<int>(sizeof(float))), params);
 }
 
+void AddNormed(const AddNormedArgs& args, const device::WorkerContext& context) {
+  const AddNormedParams params{.element = ElementOf(args.dtype),
+                               .x = args.x,
+                               .weight = args.weight,
+                               .residual = args.residual,
+                               .out = args.out,
+                               .columns = args.columns,
+                               .eps = args.eps,
+                               .factor = args.factor};
+  FB_LAUNCH("pair_add_normed", BlockARow(args.rows), params);
+}
+
+void FinishLogits(const FinishLogitsArgs& args, const device::WorkerContext& context) {
+  const FinishLogitsParams params{
+      .values = args.values, .count = args.count, .factor = args.factor, .cap = args.cap};
+  FB_LAUNCH("pair_finish_logits", BlockARow((args.count + kRowThreads - 1) / kRowThreads), params);
+}
+
 void Embed(const EmbedArgs& args, const device::WorkerContext& context) {
-  CheckHas(args.factor == 1.0f, "a factor of embeddings");
   const EmbedParams params{.element = ElementOf(args.dtype),
                            .tokens = args.batch.tokens,
                            .sampled = args.batch.sampled,
@@ -271,7 +284,8 @@ void Embed(const EmbedArgs& args, const device::WorkerContext& context) {
                            .panels = reinterpret_cast<const int32_t*>(args.packed.panels),
                            .num_panels = args.packed.num_panels,
                            .out = args.out,
-                           .columns = args.columns};
+                           .columns = args.columns,
+                           .factor = args.factor};
   FB_LAUNCH("pair_embed", BlockARow(args.batch.num_rows), params);
 }
 
@@ -286,14 +300,13 @@ void LogitsDigest(const LogitsDigestArgs& args, const device::WorkerContext& con
 
 void Route(const RouteArgs& args, const device::WorkerContext& context) {
   const Router& router = args.router;
-  CheckHas(router.scores <= RouterScores::kSigmoidOfChosen, "a softmax over the chosen experts");
   const RouteParams params{.num_experts = router.num_experts,
                            .experts_per_token = router.experts_per_token,
                            .num_groups = router.num_groups,
                            .chosen_groups = router.chosen_groups,
                            .scores = static_cast<int32_t>(router.scores),
                            .group_score = static_cast<int32_t>(router.group_score),
-                           .renormalize = router.renormalize,
+                           .renormalize = router.renormalizes(),
                            .epsilon = router.epsilon,
                            .scale = router.scale,
                            .bias = router.bias,
@@ -387,6 +400,8 @@ const KernelSet& PairKernels() {
                                   .gather_latents = GatherLatents,
                                   .store_expanded = StoreExpanded,
                                   .rms_norm = RmsNorm,
+                                  .add_normed = AddNormed,
+                                  .finish_logits = FinishLogits,
                                   .embed = Embed,
                                   .logits_digest = LogitsDigest,
                                   .route = Route,

@@ -31,6 +31,25 @@ FB_DEVICE float ExpOf(float x) {
   return gpu::FromBits(gpu::Bits(p) + (gpu::Bits(t) << 23));
 }
 FB_DEVICE float SiluOf(float x) { return gpu::Div(x, 1.0f + ExpOf(-x)); }
+FB_DEVICE float CapOf(float x, float c) {
+  const float scaled = gpu::Div(x, c);
+  return c * (1.0f - gpu::Div(2.0f, ExpOf(scaled + scaled) + 1.0f));
+}
+FB_DEVICE float GeluOf(float x) {
+  using C = GeluConstants;
+  const float u = x * gpu::Fma(x * x, C::kCubic, 1.0f) * C::kTwoRoot;
+  return gpu::Div(x, 1.0f + ExpOf(-u));
+}
+FB_DEVICE float ClampedSiluOf(float x) {
+  using C = ClampedSiluConstants;
+  const float gate = C::kLimit < x ? C::kLimit : x;
+  return gpu::Div(gate, 1.0f + ExpOf(-(gate * C::kSlope)));
+}
+FB_DEVICE float ClampedUpOf(float x) {
+  using C = ClampedSiluConstants;
+  const float below = C::kLimit < x ? C::kLimit : x;
+  return (below < -C::kLimit ? -C::kLimit : below) + 1.0f;
+}
 
 FB_DEVICE float MaxOf(float a, float b) { return a > b ? a : b; }
 

@@ -39,7 +39,9 @@ FB_DEVICE void AddBlock(const AttentionParams& args, const T* q, const T* keys, 
     score = gpu::Fma(ToFloat(q[i + 1]), ToFloat(pair[1]), score);
     score = gpu::Fma(ToFloat(q[i]), ToFloat(pair[0]), score);
   }
-  score = seen(lane) ? score * args.scale : -FB_INFINITY;
+  score = score * args.scale;
+  if (args.cap > 0) score = CapOf(score, args.cap);
+  if (!seen(lane)) score = -FB_INFINITY;
 
   const float maximum = MaxTree16(MaxOf(score, gpu::Shuffle(score, lane + kLanes16)));
   if (maximum > partial.maximum) {
@@ -89,6 +91,14 @@ FB_DEVICE void Merge(const Partial& part, Partial& total) {
     total.values[i] = gpu::Fma(part.values[i], factor, total.values[i] * old_factor);
 }
 
+// One more score that has no value.
+FB_DEVICE void AddSink(float sink, Partial& total) {
+  const float maximum = MaxOf(total.maximum, sink);
+  const float factor = ExpOf(total.maximum - maximum);
+  total.sum = gpu::Fma(1.0f, ExpOf(sink - maximum), total.sum * factor);
+  for (int i = 0; i < kMostValues; ++i) total.values[i] = total.values[i] * factor;
+}
+
 FB_DEVICE void Clear(Partial& partial) {
   partial.maximum = -FB_INFINITY;
   partial.sum = 0;
@@ -130,6 +140,7 @@ FB_DEVICE void Attend(const AttentionParams& args, const SequenceRows& sequence,
     merged = true;
     Clear(partial);
   }
+  if (args.sinks != nullptr) AddSink(args.sinks[head], total);
   T* const out = As<T>(args.out) + at * kv.value_dim;
   for (int i = 0; i < kMostValues; ++i) {
     const int j = gpu::Lane() + i * kPositions;

@@ -38,7 +38,8 @@ FB_DEVICE void KeepDigest(const DigestParams& args, const Slot& slot, uint64_t d
 // A head of q or k by one warp: after its norm, rope, the norm behind rope and the scale; fp32.
 struct Head {
   const float* x;
-  const float* weight;  // null: no norm
+  const float* weight;  // of the norm before rope; null: none
+  const float* behind;  // of the one behind it; null: without
   const float* cosines;
   const float* sines;  // of the position; null: no rope
   int half;
@@ -54,7 +55,10 @@ struct Head {
     }
     return gpu::Fma(Normed(j), cosines[j - half], Normed(j - half) * sines[j - half]);
   }
-  FB_DEVICE float operator()(int j) const { return Turned(j) * norm * scale; }
+  FB_DEVICE float operator()(int j) const {
+    const float normed = Turned(j) * norm;
+    return (behind != nullptr ? normed * behind[j] : normed) * scale;
+  }
 };
 
 FB_DEVICE Head HeadOf(const RopeParams& args, const float* x, const float* weight, int64_t position,
@@ -62,14 +66,15 @@ FB_DEVICE Head HeadOf(const RopeParams& args, const float* x, const float* weigh
   const int half = args.head_dim / 2;
   const bool turns = args.rope_cos != nullptr;
   Head head{x,
-            weight,
+            args.norm_after ? nullptr : weight,
+            args.norm_after ? weight : nullptr,
             turns ? args.rope_cos + position * half : nullptr,
             turns ? args.rope_sin + position * half : nullptr,
             half,
             0,
             1,
             scale};
-  if (weight != nullptr)
+  if (head.weight != nullptr)
     head.inverse = InverseRmsOf([&](int j) { return x[j]; }, args.head_dim, args.norm_eps);
   if (args.norm_after) {
     head.norm = InverseRmsOf([&](int j) { return head.Turned(j); }, args.head_dim, args.norm_eps);

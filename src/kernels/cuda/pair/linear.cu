@@ -11,7 +11,15 @@ namespace {
 
 constexpr int kColumns = 64, kMyRows = kTileRows / 2;
 // LinearOutput's values.
-enum : int32_t { kOutF32, kOutRounded, kOutResidual, kOutSiluMul, kOutPartial };
+enum : int32_t {
+  kOutF32,
+  kOutRounded,
+  kOutResidual,
+  kOutSiluMul,
+  kOutPartial,
+  kOutGeluMul,
+  kOutClampedSiluMul
+};
 
 // What the block computes: rows of an expert from `first` on.
 struct Tile {
@@ -102,9 +110,13 @@ FB_DEVICE void Linear(const LinearParams& args, float* shared) {
     float sums[kMyRows];
     NodeSum(args, args.nodes[n], x, column, tile_of, sums);
     if (args.bias != nullptr && args.output != kOutPartial) {
-      for (int i = 0; i < kMyRows; ++i) sums[i] = sums[i] + args.bias[panel * kColumns + column];
+      const float bias =
+          args.bias[(int64_t{tile.expert} * args.num_panels + panel) * kColumns + column];
+      for (int i = 0; i < kMyRows; ++i) sums[i] = sums[i] + bias;
     }
-    if (args.output == kOutSiluMul) {
+    const bool gated = args.output == kOutSiluMul || args.output == kOutGeluMul ||
+                       args.output == kOutClampedSiluMul;
+    if (gated) {
       // The gate's columns are the panel's first half, the up projection's the second.
       for (int i = 0; i < kMyRows; ++i) shared[(half * kMyRows + i) * kColumns + column] = sums[i];
       gpu::Sync();
@@ -115,14 +127,15 @@ FB_DEVICE void Linear(const LinearParams& args, float* shared) {
       const int64_t at = tile.expert * (grouped ? 0 : args.y_step) +
                          (before + row[i]) * args.y_stride + first_column + column;
       T* const y = As<T>(args.y) + at;
+      const float up =
+          gated ? shared[(half * kMyRows + i) * kColumns + column + kColumns / 2] : 0.0f;
       switch (args.output) {
         case kOutF32: As<float>(args.y)[at] = sums[i]; break;
         case kOutRounded: *y = RoundTo<T>(sums[i]); break;
         case kOutResidual: *y = RoundTo<T>(sums[i] + ToFloat(*y)); break;
-        case kOutSiluMul:
-          *y = RoundTo<T>(SiluOf(sums[i]) *
-                          shared[(half * kMyRows + i) * kColumns + column + kColumns / 2]);
-          break;
+        case kOutSiluMul: *y = RoundTo<T>(SiluOf(sums[i]) * up); break;
+        case kOutGeluMul: *y = RoundTo<T>(GeluOf(sums[i]) * up); break;
+        case kOutClampedSiluMul: *y = RoundTo<T>(ClampedSiluOf(sums[i]) * ClampedUpOf(up)); break;
         default: As<float>(args.y)[n * args.plane_stride + at] = sums[i];
       }
     }

@@ -33,7 +33,7 @@ struct LinearParams {
   const std::byte* const* runs;
   int64_t tile_bytes;
   const int32_t* panels;  // [num_panels] pairs of column and width
-  const float* bias;
+  const float* bias;      // experts': one after another, each as many as panels have columns
   int32_t num_panels;
   int32_t num_leaves;
   int32_t leaf_begin[kMostLeaves + 1];
@@ -67,7 +67,8 @@ struct AttentionParams {
   const std::byte* q;
   std::byte* out;
   int32_t heads, row_heads;
-  float scale;
+  float scale, cap;    // 0: no cap
+  const float* sinks;  // [heads] or null
   int32_t reach_window, reach_chunk;
 };
 
@@ -147,8 +148,23 @@ struct RmsNormParams {
   std::byte* out;
   const float* weight;
   const int32_t* rows;
+  int64_t stride;
   int32_t columns;
   float eps;
+};
+struct AddNormedParams {
+  Element element;
+  const float* x;
+  const float* weight;
+  const std::byte* residual;
+  std::byte* out;
+  int32_t columns;
+  float eps, factor;
+};
+struct FinishLogitsParams {
+  float* values;
+  int64_t count;
+  float factor, cap;
 };
 struct EmbedParams {
   Element element;
@@ -160,6 +176,7 @@ struct EmbedParams {
   int32_t num_panels;
   std::byte* out;
   int32_t columns;
+  float factor;
 };
 struct LogitsDigestParams {
   const float* logits;

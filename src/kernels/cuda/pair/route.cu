@@ -7,7 +7,7 @@ namespace forebay::kernels::cuda {
 namespace {
 
 // The values of RouterScores and GroupScore.
-enum : int32_t { kSoftmaxScores, kSigmoidScores, kSigmoidOfChosenScores };
+enum : int32_t { kSoftmaxScores, kSigmoidScores, kSigmoidOfChosenScores, kSoftmaxOfChosenScores };
 enum : int32_t { kGreatestOfGroup, kTwoGreatestOfGroup };
 
 FB_DEVICE bool IsNan(float x) { return x != x; }
@@ -38,6 +38,10 @@ FB_DEVICE int TakeGreatest(const float* values, bool* taken, int count) {
 
 // scores[i] from the row's logits; by one warp.
 FB_DEVICE void Score(const RouteParams& args, const float* logits, float* scores) {
+  if (args.scores == kSoftmaxOfChosenScores) {
+    for (int i = gpu::Lane(); i < args.num_experts; i += gpu::kWarpLanes) scores[i] = logits[i];
+    return gpu::SyncWarp();
+  }
   if (args.scores != kSoftmaxScores) {
     for (int i = gpu::Lane(); i < args.num_experts; i += gpu::kWarpLanes)
       scores[i] = gpu::Div(1.0f, 1.0f + ExpOf(-logits[i]));
@@ -147,13 +151,16 @@ FB_KERNEL(pair_route, RouteParams, gpu::kWarpLanes) {
   ChooseGroups(args, selection, taken, groups, taken + args.num_experts);
   for (int i = gpu::Lane(); i < args.num_experts; i += gpu::kWarpLanes) taken[i] = false;
   gpu::SyncWarp();
-  float sum = 0;
+  float sum = 0, first = 0;
   for (int slot = 0; slot < args.experts_per_token; ++slot) {
     const int expert = TakeGreatest(selection, taken, args.num_experts);
-    sum = sum + scores[expert];
+    if (slot == 0) first = scores[expert];
+    const float weight =
+        args.scores == kSoftmaxOfChosenScores ? ExpOf(scores[expert] - first) : scores[expert];
+    sum = sum + weight;
     if (gpu::Lane() == 0) {
       experts[slot] = expert;
-      weights[slot] = scores[expert];
+      weights[slot] = weight;
     }
   }
   if (gpu::Lane() != 0) return;

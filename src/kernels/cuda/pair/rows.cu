@@ -1,5 +1,5 @@
-// Row-wise operations: rms_norm, embed, logits_digest (kernels/norm.h), reduce (kernels/reduce.h).
-// A block a row.
+// Row-wise operations: rms_norm, add_normed, finish_logits, embed, logits_digest (kernels/norm.h),
+// reduce (kernels/reduce.h). A block a row.
 //
 // Bytes: each input and output once. Limit: memory; a norm's 16 chains for long rows.
 #include "kernels/cuda/pair/arithmetic.h"
@@ -15,13 +15,27 @@ enum : int32_t { kOutF32, kOutRounded, kOutResidual };
 template <typename X, typename T>
 FB_DEVICE void NormRow(const RmsNormParams& args, float* row) {
   const int64_t i = gpu::BlockX();
-  const X* const x = As<X>(args.x) + (args.rows != nullptr ? args.rows[i] : i) * args.columns;
+  const X* const x = As<X>(args.x) + (args.rows != nullptr ? args.rows[i] : i) * args.stride;
   for (int j = gpu::Tid(); j < args.columns; j += gpu::Threads()) row[j] = ToFloat(x[j]);
   gpu::Sync();
   const float inverse = InverseRmsOf([&](int j) { return row[j]; }, args.columns, args.eps);
-  T* const out = As<T>(args.out) + i * args.columns;
+  T* const out = As<T>(args.out) + i * args.stride;
   for (int j = gpu::Tid(); j < args.columns; j += gpu::Threads())
     out[j] = RoundTo<T>(row[j] * inverse * args.weight[j]);
+}
+
+template <typename T>
+FB_DEVICE void AddNormedRow(const AddNormedParams& args) {
+  const int64_t begin = int64_t{gpu::BlockX()} * args.columns;
+  const float* const x = args.x + begin;
+  float inverse = 1;
+  if (args.weight != nullptr)
+    inverse = InverseRmsOf([&](int j) { return x[j]; }, args.columns, args.eps);
+  for (int j = gpu::Tid(); j < args.columns; j += gpu::Threads()) {
+    const float s = args.weight != nullptr ? x[j] * inverse * args.weight[j] : x[j];
+    const float residual = ToFloat(As<T>(args.residual)[begin + j]);
+    As<T>(args.out)[begin + j] = RoundTo<T>(s * args.factor + residual);
+  }
 }
 
 // The panel that holds output `column`, or -1: another rank's shard of the vocabulary.
@@ -47,9 +61,12 @@ FB_DEVICE void EmbedRow(const EmbedParams& args) {
   const int32_t entry = args.tokens[row];
   const int32_t token = entry >= 0 ? entry : args.sampled[~entry];
   T* const out = As<T>(args.out) + row * args.columns;
+  const auto put = [&](int j, T value) {
+    out[j] = args.factor == 1.0f ? value : RoundTo<T>(ToFloat(value) * args.factor);
+  };
   if (args.table != nullptr) {
     const T* const from = As<T>(args.table) + int64_t{token} * args.columns;
-    for (int j = gpu::Tid(); j < args.columns; j += gpu::Threads()) out[j] = from[j];
+    for (int j = gpu::Tid(); j < args.columns; j += gpu::Threads()) put(j, from[j]);
     return;
   }
   constexpr int kColumns = 64;
@@ -57,7 +74,7 @@ FB_DEVICE void EmbedRow(const EmbedParams& args) {
   const T* const pairs =
       panel < 0 ? nullptr : As<T>(args.tiles[panel]) + (token - args.panels[2 * panel]) * 2;
   for (int j = gpu::Tid(); j < args.columns; j += gpu::Threads())
-    out[j] = panel < 0 ? T{} : pairs[int64_t{j / 2} * kColumns * 2 + j % 2];
+    put(j, panel < 0 ? T{} : pairs[int64_t{j / 2} * kColumns * 2 + j % 2]);
 }
 
 template <typename T>
@@ -93,6 +110,17 @@ FB_KERNEL(pair_rms_norm, RmsNormParams, kRowThreads) {
   if (args.element == Element::kF32) return NormRow<float, float>(args, row);
   if (args.x_f32) return NormRow<float, BF16>(args, row);
   NormRow<BF16, BF16>(args, row);
+}
+
+FB_KERNEL(pair_add_normed, AddNormedParams, kRowThreads) {
+  FB_FOR_ELEMENT(args.element, AddNormedRow, args);
+}
+
+FB_KERNEL(pair_finish_logits, FinishLogitsParams, kRowThreads) {
+  const int64_t i = int64_t{gpu::BlockX()} * gpu::Threads() + gpu::Tid();
+  if (i >= args.count) return;
+  const float value = args.values[i] * args.factor;
+  args.values[i] = args.cap > 0 ? CapOf(value, args.cap) : value;
 }
 
 FB_KERNEL(pair_embed, EmbedParams, kRowThreads) { FB_FOR_ELEMENT(args.element, EmbedRow, args); }
