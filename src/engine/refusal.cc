@@ -31,7 +31,10 @@ int64_t MostLogprobBytes(const Request& request, const ModelFacts& facts) {
     read += length;
     generated += request.n * (most < 0 ? room : std::min(room, most));
   }
-  return LogprobBytes(read, params.prompt_logprobs) + LogprobBytes(generated, params.logprobs);
+  // Who asks for all tokens' gets as many as there are.
+  const auto alternatives = [&](int32_t asked) { return std::min(asked, facts.vocab_size); };
+  return LogprobBytes(read, alternatives(params.prompt_logprobs)) +
+         LogprobBytes(generated, alternatives(params.logprobs));
 }
 
 }  // namespace
