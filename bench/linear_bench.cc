@@ -1,11 +1,13 @@
 // Rates of the linear kernels beside the limits of the machine, as tables in Markdown:
 //   linear_bench [--isa NAME,..] [--rows N,..] [--model NAME,..] [--shape KxN,..] [--leaves]
-//   [--f32] [--threads N]
+//   [--f32] [--threads N] [--form NAME]
 // Layers of the models, with the outputs and leaves that a layer program has; --shape: one chain,
 // rounded outputs. A sample is one of 5 measurements of 20 ms or more, bracketed by probes of the
 // register peak of the set's instruction and of streaming reads. Its limit is max(flops / peak,
 // weight bytes / stream). A sample whose brackets differ by more than 10 % is repeated (and
-// counted). --leaves: the price of the fixed tree over a model's layers.
+// counted). --leaves: the price of the fixed tree over a model's layers. --form: tiles are stored
+// in that form (kernels/tile_form.h), of random codes; a cell also has the time of expanded tiles
+// by that of stored ones, measured in turn.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -84,6 +86,7 @@ struct Options {
   std::vector<Layer> layers;        // layers of these models, or as --shape says
   bool leaves = false, f32 = false;
   int threads = 2;
+  kernels::TileForm form = kernels::TileForm::kExpanded;
 };
 
 struct Sample {
@@ -109,9 +112,13 @@ class Bench {
 
   // The median of 5 by fraction of the limit.
   Sample Measure(const Set& set, const Layer& layer, int rows) {
+    return Measure(set, layer, rows, options_.form);
+  }
+  Sample Measure(const Set& set, const Layer& layer, int rows, kernels::TileForm form) {
     const tensor::DType dtype = options_.f32 ? tensor::DType::kF32 : tensor::DType::kBF16;
     LinearArgs args;
     args.weight.dtype = dtype;
+    args.weight.form = form;
     const bool gated = layer.output == LinearOutput::kSiluMul;
     const int width = gated ? kernels::kPanelColumns / 2 : kernels::kPanelColumns;
     args.weight.k = layer.k;
@@ -287,7 +294,10 @@ void PrintTable(Bench& bench, const Options& options, const Set& set) {
   fmt::print(
       "\n## {}, {}\n\nGFLOP/s (share of the limit); below 256 rows the weights come from "
       "memory.\n\n| layer | K x N |",
-      set.name, options.f32 ? "fp32" : "bf16");
+      set.name,
+      options.form != kernels::TileForm::kExpanded ? kernels::TraitsOf(options.form).name
+      : options.f32                                ? "fp32"
+                                                   : "bf16");
   for (const int rows : options.rows) fmt::print(" {} |", rows);
   fmt::print("\n|---|---|");
   for (size_t i = 0; i < options.rows.size(); ++i) fmt::print("---|");
@@ -296,8 +306,13 @@ void PrintTable(Bench& bench, const Options& options, const Set& set) {
     fmt::print("\n| {} {} | {} x {} |", layer.model, layer.name, layer.k, layer.n);
     for (const int rows : options.rows) {
       const Sample sample = bench.Measure(set, layer, rows);
-      fmt::print(" {:.0f} ({:.2f}){} |", sample.flops / 1e9, sample.fraction,
-                 rows <= 4 ? fmt::format(" {:.0f} GB/s", sample.stream / 1e9) : "");
+      fmt::print(" {:.0f} ({:.2f}){}{}", sample.flops / 1e9, sample.fraction,
+                 rows <= 4 ? fmt::format(" {:.0f} GB/s", sample.stream / 1e9) : "",
+                 options.form == kernels::TileForm::kExpanded ? " |" : "");
+      if (options.form != kernels::TileForm::kExpanded) {
+        const Sample expanded = bench.Measure(set, layer, rows, kernels::TileForm::kExpanded);
+        fmt::print(" {:.2f} x expanded |", expanded.seconds / sample.seconds);
+      }
       std::fflush(stdout);
       cells.push_back({&layer, rows, sample.fraction});
     }
@@ -378,6 +393,11 @@ int Main(int argc, char** argv) {
       }
     } else if (flag == "--model") {
       options.models = Split(value);
+    } else if (flag == "--form") {
+      for (int form = 0; form < kernels::kNumTileForms; ++form) {
+        if (kernels::kTileForms[form].name == value)
+          options.form = static_cast<kernels::TileForm>(form);
+      }
     } else if (flag == "--threads") {
       options.threads = std::atoi(value.c_str());
     } else {

@@ -40,7 +40,8 @@ std::vector<Request> MakeRequests(int64_t vocab) {
 
 base::Status PrintJobRate(const std::string& model) {
   const auto runtime = runtime::CreateRealRuntime();
-  const auto seconds = [&, last = runtime->Now()]() mutable {
+  runtime::TimeNs last = runtime->Now();
+  const auto seconds = [&] {
     const runtime::TimeNs before = std::exchange(last, runtime->Now());
     return runtime::SecondsOf(last - before);
   };

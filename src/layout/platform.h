@@ -16,11 +16,9 @@ namespace forebay::layout {
 class Platform {
  public:
   virtual ~Platform() = default;
-  // The kernels by --isa and --numerics, as kernels::ChooseKernels.
+  // The kernels by --isa and --numerics: the CPU's, as kernels::ChooseKernels, or the device's own.
   virtual base::Result<const kernels::KernelSet*> Kernels(std::string_view isa,
-                                                          std::string_view numerics) const {
-    return kernels::ChooseKernels(isa, numerics);
-  }
+                                                          std::string_view numerics) const;
   // Fills in what such devices give: profile, budgets, workers, defaults of a step's limits. `plan`
   // has spec and scratch_bytes. Errors: kInvalidArgument and those of LoadProfile; kOffloadingSize
   // and kKvFileSize where memory below the device is taken from the same.

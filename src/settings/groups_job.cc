@@ -129,7 +129,7 @@ Group SimulationGroup() {
         "How matrices lie in memory: `auto` (as the files store them), `expanded` (in the "
         "compute type), or on simulated devices `fp8`, `fp8_block` (128 x 128) or `nvfp4`\n"
         "Answers are the same stored or expanded. Routers and norms are always expanded "
-        "([gguf](quantisation.md))."},
+        "([quantisation.md](quantisation.md))."},
        {"--kv-cache-dtype", kAll, Class::kTuning,
         Choice(FB_AT(engine.machine.kv_cache_format),
                {{"auto", std::nullopt}, {"fp8", NumberFormat::kFP8}}),

@@ -68,7 +68,8 @@ BpeModel::BpeModel(const TokenizerSpec& spec, const Vocabulary& vocabulary, bool
   }
 }
 
-void BpeModel::Encode(std::string_view word, Scratch* scratch, std::vector<int32_t>* ids) const {
+void BpeModel::Encode(std::string_view word, WordScratch* scratch,
+                      std::vector<int32_t>* ids) const {
   if (!splits_at_metaspace_) return EncodeWord(word, scratch, ids);
   constexpr size_t kSize = sizeof(kMetaspace) - 1;
   while (!word.empty()) {
@@ -80,7 +81,7 @@ void BpeModel::Encode(std::string_view word, Scratch* scratch, std::vector<int32
   }
 }
 
-void BpeModel::EncodeWord(std::string_view word, Scratch* scratch,
+void BpeModel::EncodeWord(std::string_view word, WordScratch* scratch,
                           std::vector<int32_t>* ids) const {
   const int32_t token = vocabulary_->Find(word);
   if (token >= 0 &&
@@ -165,7 +166,7 @@ void BpeModel::MergeShort(std::vector<int32_t>* ids) const {
 // its length at its first and its last place, so that both neighbours are found. The heap holds
 // (rank, place) of pairs; one that merges have changed since it was pushed is recognised when it is
 // popped.
-void BpeModel::MergeLong(Scratch* scratch) const {
+void BpeModel::MergeLong(WordScratch* scratch) const {
   std::vector<int32_t>& ids = scratch->ids;
   std::vector<uint32_t>& lengths = scratch->lengths;
   std::vector<uint64_t>& heap = scratch->heap;

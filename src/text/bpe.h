@@ -9,6 +9,7 @@
 
 #include "text/tokenizer_spec.h"
 #include "text/vocabulary.h"
+#include "text/word_model.h"
 
 namespace forebay::text {
 
@@ -31,30 +32,24 @@ class MergeTable {
 
 // Thread-safe and immutable, but for notes of facts that are cheaper to remember than to find
 // again.
-class BpeModel {
+class BpeModel final : public WordModel {
  public:
-  // Buffers of one thread, reused from word to word.
-  struct Scratch {
-    std::vector<int32_t> ids;
-    std::vector<uint32_t> lengths;
-    std::vector<uint64_t> heap;
-  };
-
   // `vocabulary` (which must outlive the model) holds bytes if `byte_level`, else UTF-8. Words are
   // spelled alike.
   BpeModel(const TokenizerSpec& spec, const Vocabulary& vocabulary, bool byte_level);
 
   // Appends the ids of `word`, in time O(n log n), with 16 bytes of scratch for each of its bytes
   // (byte_level) or characters.
-  void Encode(std::string_view word, Scratch* scratch, std::vector<int32_t>* ids) const;
+  void Encode(std::string_view word, WordScratch* scratch,
+              std::vector<int32_t>* ids) const override;
 
  private:
   enum class Whole : uint8_t { kUnknown, kYes, kNo };
 
-  void EncodeWord(std::string_view word, Scratch* scratch, std::vector<int32_t>* ids) const;
+  void EncodeWord(std::string_view word, WordScratch* scratch, std::vector<int32_t>* ids) const;
   void InitialSymbols(std::string_view word, std::vector<int32_t>* ids) const;
   void MergeShort(std::vector<int32_t>* ids) const;
-  void MergeLong(Scratch* scratch) const;
+  void MergeLong(WordScratch* scratch) const;
 
   const Vocabulary* vocabulary_;
   MergeTable merges_;

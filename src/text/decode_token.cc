@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <optional>
+#include <utility>
 
 namespace forebay::text {
 namespace {
@@ -25,6 +26,16 @@ std::optional<char> ByteOf(std::string_view token) {
   return static_cast<char>(byte);
 }
 
+// As transformers' clean_up_tokenization does it, within a token.
+std::string CleanUp(std::string piece) {
+  static constexpr std::pair<std::string_view, std::string_view> kShorter[] = {
+      {" .", "."},   {" ?", "?"},     {" !", "!"},    {" ,", ","},
+      {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},  {" do not", " don't"},
+      {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
+  for (const auto& [from, to] : kShorter) piece = ReplaceAll(piece, from, to);
+  return piece;
+}
+
 }  // namespace
 
 DecodedToken DecodeToken(const DecoderSpec& decoder, std::string_view token, bool first) {
@@ -33,6 +44,13 @@ DecodedToken DecodeToken(const DecoderSpec& decoder, std::string_view token, boo
     case DecoderSpec::Kind::kJoin: return {first ? std::string(token) : " " + std::string(token)};
     case DecoderSpec::Kind::kMetaspace:
       return {ReplaceAll(token, kMetaspace, first && decoder.drop_first ? "" : " ")};
+    case DecoderSpec::Kind::kWordPiece: {
+      const bool goes_on = token.starts_with(decoder.prefix);
+      std::string piece = first     ? std::string(token)
+                          : goes_on ? std::string(token.substr(decoder.prefix.size()))
+                                    : " " + std::string(token);
+      return {decoder.cleanup ? CleanUp(std::move(piece)) : std::move(piece)};
+    }
     case DecoderSpec::Kind::kPieces: break;
   }
   std::string piece(token);

@@ -55,6 +55,10 @@ TEST_P(GoldenTokenizer, EveryCase) {
     std::vector<int32_t> with_special;
     if (element pre; !root["pre"].get(pre)) with_special = ReadIds(pre);
     with_special.insert(with_special.end(), ids.begin(), ids.end());
+    if (element post; !root["post"].get(post)) {
+      const std::vector<int32_t> behind = ReadIds(post);
+      with_special.insert(with_special.end(), behind.begin(), behind.end());
+    }
     std::string_view decoded = text, decoded_skip;
     if (root["decoded"].get(decoded)) decoded = text;
     if (root["decoded_skip"].get(decoded_skip)) decoded_skip = decoded;
@@ -70,8 +74,8 @@ TEST_P(GoldenTokenizer, EveryCase) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, GoldenTokenizer,
-                         testing::Values("deepseek-v3", "llama2-prepend", "llama3",
-                                         "mistral-metaspace", "qwen", "smollm"),
+                         testing::Values("bert", "deepseek-v3", "llama2-prepend", "llama3",
+                                         "mistral-metaspace", "qwen", "smollm", "unigram"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');

@@ -4,7 +4,11 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
+#include <utility>
 
+#include "base/check.h"
+#include "text/reference_ranges.h"
 #include "text/unicode.h"
 
 namespace forebay::text {
@@ -161,6 +165,185 @@ void ComposeAll(Rewriter* rewriter) {
   }
 }
 
+// Characters that tokenizers' tables, which are Unicode 9's, do not take apart for compatibility.
+bool IsLaterCompatible(char32_t c) {
+  static constexpr CharRange kRanges[] = {
+      {0x32ff, 0x32ff},   {0xa7f2, 0xa7f4},   {0xab69, 0xab69},   {0x10781, 0x10785},
+      {0x10787, 0x107b0}, {0x107b2, 0x107ba}, {0x1e030, 0x1e06d}, {0x1f16c, 0x1f16c},
+      {0x1ccd6, 0x1ccf9}, {0x1fbf0, 0x1fbf9}};
+  return IsInRanges(kRanges, c);
+}
+
+// Decomposes chunks, each a character of class 0 and the marks after it, and orders their marks.
+class Decomposer {
+ public:
+  explicit Decomposer(bool compatible) : compatible_(compatible) {}
+
+  void Run(Rewriter* rewriter) {
+    std::string decomposed;
+    while (!rewriter->done()) {
+      const std::string_view rest = rewriter->rest();
+      size_t ascii = 0;
+      while (ascii < rest.size() && static_cast<unsigned char>(rest[ascii]) < 0x80) ++ascii;
+      if (ascii > 0) {
+        // The last one may begin a chunk; it is its own decomposition.
+        rewriter->Copy(ascii);
+        continue;
+      }
+      parts_.clear();
+      size_t end = 0;
+      Append(DecodeUtf8(rest, &end));
+      while (end < rest.size()) {
+        size_t next = end;
+        const size_t before = parts_.size();
+        Append(DecodeUtf8(rest, &next));
+        if (ClassOf(parts_[before]) != 0) {
+          end = next;
+          continue;
+        }
+        parts_.resize(before);
+        break;
+      }
+      Order();
+      decomposed.clear();
+      for (const utf8proc_int32_t c : parts_) AppendUtf8(&decomposed, static_cast<char32_t>(c));
+      decomposed == rest.substr(0, end) ? rewriter->Copy(end) : rewriter->Put(end, decomposed);
+    }
+  }
+
+ private:
+  static int ClassOf(utf8proc_int32_t c) {
+    if (CameAfterUnicode9(static_cast<char32_t>(c))) return 0;
+    return utf8proc_get_property(c)->combining_class;
+  }
+  void Append(char32_t c) {
+    if (CameAfterUnicode9(c) || (compatible_ && IsLaterCompatible(c)))
+      return parts_.push_back(static_cast<utf8proc_int32_t>(c));
+    utf8proc_int32_t out[32];
+    const int options = UTF8PROC_DECOMPOSE | (compatible_ ? UTF8PROC_COMPAT : 0);
+    const auto count =
+        utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c), out, std::size(out),
+                                static_cast<utf8proc_option_t>(options), nullptr);
+    parts_.insert(parts_.end(), out, out + std::clamp<utf8proc_ssize_t>(count, 0, std::size(out)));
+  }
+  void Order() {
+    for (auto it = parts_.begin(); it != parts_.end();) {
+      const auto end = std::find_if(it, parts_.end(), [](auto c) { return ClassOf(c) == 0; });
+      std::stable_sort(it, end, [](auto a, auto b) { return ClassOf(a) < ClassOf(b); });
+      it = end == parts_.end() ? end : std::next(end);
+    }
+  }
+
+  const bool compatible_;
+  std::vector<utf8proc_int32_t> parts_;
+};
+
+// rewrite(c, its bytes) for each character: what stands in its place; nothing: it stays.
+template <typename Rewrite>
+void ForEachCharacter(Rewriter* rewriter, Rewrite rewrite) {
+  while (!rewriter->done()) {
+    const std::string_view rest = rewriter->rest();
+    size_t end = 0;
+    const char32_t c = DecodeUtf8(rest, &end);
+    const std::optional<std::string> content = rewrite(c, rest.substr(0, end));
+    content ? rewriter->Put(end, *content) : rewriter->Copy(end);
+  }
+}
+
+// A character is dropped where `drops(c)`.
+template <typename Drops>
+void DropCharacters(Rewriter* rewriter, Drops drops) {
+  ForEachCharacter(rewriter, [&](char32_t c, std::string_view) {
+    return drops(c) ? std::optional<std::string>("") : std::nullopt;
+  });
+}
+
+// BertNormalizer's: controls go, white space becomes spaces.
+void CleanText(Rewriter* rewriter) {
+  ForEachCharacter(rewriter, [](char32_t c, std::string_view) -> std::optional<std::string> {
+    if (c == ' ') return std::nullopt;
+    if (IsInRanges(kBertControls, c)) return "";
+    return IsWhiteSpace(c) ? std::optional<std::string>(" ") : std::nullopt;
+  });
+}
+
+void PadIdeographs(Rewriter* rewriter) {
+  static constexpr CharRange kIdeographs[] = {
+      {0x3400, 0x4dbf},   {0x4e00, 0x9fff},   {0xf900, 0xfaff},  {0x20000, 0x2a6df},
+      {0x2a700, 0x2b81f}, {0x2b920, 0x2ceaf}, {0x2f800, 0x2fa1f}};
+  ForEachCharacter(rewriter, [](char32_t c, std::string_view bytes) -> std::optional<std::string> {
+    if (!IsInRanges(kIdeographs, c)) return std::nullopt;
+    return " " + std::string(bytes) + " ";
+  });
+}
+
+void Lowercase(Rewriter* rewriter) {
+  ForEachCharacter(rewriter, [](char32_t c, std::string_view bytes) -> std::optional<std::string> {
+    if (c < 0x80 && !(c >= 'A' && c <= 'Z')) return std::nullopt;
+    return ToLower(bytes);
+  });
+}
+
+void Strip(bool left, bool right, std::string_view text, Rewriter* rewriter) {
+  size_t begin = 0, end = text.size();
+  for (size_t i = 0; left && i < text.size(); begin = i) {
+    if (!IsWhiteSpace(DecodeUtf8(text, &i))) break;
+  }
+  for (size_t at = end; right && at > begin;) {
+    do --at;
+    while (at > begin && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80);
+    size_t i = at;
+    if (!IsWhiteSpace(DecodeUtf8(text, &i))) break;
+    end = at;
+  }
+  rewriter->Put(begin, "");
+  rewriter->Copy(end - begin);
+  rewriter->Put(text.size() - end, "");
+}
+
+// sentencepiece's map, a grapheme at a time where it is short, else a character at a time, as
+// tokenizers does it.
+void ApplyMap(const PrecompiledMap& map, Rewriter* rewriter) {
+  constexpr size_t kShortGrapheme = 6;  // bytes; shorter ones are looked up whole
+  while (!rewriter->done()) {
+    const std::string_view rest = rewriter->rest();
+    size_t end = 0;
+    auto last = static_cast<utf8proc_int32_t>(DecodeUtf8(rest, &end));
+    for (utf8proc_int32_t state = 0; end < rest.size();) {
+      size_t next = end;
+      const auto c = static_cast<utf8proc_int32_t>(DecodeUtf8(rest, &next));
+      if (utf8proc_grapheme_break_stateful(last, c, &state)) break;
+      last = c;
+      end = next;
+    }
+    const std::string_view grapheme = rest.substr(0, end);
+    if (grapheme.size() < kShortGrapheme) {
+      if (const auto whole = map.Find(grapheme)) {
+        rewriter->Put(grapheme.size(), *whole);
+        continue;
+      }
+    }
+    for (size_t i = 0; i < grapheme.size();) {
+      const size_t begin = i;
+      DecodeUtf8(grapheme, &i);
+      const std::string_view character = grapheme.substr(begin, i - begin);
+      const auto mapped = map.Find(character);
+      mapped ? rewriter->Put(character.size(), *mapped) : rewriter->Copy(character.size());
+    }
+  }
+}
+
+void ReplaceMatches(const Regex& regex, std::string_view text, const std::string& content,
+                    Rewriter* rewriter) {
+  Regex::Matches matches(regex, text);
+  size_t done = 0;
+  for (size_t begin, end; matches.Next(&begin, &end); done = end) {
+    rewriter->Copy(begin - done);
+    rewriter->Put(end - begin, content);
+  }
+  rewriter->Copy(text.size() - done);
+}
+
 void ReplaceAll(const std::string& pattern, const std::string& content, Rewriter* rewriter) {
   while (!rewriter->done()) {
     const size_t found = rewriter->rest().find(pattern);
@@ -188,22 +371,82 @@ ByteRanges Slice(const ByteRanges& ranges, size_t begin, size_t end) {
   return out;
 }
 
+base::Result<Normalizer> Normalizer::Create(std::vector<NormalizerStep> steps) {
+  Normalizer made;
+  for (NormalizerStep& spec : steps) {
+    Step step{.spec = std::move(spec)};
+    if (step.spec.regex) {
+      FB_ASSIGN_OR_RETURN(Regex regex, Regex::Compile(step.spec.pattern));
+      step.regex = std::make_shared<const Regex>(std::move(regex));
+    }
+    if (step.spec.kind == NormalizerStep::Kind::kPrecompiled) {
+      FB_ASSIGN_OR_RETURN(PrecompiledMap map, PrecompiledMap::Parse(step.spec.content));
+      step.map = std::make_shared<const PrecompiledMap>(std::move(map));
+    }
+    made.steps_.push_back(std::move(step));
+  }
+  return made;
+}
+
+Normalizer::Normalizer(std::vector<NormalizerStep> steps) {
+  base::Result<Normalizer> made = Create(std::move(steps));
+  FB_CHECK(made.ok(), "{}", made.status().ToString());
+  *this = std::move(made).value();
+}
+
 std::string Normalizer::Apply(std::string_view text, ByteRanges* untrusted) const {
   std::string current(text);
-  for (const NormalizerStep& step : steps_) {
-    if (current.empty()) break;
+  const auto run = [&](auto&& rewrite) {
+    if (current.empty()) return;
     Rewriter rewriter(current, *untrusted);
-    switch (step.kind) {
-      case NormalizerStep::Kind::kNfc: ComposeAll(&rewriter); break;
-      case NormalizerStep::Kind::kReplace: ReplaceAll(step.pattern, step.content, &rewriter); break;
-      case NormalizerStep::Kind::kPrepend:
-        rewriter.Put(0, step.content);
-        rewriter.Copy(current.size());
-        break;
-    }
+    rewrite(&rewriter);
     std::string text_after = rewriter.TakeText();
     *untrusted = rewriter.TakeRanges();
     current = std::move(text_after);
+  };
+  const auto decompose = [&](bool compatible) {
+    run([&](Rewriter* rewriter) { Decomposer(compatible).Run(rewriter); });
+  };
+  using Kind = NormalizerStep::Kind;
+  for (const auto& [step, regex, map] : steps_) {
+    switch (step.kind) {
+      case Kind::kNfc: run(ComposeAll); break;
+      case Kind::kNfd: decompose(false); break;
+      case Kind::kNfkd: decompose(true); break;
+      case Kind::kNfkc:
+        decompose(true);
+        run(ComposeAll);
+        break;
+      case Kind::kReplace:
+        run([&](Rewriter* rewriter) {
+          regex ? ReplaceMatches(*regex, current, step.content, rewriter)
+                : ReplaceAll(step.pattern, step.content, rewriter);
+        });
+        break;
+      case Kind::kPrepend:
+        run([&](Rewriter* rewriter) {
+          rewriter->Put(0, step.content);
+          rewriter->Copy(current.size());
+        });
+        break;
+      case Kind::kLowercase: run(Lowercase); break;
+      case Kind::kDropMarks:
+        run([](Rewriter* rewriter) {
+          DropCharacters(rewriter, [](char32_t c) { return IsInRanges(kCombiningMarks, c); });
+        });
+        break;
+      case Kind::kDropNonspacing:
+        run([](Rewriter* rewriter) {
+          DropCharacters(rewriter, [](char32_t c) { return IsInRanges(kNonspacingMarks, c); });
+        });
+        break;
+      case Kind::kCleanText: run(CleanText); break;
+      case Kind::kPadIdeographs: run(PadIdeographs); break;
+      case Kind::kStrip:
+        run([&](Rewriter* rewriter) { Strip(step.left, step.right, current, rewriter); });
+        break;
+      case Kind::kPrecompiled: run([&](Rewriter* rewriter) { ApplyMap(*map, rewriter); }); break;
+    }
   }
   return current;
 }

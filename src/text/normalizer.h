@@ -2,10 +2,13 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "text/precompiled.h"
+#include "text/regex.h"
 #include "text/tokenizer_spec.h"
 
 namespace forebay::text {
@@ -24,7 +27,10 @@ ByteRanges Slice(const ByteRanges& ranges, size_t begin, size_t end);
 // Immutable.
 class Normalizer {
  public:
-  explicit Normalizer(std::vector<NormalizerStep> steps) : steps_(std::move(steps)) {}
+  // kTokenizerInvalid, kTokenizerUnsupported: a map or an expression.
+  static base::Result<Normalizer> Create(std::vector<NormalizerStep> steps);
+  // REQUIRES: Create makes them.
+  explicit Normalizer(std::vector<NormalizerStep> steps);
 
   // `text` (valid UTF-8) through all steps. `untrusted` becomes the ranges of the result that any
   // untrusted byte went into. An empty text stays empty.
@@ -36,7 +42,14 @@ class Normalizer {
   bool empty() const { return steps_.empty(); }
 
  private:
-  std::vector<NormalizerStep> steps_;
+  struct Step {
+    NormalizerStep spec;
+    std::shared_ptr<const Regex> regex;
+    std::shared_ptr<const PrecompiledMap> map;
+  };
+  Normalizer() = default;
+
+  std::vector<Step> steps_;
 };
 
 // Canonical composition with the data that tokenizers 0.23 has, which is Unicode 9's: characters

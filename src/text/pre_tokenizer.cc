@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "text/reference_ranges.h"
 #include "text/regex.h"
 #include "text/unicode.h"
 
@@ -136,6 +137,25 @@ class DigitsSplit final : public PreTokenizer::Step {
   Behavior behavior_;
 };
 
+// White space, dropped, or punctuation.
+class CharacterSplit final : public PreTokenizer::Step {
+ public:
+  using Matches = bool (*)(char32_t c);
+  CharacterSplit(Matches matches, Behavior behavior) : matches_(matches), behavior_(behavior) {}
+  void Split(std::string_view piece, bool at_start, const Next& next) const override {
+    Cutter cutter(piece, at_start, behavior_, false, next);
+    for (size_t i = 0; i < piece.size();) {
+      const size_t begin = i;
+      if (matches_(DecodeUtf8(piece, &i))) cutter.Match(begin, i);
+    }
+    cutter.Finish();
+  }
+
+ private:
+  Matches matches_;
+  Behavior behavior_;
+};
+
 class PrefixSpace final : public PreTokenizer::Step {
  public:
   void Split(std::string_view piece, bool at_start, const Next& next) const override {
@@ -203,6 +223,14 @@ Result<PreTokenizer> PreTokenizer::Create(const std::vector<PreTokenizerStep>& s
         break;
       case PreTokenizerStep::Kind::kMetaspace:
         made.steps_.push_back(std::make_unique<MetaspaceSplit>(step.prepend, step.split));
+        break;
+      case PreTokenizerStep::Kind::kWhitespace:
+        made.steps_.push_back(std::make_unique<CharacterSplit>(
+            [](char32_t c) { return IsWhiteSpace(c); }, Behavior::kRemoved));
+        break;
+      case PreTokenizerStep::Kind::kPunctuation:
+        made.steps_.push_back(std::make_unique<CharacterSplit>(
+            [](char32_t c) { return IsInRanges(kBertPunctuation, c); }, step.behavior));
         break;
       case PreTokenizerStep::Kind::kByteLevel:
         if (step.prefix_space) made.steps_.push_back(std::make_unique<PrefixSpace>());

@@ -49,7 +49,9 @@ Status CheckIds(const TokenizerSpec& spec) {
 // After the added tokens have their places.
 Status CheckUses(const TokenizerSpec& spec, int32_t count) {
   const auto has = [&](int32_t id) { return id >= 0 && id < count; };
-  for (const std::vector<int32_t>* ids : {&spec.prefix, &spec.suffix}) {
+  const PairTemplate pair = spec.pair.value_or(PairTemplate{});
+  for (const std::vector<int32_t>* ids :
+       {&spec.prefix, &spec.suffix, &pair.prefix, &pair.middle, &pair.suffix}) {
     for (const int32_t id : *ids) {
       if (!has(id))
         return InvalidTokenizer(
@@ -92,7 +94,8 @@ Status Tokenizer::Build(TokenizerSpec spec) {
   }
   FB_ASSIGN_OR_RETURN(PreTokenizer pre_tokenizer, PreTokenizer::Create(spec.pre_tokenizers));
   pre_tokenizer_ = std::make_unique<PreTokenizer>(std::move(pre_tokenizer));
-  normalizer_ = std::make_unique<Normalizer>(std::move(spec.normalizers));
+  FB_ASSIGN_OR_RETURN(Normalizer normalizer, Normalizer::Create(std::move(spec.normalizers)));
+  normalizer_ = std::make_unique<Normalizer>(std::move(normalizer));
 
   std::vector<bool> findable(spec.tokens.size(), true);
   FB_RETURN_IF_ERROR(PlaceAdded(&spec, &findable));
@@ -113,10 +116,11 @@ Status Tokenizer::Build(TokenizerSpec spec) {
     }
   }
   tokens_ = Vocabulary(spec.tokens, findable);
-  model_ = std::make_unique<BpeModel>(spec, tokens_, byte_level_);
+  model_ = MakeWordModel(spec, tokens_, byte_level_);
   decoder_ = std::move(spec.decoder);
   prefix_ = std::move(spec.prefix);
   suffix_ = std::move(spec.suffix);
+  pair_ = std::move(spec.pair);
   bos_ = spec.bos;
   eos_ = spec.eos;
   ends_ = std::move(spec.ends);
@@ -188,7 +192,7 @@ std::vector<int32_t> Tokenizer::EncodeValid(std::string_view text, const ByteRan
                                             bool add_special_tokens) const {
   std::vector<int32_t> ids;
   if (add_special_tokens) ids = prefix_;
-  BpeModel::Scratch scratch;
+  WordScratch scratch;
   raw_matcher_.Cut(text, untrusted, [&](size_t begin, size_t end, int32_t id) {
     if (id >= 0) return ids.push_back(id);
     ByteRanges ranges = Slice(untrusted, begin, end);
@@ -203,6 +207,21 @@ std::vector<int32_t> Tokenizer::EncodeValid(std::string_view text, const ByteRan
   });
   if (add_special_tokens) ids.insert(ids.end(), suffix_.begin(), suffix_.end());
   return ids;
+}
+
+std::optional<Tokenizer::Pair> Tokenizer::EncodePair(std::string_view first,
+                                                     std::string_view second) const {
+  if (!pair_) return std::nullopt;
+  Pair pair{.ids = pair_->prefix};
+  const auto append = [&](const std::vector<int32_t>& ids) {
+    pair.ids.insert(pair.ids.end(), ids.begin(), ids.end());
+  };
+  append(Encode(first, {.add_special_tokens = false}));
+  append(pair_->middle);
+  pair.second = pair.ids.size();
+  append(Encode(second, {.add_special_tokens = false}));
+  append(pair_->suffix);
+  return pair;
 }
 
 std::string Tokenizer::Decode(std::span<const int32_t> ids, bool skip_special) const {

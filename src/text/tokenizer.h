@@ -13,11 +13,11 @@
 
 #include "base/status.h"
 #include "text/added_tokens.h"
-#include "text/bpe.h"
 #include "text/normalizer.h"
 #include "text/pre_tokenizer.h"
 #include "text/tokenizer_spec.h"
 #include "text/vocabulary.h"
+#include "text/word_model.h"
 
 namespace forebay::text {
 
@@ -55,6 +55,14 @@ class Tokenizer {
   // itself.
   std::vector<int32_t> EncodeSegments(std::span<const Segment> segments,
                                       bool add_special_tokens) const;
+
+  // Two texts as one, say a query and what is ranked by it, with the ids that the file wants around
+  // them; nothing: it says nothing of pairs. Ids from `second` on are the second text's.
+  struct Pair {
+    std::vector<int32_t> ids;
+    size_t second = 0;
+  };
+  std::optional<Pair> EncodePair(std::string_view first, std::string_view second) const;
 
   // The text of `ids`; what is no UTF-8 in it becomes U+FFFD.
   std::string Decode(std::span<const int32_t> ids, bool skip_special) const;
@@ -94,12 +102,13 @@ class Tokenizer {
   std::unordered_map<std::string, int32_t> added_ids_;  // by content
   std::unique_ptr<Normalizer> normalizer_;
   std::unique_ptr<PreTokenizer> pre_tokenizer_;
-  std::unique_ptr<BpeModel> model_;
+  std::unique_ptr<WordModel> model_;
   AddedTokenMatcher raw_matcher_;         // on the text as given
   AddedTokenMatcher normalized_matcher_;  // then on normalized text
   DecoderSpec decoder_;
   std::optional<int32_t> bos_, eos_;
   std::vector<int32_t> ends_, prefix_, suffix_;
+  std::optional<PairTemplate> pair_;
   std::vector<std::pair<std::string, std::string>> named_;
 };
 

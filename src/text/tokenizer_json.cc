@@ -1,6 +1,7 @@
 #include "text/tokenizer_json.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <span>
 #include <tuple>
@@ -29,7 +30,7 @@ namespace ondemand = simdjson::ondemand;
 
 // Vocabulary, merges and added tokens are read by simdjson's On-Demand, which takes less than half
 // of the DOM's memory. Every other value, and an added token, is small and read by the DOM.
-constexpr size_t kMaxSmallBytes = 1 << 16;
+constexpr size_t kMaxSmallBytes = 1 << 21;  // a Precompiled map has a quarter of it
 
 Status NotJson(simdjson::error_code error) {
   return Status(base::kJsonInvalid,
@@ -180,11 +181,66 @@ Status ReadUnknown(object model, TokenizerSpec* spec) {
   return Status::Ok();
 }
 
+Status ReadWordPiece(object model, TokenizerSpec* spec) {
+  constexpr char kWhere[] = "model";
+  spec->model = TokenizerSpec::Model::kWordPiece;
+  FB_ASSIGN_OR_RETURN(spec->continuing_prefix,
+                      GetOr<std::string_view>(model, "continuing_subword_prefix", "##", kWhere));
+  FB_ASSIGN_OR_RETURN(const int64_t chars,
+                      GetOr<int64_t>(model, "max_input_chars_per_word", 100, kWhere));
+  // Bounds the time that a word takes, which is quadratic.
+  constexpr int64_t kMostChars = 10000;
+  if (chars < 1 || chars > kMostChars) {
+    return InvalidTokenizer(fmt::format(
+        "model, \"max_input_chars_per_word\" is {}; expected 1 to {}", chars, kMostChars));
+  }
+  spec->max_word_chars = static_cast<size_t>(chars);
+  return Status::Ok();
+}
+
+Status ReadUnigram(object model, TokenizerSpec* spec) {
+  spec->model = TokenizerSpec::Model::kUnigram;
+  FB_ASSIGN_OR_RETURN(const int64_t unk, GetOr<int64_t>(model, "unk_id", -1, "model"));
+  if (unk > INT32_MAX) return InvalidTokenizer(fmt::format("model: the unk_id {}", unk));
+  if (unk >= 0) spec->unk = static_cast<int32_t>(unk);
+  FB_ASSIGN_OR_RETURN(spec->byte_fallback, GetOr<bool>(model, "byte_fallback", false, "model"));
+  return Status::Ok();
+}
+
+// [["a", -1.5], ..]: a token's id is its place.
+Status ReadScoredVocabulary(ondemand::value value, TokenizerSpec* spec) {
+  constexpr char kWhere[] = "model, \"vocab\"";
+  FB_ASSIGN_OR_RETURN(ondemand::array vocab, As<ondemand::array>(value, kWhere));
+  for (auto item : vocab) {
+    ondemand::array entry;
+    std::string_view token;
+    double score = 0;
+    int count = 0;
+    bool fits = !item.get_array().get(entry);
+    if (fits) {
+      for (auto part : entry) {
+        fits &= ++count == 1 ? !part.get_string().get(token)
+                             : count == 2 && !part.get_double().get(score);
+        if (!fits) break;
+        if (count == 1) spec->tokens.emplace_back(token);
+      }
+    }
+    if (!fits || count != 2 || !std::isfinite(score)) {
+      return InvalidTokenizer(fmt::format("{}: entry {} is no array of a token and a finite score",
+                                          kWhere, spec->scores.size()));
+    }
+    spec->scores.push_back(score);
+  }
+  return Status::Ok();
+}
+
 // The members of "model" but its vocabulary and merges.
 Status ReadModel(object model, TokenizerSpec* spec) {
   constexpr char kWhere[] = "model";
   FB_ASSIGN_OR_RETURN(const std::string_view type,
                       GetOr<std::string_view>(model, "type", "BPE", kWhere));
+  if (type == "WordPiece") return ReadWordPiece(model, spec);
+  if (type == "Unigram") return ReadUnigram(model, spec);
   if (type != "BPE") return Unsupported(kWhere, type);
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     FB_ASSIGN_OR_RETURN(const std::string_view affix,
@@ -249,13 +305,16 @@ Result<TokenizerSpec> ParseTokenizerJson(std::string_view json) {
   TokenizerSpec spec;
   FB_RETURN_IF_ERROR(ReadModel(model, &spec));
   FB_RETURN_IF_ERROR(ReadPipeline(file, &spec));
-  FB_RETURN_IF_ERROR(ReadFromModel(&document, "vocab", ReadVocabulary, &spec));
+  const bool scored = spec.model == TokenizerSpec::Model::kUnigram;
+  FB_RETURN_IF_ERROR(
+      ReadFromModel(&document, "vocab", scored ? ReadScoredVocabulary : ReadVocabulary, &spec));
   FB_RETURN_IF_ERROR(
       Scan(&document, [&](bool in_model, std::string_view key, ondemand::value value) -> Status {
         return in_model || key != "added_tokens" ? Status::Ok() : ReadAddedTokens(value, &spec);
       }));
-  FB_RETURN_IF_ERROR(ReadFromModel(&document, "merges", ReadMerges, &spec));
-  FB_RETURN_IF_ERROR(ReadUnknown(model, &spec));
+  if (spec.model == TokenizerSpec::Model::kBpe)
+    FB_RETURN_IF_ERROR(ReadFromModel(&document, "merges", ReadMerges, &spec));
+  if (!scored) FB_RETURN_IF_ERROR(ReadUnknown(model, &spec));
   return spec;
 }
 

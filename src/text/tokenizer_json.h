@@ -8,12 +8,15 @@
 
 namespace forebay::text {
 
-// Reads BPE tokenizers made of
-//   normalizers     NFC, Prepend, Replace (of a string), Sequence
-//   pre_tokenizers  Split, Digits, ByteLevel, Metaspace, Sequence
-//   post_processor  TemplateProcessing, ByteLevel, Sequence
-//   decoder         ByteLevel, Metaspace, Replace, ByteFallback, Fuse, Strip (of spaces at the
-//                   start), Sequence
+// Reads tokenizers made of
+//   model           BPE, WordPiece, Unigram
+//   normalizers     NFC, NFD, NFKC, NFKD, Prepend, Replace, Lowercase, StripAccents, Strip,
+//                   BertNormalizer, Precompiled, Sequence
+//   pre_tokenizers  Split, Digits, ByteLevel, Metaspace, BertPreTokenizer, WhitespaceSplit,
+//                   Punctuation, Sequence
+//   post_processor  TemplateProcessing, ByteLevel, BertProcessing, RobertaProcessing, Sequence
+//   decoder         ByteLevel, Metaspace, WordPiece, Replace, ByteFallback, Fuse, Strip (of spaces
+//                   at the start), Sequence
 // Another component is kTokenizerUnsupported and named; what is missing or ill-typed is
 // kTokenizerInvalid.
 base::Result<TokenizerSpec> ParseTokenizerJson(std::string_view json);

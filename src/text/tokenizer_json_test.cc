@@ -62,7 +62,17 @@ TEST(TokenizerJson, MalformedFiles) {
        "\"vocab\" is there twice"},
       {File("") + "{}", base::kJsonInvalid, "JSON"},
       {R"({"model":7})", kTokenizerInvalid, "the file, \"model\": expected an object"},
-      {R"({"model":{"type":"Unigram","vocab":[]}})", kTokenizerUnsupported, "Unigram"},
+      {R"({"model":{"type":"WordLevel","vocab":{}}})", kTokenizerUnsupported, "WordLevel"},
+      {R"({"model":{"type":"Unigram","vocab":{}}})", kTokenizerInvalid, "expected an array"},
+      {R"({"model":{"type":"Unigram","vocab":[["a",-1],["b"]]}})", kTokenizerInvalid,
+       "entry 1 is no array of a token and a finite score"},
+      {R"({"model":{"type":"Unigram","vocab":[["a","x"]]}})", kTokenizerInvalid, "entry 0"},
+      {R"({"model":{"type":"Unigram","vocab":[["a",-1]],"unk_id":7}})", kTokenizerInvalid,
+       "special token 7 does not exist"},
+      {R"({"model":{"type":"WordPiece","vocab":{"a":0},"unk_token":"u"}})", kTokenizerInvalid,
+       "unk_token \"u\""},
+      {R"({"model":{"type":"WordPiece","vocab":{},"max_input_chars_per_word":0}})",
+       kTokenizerInvalid, "max_input_chars_per_word\" is 0"},
       {R"({"model":{"type":7}})", kTokenizerInvalid, "expected a string"},
       {R"({"model":{"vocab":{}}})", kTokenizerInvalid, "\"merges\" is missing"},
       {R"({"model":{"merges":[]}})", kTokenizerInvalid, "\"vocab\" is missing"},
@@ -101,18 +111,26 @@ TEST(TokenizerJson, MalformedFiles) {
        "300 bytes"},
       {File(R"("added_tokens":{})"), kTokenizerInvalid, "expected an array"},
 
-      {File(R"("normalizer":{"type":"NFKC"})"), kTokenizerUnsupported, "NFKC"},
+      {File(R"("normalizer":{"type":"Nmt"})"), kTokenizerUnsupported, "Nmt"},
+      {File(R"("normalizer":{"type":"Precompiled","precompiled_charsmap":"?"})"), kTokenizerInvalid,
+       "no base64"},
+      {File(R"("normalizer":{"type":"Precompiled","precompiled_charsmap":"AAA="})"),
+       kTokenizerInvalid, "a map of 2 bytes"},
+      {File(R"("normalizer":{"type":"Precompiled","precompiled_charsmap":"CAAAAAAAAAA="})"),
+       kTokenizerInvalid, "a trie of 8 bytes in 4"},
+      {File(R"("normalizer":{"type":"Precompiled","precompiled_charsmap":"BAAAAAAAAABh"})"),
+       kTokenizerInvalid, "does not end in a zero"},
       {File(R"("normalizer":{})"), kTokenizerInvalid, "\"type\" is missing"},
       {File(R"("normalizer":7)"), kTokenizerInvalid, "normalizer: expected an object"},
       {File(R"("normalizer":{"type":"Sequence"})"), kTokenizerInvalid,
        "\"normalizers\" is missing"},
-      {File(R"("normalizer":{"type":"Replace","pattern":{"Regex":"a"},"content":""})"),
-       kTokenizerUnsupported, "not a String"},
+      {File(R"("normalizer":{"type":"Replace","pattern":{"Regex":"("},"content":""})"),
+       kTokenizerUnsupported, "does not compile"},
       {File(R"("normalizer":{"type":"Replace","pattern":{"String":""},"content":""})"),
        kTokenizerInvalid, "empty pattern"},
 
-      {File(R"("pre_tokenizer":{"type":"BertPreTokenizer"})"), kTokenizerUnsupported,
-       "BertPreTokenizer"},
+      {File(R"("pre_tokenizer":{"type":"UnicodeScripts"})"), kTokenizerUnsupported,
+       "UnicodeScripts"},
       {File(R"("pre_tokenizer":{"type":"Split","pattern":{"Regex":"("},"behavior":"Isolated"})"),
        kTokenizerUnsupported, "does not compile"},
       {File(R"("pre_tokenizer":{"type":"Split","pattern":{"Regex":"a"},"behavior":"Gone"})"),
@@ -129,7 +147,7 @@ TEST(TokenizerJson, MalformedFiles) {
       {File(R"("pre_tokenizer":{"type":"ByteLevel"})"), kTokenizerUnsupported, "ByteLevel decoder"},
       {File(R"("decoder":{"type":"ByteLevel"})"), kTokenizerUnsupported, "ByteLevel decoder"},
 
-      {File(R"("decoder":{"type":"WordPiece"})"), kTokenizerUnsupported, "WordPiece"},
+      {File(R"("decoder":{"type":"CTC"})"), kTokenizerUnsupported, "CTC"},
       {File(R"("decoder":{"type":"Strip","content":" ","start":1,"stop":0})"),
        kTokenizerUnsupported, "without Fuse"},
       {File(
@@ -139,10 +157,12 @@ TEST(TokenizerJson, MalformedFiles) {
            R"("decoder":{"type":"Sequence","decoders":[{"type":"Fuse"},{"type":"Strip","content":" ","start":0,"stop":1}]})"),
        kTokenizerUnsupported, "spaces at the start"},
 
-      {File(R"("post_processor":{"type":"BertProcessing"})"), kTokenizerUnsupported,
-       "BertProcessing"},
+      {File(R"("post_processor":{"type":"BertProcessing","sep":["x",0]})"), kTokenizerInvalid,
+       "\"cls\" is missing"},
+      {File(R"("post_processor":{"type":"RobertaProcessing","sep":["x"],"cls":["x",0]})"),
+       kTokenizerInvalid, "expected a token and its id"},
       {File(R"("post_processor":{"type":"TemplateProcessing","single":[],"special_tokens":{}})"),
-       kTokenizerInvalid, "no Sequence"},
+       kTokenizerInvalid, "not one Sequence"},
       {File(
            R"("post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"x"}}],"special_tokens":{}})"),
        kTokenizerInvalid, "\"x\" is missing"},
@@ -159,6 +179,35 @@ TEST(TokenizerJson, MalformedFiles) {
     EXPECT_EQ(std::string(status.code().name), code.name) << json << ": " << status.ToString();
     EXPECT_NE(status.message().find(words), std::string::npos) << json << ": " << status.ToString();
   }
+}
+
+// Two texts as one, as each post-processor joins them.
+TEST(TokenizerJson, PairsOfTexts) {
+  const std::string sequence = R"({"Sequence":{"id":"A"}})", second = R"({"Sequence":{"id":"B"}})",
+                    token = R"({"SpecialToken":{"id":"x"}})";
+  const struct {
+    std::string post;
+    std::vector<int32_t> ids;
+    size_t second;
+  } cases[] = {
+      {R"({"type":"BertProcessing","sep":["b",1],"cls":["b",1]})", {1, 0, 1, 0, 0, 1}, 3},
+      {R"({"type":"RobertaProcessing","sep":["b",1],"cls":["b",1]})", {1, 0, 1, 1, 0, 0, 1}, 4},
+      {R"({"type":"TemplateProcessing","single":[)" + sequence + R"(],"pair":[)" + sequence + "," +
+           token + "," + second + R"(],"special_tokens":{"x":{"ids":[1]}}})",
+       {0, 1, 0, 0},
+       2}};
+  for (const auto& [post, ids, at] : cases) {
+    auto spec = ParseTokenizerJson(File(R"("post_processor":)" + post));
+    ASSERT_TRUE(spec.ok()) << spec.status().ToString();
+    auto made = Tokenizer::FromSpec(std::move(*spec));
+    ASSERT_TRUE(made.ok()) << made.status().ToString();
+    const auto pair = (*made)->EncodePair("a", "aa");
+    ASSERT_TRUE(pair) << post;
+    EXPECT_EQ(pair->ids, ids) << post;
+    EXPECT_EQ(pair->second, at) << post;
+  }
+  auto without = Tokenizer::FromSpec(*ParseTokenizerJson(File(R"("decoder":null)")));
+  EXPECT_FALSE((*without)->EncodePair("a", "a"));
 }
 
 TEST(TokenizerJson, EveryPrefixOfAFileIsAnError) {

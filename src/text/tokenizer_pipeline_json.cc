@@ -1,8 +1,11 @@
 #include "text/tokenizer_pipeline_json.h"
 
+#include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
+#include "text/precompiled.h"
 #include "text/tokenizer_fields.h"
 
 namespace forebay::text {
@@ -65,6 +68,39 @@ Result<std::string> GetPattern(object from, std::string_view where, bool* is_reg
   return std::string(text);
 }
 
+// Normalizers without members.
+std::optional<NormalizerStep::Kind> PlainKind(std::string_view type) {
+  using Kind = NormalizerStep::Kind;
+  static constexpr std::pair<std::string_view, Kind> kKinds[] = {
+      {"NFD", Kind::kNfd},
+      {"NFKC", Kind::kNfkc},
+      {"NFKD", Kind::kNfkd},
+      {"Lowercase", Kind::kLowercase},
+      {"StripAccents", Kind::kDropMarks}};
+  for (const auto& [name, kind] : kKinds) {
+    if (type == name) return kind;
+  }
+  return std::nullopt;
+}
+
+// What it does is steps of their own. Accents go where that is not said and letters become small.
+Status ReadBertNormalizer(object json, TokenizerSpec* spec) {
+  constexpr char kWhere[] = "normalizer BertNormalizer";
+  using Kind = NormalizerStep::Kind;
+  FB_ASSIGN_OR_RETURN(const bool clean, GetOr<bool>(json, "clean_text", true, kWhere));
+  FB_ASSIGN_OR_RETURN(const bool pad, GetOr<bool>(json, "handle_chinese_chars", true, kWhere));
+  FB_ASSIGN_OR_RETURN(const bool lowercase, GetOr<bool>(json, "lowercase", true, kWhere));
+  FB_ASSIGN_OR_RETURN(const bool strip, GetOr<bool>(json, "strip_accents", lowercase, kWhere));
+  for (const auto& [on, kind] : {std::pair{clean, Kind::kCleanText},
+                                 {pad, Kind::kPadIdeographs},
+                                 {strip, Kind::kNfd},
+                                 {strip, Kind::kDropNonspacing},
+                                 {lowercase, Kind::kLowercase}}) {
+    if (on) spec->normalizers.push_back({.kind = kind});
+  }
+  return Status::Ok();
+}
+
 Status ReadNormalizer(const Component& component, TokenizerSpec* spec) {
   constexpr char kWhere[] = "normalizer";
   NormalizerStep step;
@@ -73,9 +109,26 @@ Status ReadNormalizer(const Component& component, TokenizerSpec* spec) {
   } else if (component.type == "Prepend") {
     step.kind = NormalizerStep::Kind::kPrepend;
     FB_ASSIGN_OR_RETURN(step.content, Get<std::string_view>(component.json, "prepend", kWhere));
+  } else if (component.type == "BertNormalizer") {
+    return ReadBertNormalizer(component.json, spec);
+  } else if (const auto plain = PlainKind(component.type)) {
+    step.kind = *plain;
+  } else if (component.type == "Strip") {
+    step.kind = NormalizerStep::Kind::kStrip;
+    FB_ASSIGN_OR_RETURN(step.left, GetOr<bool>(component.json, "strip_left", true, kWhere));
+    FB_ASSIGN_OR_RETURN(step.right, GetOr<bool>(component.json, "strip_right", true, kWhere));
+  } else if (component.type == "Precompiled") {
+    step.kind = NormalizerStep::Kind::kPrecompiled;
+    FB_ASSIGN_OR_RETURN(
+        const std::string_view map,
+        GetOr<std::string_view>(component.json, "precompiled_charsmap", "", kWhere));
+    if (map.empty()) return Status::Ok();  // it changes nothing
+    std::optional<std::string> bytes = DecodeBase64(map);
+    if (!bytes) return InvalidTokenizer("normalizer: precompiled_charsmap is no base64");
+    step.content = std::move(*bytes);
   } else if (component.type == "Replace") {
     step.kind = NormalizerStep::Kind::kReplace;
-    FB_ASSIGN_OR_RETURN(step.pattern, GetPattern(component.json, kWhere, nullptr));
+    FB_ASSIGN_OR_RETURN(step.pattern, GetPattern(component.json, kWhere, &step.regex));
     FB_ASSIGN_OR_RETURN(step.content, Get<std::string_view>(component.json, "content", kWhere));
     if (step.pattern.empty()) return InvalidTokenizer("normalizer: Replace has an empty pattern");
   } else {
@@ -85,26 +138,30 @@ Status ReadNormalizer(const Component& component, TokenizerSpec* spec) {
   return Status::Ok();
 }
 
-Status ReadSplit(object json, PreTokenizerStep* step) {
+Status ReadBehavior(object json, std::string_view where, PreTokenizerStep* step) {
   static constexpr std::pair<std::string_view, PreTokenizerStep::Behavior> kBehaviors[] = {
       {"Isolated", PreTokenizerStep::Behavior::kIsolated},
       {"Removed", PreTokenizerStep::Behavior::kRemoved},
       {"MergedWithPrevious", PreTokenizerStep::Behavior::kMergedWithPrevious},
       {"MergedWithNext", PreTokenizerStep::Behavior::kMergedWithNext},
       {"Contiguous", PreTokenizerStep::Behavior::kContiguous}};
-  constexpr char kWhere[] = "pre_tokenizer Split";
-  bool is_regex = false;
-  FB_ASSIGN_OR_RETURN(step->pattern, GetPattern(json, kWhere, &is_regex));
-  step->literal = !is_regex;
-  FB_ASSIGN_OR_RETURN(step->invert, GetOr<bool>(json, "invert", false, kWhere));
   FB_ASSIGN_OR_RETURN(const std::string_view behavior,
-                      Get<std::string_view>(json, "behavior", kWhere));
+                      Get<std::string_view>(json, "behavior", where));
   for (const auto& [name, value] : kBehaviors) {
     if (behavior != name) continue;
     step->behavior = value;
     return Status::Ok();
   }
-  return Unsupported(kWhere, fmt::format("the behavior \"{}\"", behavior));
+  return Unsupported(where, fmt::format("the behavior \"{}\"", behavior));
+}
+
+Status ReadSplit(object json, PreTokenizerStep* step) {
+  constexpr char kWhere[] = "pre_tokenizer Split";
+  bool is_regex = false;
+  FB_ASSIGN_OR_RETURN(step->pattern, GetPattern(json, kWhere, &is_regex));
+  step->literal = !is_regex;
+  FB_ASSIGN_OR_RETURN(step->invert, GetOr<bool>(json, "invert", false, kWhere));
+  return ReadBehavior(json, kWhere, step);
 }
 
 Status CheckMetaspace(object json, std::string_view where) {
@@ -138,6 +195,16 @@ Status ReadPreTokenizer(const Component& component, TokenizerSpec* spec) {
   if (component.type == "Split") {
     step.kind = PreTokenizerStep::Kind::kSplit;
     FB_RETURN_IF_ERROR(ReadSplit(json, &step));
+  } else if (component.type == "BertPreTokenizer") {
+    step.kind = PreTokenizerStep::Kind::kWhitespace;
+    spec->pre_tokenizers.push_back(step);
+    step.kind = PreTokenizerStep::Kind::kPunctuation;
+  } else if (component.type == "WhitespaceSplit") {
+    step.kind = PreTokenizerStep::Kind::kWhitespace;
+  } else if (component.type == "Punctuation") {
+    step.kind = PreTokenizerStep::Kind::kPunctuation;
+    if (element behavior; !json["behavior"].get(behavior))
+      FB_RETURN_IF_ERROR(ReadBehavior(json, "pre_tokenizer Punctuation", &step));
   } else if (component.type == "Digits") {
     step.kind = PreTokenizerStep::Kind::kDigits;
     FB_ASSIGN_OR_RETURN(step.individual, GetOr<bool>(json, "individual_digits", false, kWhere));
@@ -183,9 +250,17 @@ Status ReadDecoder(const Component& component, DecoderStage* stage, DecoderSpec*
     decoder->kind = DecoderSpec::Kind::kPieces;
     return Status::Ok();
   };
-  if (component.type == "ByteLevel" || component.type == "Metaspace") {
+  if (component.type == "ByteLevel" || component.type == "Metaspace" ||
+      component.type == "WordPiece") {
     if (!first) return Unsupported(kWhere, fmt::format("{} at this place", component.type));
     *stage = DecoderStage::kEnd;
+    if (component.type == "WordPiece") {
+      decoder->kind = DecoderSpec::Kind::kWordPiece;
+      FB_ASSIGN_OR_RETURN(decoder->prefix,
+                          GetOr<std::string_view>(component.json, "prefix", "##", kWhere));
+      FB_ASSIGN_OR_RETURN(decoder->cleanup, GetOr<bool>(component.json, "cleanup", true, kWhere));
+      return Status::Ok();
+    }
     if (component.type == "ByteLevel") {
       decoder->kind = DecoderSpec::Kind::kByteLevel;
       return Status::Ok();
@@ -235,37 +310,76 @@ Status CheckDecoderEnd(const Component& decoder, DecoderStage stage) {
 // Bounds what a file that names long lists often can make us allocate.
 constexpr size_t kMaxSpecialTokens = 1024;
 
-// The special tokens before and after the text go around what is there already.
-Status ReadTemplate(object json, TokenizerSpec* spec) {
+Result<int32_t> AsTokenId(element value, std::string_view where) {
+  FB_ASSIGN_OR_RETURN(const int64_t id, As<int64_t>(value, where));
+  if (id < 0 || id > INT32_MAX) return InvalidTokenizer(fmt::format("{}: the id {}", where, id));
+  return static_cast<int32_t>(id);
+}
+
+// Special tokens before, between and behind the texts of a template, as `wanted` names these.
+Result<std::optional<PairTemplate>> ReadTemplateItems(object json, std::string_view key,
+                                                      std::span<const std::string_view> wanted) {
   constexpr char kWhere[] = "post_processor TemplateProcessing";
-  FB_ASSIGN_OR_RETURN(array single, Get<array>(json, "single", kWhere));
+  FB_ASSIGN_OR_RETURN(array items, Get<array>(json, key, kWhere));
   FB_ASSIGN_OR_RETURN(object specials, Get<object>(json, "special_tokens", kWhere));
-  std::vector<int32_t> before, after;
-  bool seen_text = false;
-  for (const element item : single) {
+  PairTemplate ids;
+  std::vector<int32_t>* const runs[] = {&ids.prefix, &ids.middle, &ids.suffix};
+  size_t seen = 0, count = 0;
+  for (const element item : items) {
     FB_ASSIGN_OR_RETURN(object member, As<object>(item, kWhere));
     object inner;
     if (!member["Sequence"].get(inner)) {
-      if (seen_text) return Unsupported(kWhere, "a text that comes twice");
-      seen_text = true;
+      FB_ASSIGN_OR_RETURN(const std::string_view name,
+                          GetOr<std::string_view>(inner, "id", "A", kWhere));
+      if (seen == wanted.size() || name != wanted[seen]) return std::optional<PairTemplate>();
+      ++seen;
       continue;
     }
     FB_ASSIGN_OR_RETURN(inner, Get<object>(member, "SpecialToken", kWhere));
     FB_ASSIGN_OR_RETURN(const std::string_view name, Get<std::string_view>(inner, "id", kWhere));
     FB_ASSIGN_OR_RETURN(object special, Get<object>(specials, name, kWhere));
-    FB_ASSIGN_OR_RETURN(array ids, Get<array>(special, "ids", kWhere));
-    for (const element value : ids) {
-      FB_ASSIGN_OR_RETURN(const int64_t id, As<int64_t>(value, kWhere));
-      if (id < 0 || id > INT32_MAX)
-        return InvalidTokenizer(fmt::format("{}: the id {}", kWhere, id));
-      (seen_text ? after : before).push_back(static_cast<int32_t>(id));
-      if (before.size() + after.size() > kMaxSpecialTokens)
-        return Unsupported(kWhere, "so many special tokens");
+    FB_ASSIGN_OR_RETURN(array values, Get<array>(special, "ids", kWhere));
+    for (const element value : values) {
+      FB_ASSIGN_OR_RETURN(const int32_t id, AsTokenId(value, kWhere));
+      runs[seen == wanted.size() ? 2 : seen]->push_back(id);
+      if (++count > kMaxSpecialTokens) return Unsupported(kWhere, "so many special tokens");
     }
   }
-  if (!seen_text) return InvalidTokenizer(fmt::format("{}: \"single\" has no Sequence", kWhere));
-  spec->prefix.insert(spec->prefix.begin(), before.begin(), before.end());
-  spec->suffix.insert(spec->suffix.end(), after.begin(), after.end());
+  if (seen < wanted.size()) return std::optional<PairTemplate>();
+  return std::optional<PairTemplate>(std::move(ids));
+}
+
+// The special tokens before and after the text go around what is there already.
+Status ReadTemplate(object json, TokenizerSpec* spec) {
+  constexpr char kWhere[] = "post_processor TemplateProcessing";
+  constexpr std::string_view kOne[] = {"A"}, kTwo[] = {"A", "B"};
+  FB_ASSIGN_OR_RETURN(const auto single, ReadTemplateItems(json, "single", kOne));
+  if (!single)
+    return InvalidTokenizer(fmt::format("{}: \"single\" has not one Sequence, A", kWhere));
+  spec->prefix.insert(spec->prefix.begin(), single->prefix.begin(), single->prefix.end());
+  spec->suffix.insert(spec->suffix.end(), single->suffix.begin(), single->suffix.end());
+  if (element pair; json["pair"].get(pair) || pair.is_null()) return Status::Ok();
+  FB_ASSIGN_OR_RETURN(spec->pair, ReadTemplateItems(json, "pair", kTwo));
+  return Status::Ok();
+}
+
+// ["</s>", 2]
+Result<int32_t> GetNamedId(object json, std::string_view key, std::string_view where) {
+  FB_ASSIGN_OR_RETURN(array pair, Get<array>(json, key, where));
+  if (pair.size() != 2)
+    return InvalidTokenizer(fmt::format("{}, \"{}\": expected a token and its id", where, key));
+  return AsTokenId(pair.at(1).value(), where);
+}
+
+// "<s> A </s>" and "<s> A </s> </s> B </s>", or BERT's with one token between.
+Status ReadClsSep(const Component& component, TokenizerSpec* spec) {
+  const std::string where = fmt::format("post_processor {}", component.type);
+  FB_ASSIGN_OR_RETURN(const int32_t cls, GetNamedId(component.json, "cls", where));
+  FB_ASSIGN_OR_RETURN(const int32_t sep, GetNamedId(component.json, "sep", where));
+  spec->prefix.insert(spec->prefix.begin(), cls);
+  spec->suffix.push_back(sep);
+  spec->pair = PairTemplate{.prefix = {cls}, .middle = {sep}, .suffix = {sep}};
+  if (component.type == "RobertaProcessing") spec->pair->middle.push_back(sep);
   return Status::Ok();
 }
 
@@ -273,6 +387,8 @@ Status ReadPostProcessor(const Component& component, TokenizerSpec* spec) {
   // it trims offsets, which nobody asks for here
   if (component.type == "ByteLevel") return Status::Ok();
   if (component.type == "TemplateProcessing") return ReadTemplate(component.json, spec);
+  if (component.type == "RobertaProcessing" || component.type == "BertProcessing")
+    return ReadClsSep(component, spec);
   return Unsupported("post_processor", component.type);
 }
 

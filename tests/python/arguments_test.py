@@ -263,7 +263,7 @@ def test_arguments():
 
 
 @pytest.mark.filterwarnings("ignore:LLM")
-@pytest.mark.parametrize("argument", [{"hf_overrides": {"num_hidden_layers": 1}}, {"quantization": "fp8"}, {"kv_cache_dtype": "fp8"}, {"tokenizer": "/other"}])
+@pytest.mark.parametrize("argument", [{"hf_overrides": {"num_hidden_layers": 1}}, {"kv_cache_dtype": "fp8"}, {"tokenizer": "/other"}])
 def test_what_would_change_answers_is_refused(argument):
     with pytest.raises(forebay.Error, match=f"{next(iter(argument))} is .*leave it out"):
         LLM(LLAMA, **argument, **FLAGS)

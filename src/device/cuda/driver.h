@@ -13,12 +13,7 @@
 
 #include "base/status.h"
 
-namespace forebay::device {
-
-inline constexpr base::ErrorCode kCudaUnavailable{"cuda_unavailable"};
-inline constexpr base::ErrorCode kCudaFailed{"cuda_failed"};
-
-namespace cu {
+namespace forebay::device::cu {
 
 using Result = int;
 inline constexpr Result kSuccess = 0, kOutOfMemory = 2, kNotReady = 600, kPeerAccessIsOn = 704;
@@ -78,7 +73,12 @@ struct LaunchConfig {
   unsigned num_attributes;
 };
 
-}  // namespace cu
+}  // namespace forebay::device::cu
+
+namespace forebay::device {
+
+inline constexpr base::ErrorCode kCudaUnavailable{"cuda_unavailable"};
+inline constexpr base::ErrorCode kCudaFailed{"cuda_failed"};
 
 // Name in the driver, arguments.
 #define FB_CUDA_DRIVER(X)                                                                          \

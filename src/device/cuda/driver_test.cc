@@ -49,7 +49,13 @@ TEST(CudaDriver, HasTheNumbersAndLayoutsOfTheHeader) {
   EXPECT_EQ(cu::kPeerAccessIsOn, static_cast<int>(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED));
   EXPECT_EQ(static_cast<int>(cu::MemoryType::kUnified), static_cast<int>(CU_MEMORYTYPE_UNIFIED));
   EXPECT_EQ(sizeof(cu::Copy2D), sizeof(CUDA_MEMCPY2D));
+  EXPECT_EQ(offsetof(cu::Copy2D, source_y), offsetof(CUDA_MEMCPY2D, srcY));
   EXPECT_EQ(offsetof(cu::Copy2D, source_type), offsetof(CUDA_MEMCPY2D, srcMemoryType));
+  EXPECT_EQ(offsetof(cu::Copy2D, source_host), offsetof(CUDA_MEMCPY2D, srcHost));
+  EXPECT_EQ(offsetof(cu::Copy2D, source_array), offsetof(CUDA_MEMCPY2D, srcArray));
+  EXPECT_EQ(offsetof(cu::Copy2D, destination_y), offsetof(CUDA_MEMCPY2D, dstY));
+  EXPECT_EQ(offsetof(cu::Copy2D, destination_host), offsetof(CUDA_MEMCPY2D, dstHost));
+  EXPECT_EQ(offsetof(cu::Copy2D, destination_array), offsetof(CUDA_MEMCPY2D, dstArray));
   EXPECT_EQ(offsetof(cu::Copy2D, source), offsetof(CUDA_MEMCPY2D, srcDevice));
   EXPECT_EQ(offsetof(cu::Copy2D, source_pitch), offsetof(CUDA_MEMCPY2D, srcPitch));
   EXPECT_EQ(offsetof(cu::Copy2D, destination_type), offsetof(CUDA_MEMCPY2D, dstMemoryType));

@@ -109,6 +109,11 @@ class Cpu final : public Platform {
 
 }  // namespace
 
+base::Result<const kernels::KernelSet*> Platform::Kernels(std::string_view isa,
+                                                          std::string_view numerics) const {
+  return kernels::ChooseKernels(isa, numerics);
+}
+
 const Platform& CpuPlatform() {
   static const Cpu platform;
   return platform;

@@ -32,6 +32,21 @@ const char* NearestProfile(std::string_view gpu) {
   return "h100";
 }
 
+// What a model has that no kernel computes; null: nothing.
+const char* LackOf(const model::ModelConfig& config) {
+  if (!config.AddsPlainly()) return "norms or factors of what blocks give";
+  if (config.activation != model::Activation::kSilu) return "another activation than SiLU";
+  if (config.score_cap != 0 || config.sinks) return "caps or sinks of scores";
+  if (config.logits_factor != 1 || config.logits_cap != 0) return "a factor or a cap of logits";
+  if (config.embedding_factor != 1) return "a factor of embeddings";
+  if (config.qk_norm_of_rows) return "norms over all heads of a row";
+  if (config.qk_norm && config.norm_after_rope) return "norms with weights behind rope";
+  if (config.moe && config.moe->expert_bias) return "biases of experts";
+  if (config.moe && config.moe->scores == kernels::RouterScores::kSoftmaxOfChosen)
+    return "a softmax over the chosen experts";
+  return nullptr;
+}
+
 // GPUs of this machine, through the driver. Kernels are those of class `pair`.
 class Cuda final : public Platform {
  public:
@@ -102,7 +117,10 @@ class Cuda final : public Platform {
 
   base::Result<model::ModelConfig> AsStored(const MachineOptions& options,
                                             model::ModelConfig model) const override {
-    return CpuPlatform().AsStored(options, std::move(model));
+    FB_ASSIGN_OR_RETURN(model::ModelConfig stored,
+                        CpuPlatform().AsStored(options, std::move(model)));
+    stored.forms.reset();  // Kernels read expanded tiles alone.
+    return stored;
   }
 
   base::Result<std::shared_ptr<const model::Routing>> RoutingOf(
@@ -112,7 +130,13 @@ class Cuda final : public Platform {
 
   base::Status Check(const EngineOptions& options, const LayoutDraft& draft) const override {
     FB_RETURN_IF_ERROR(CpuPlatform().Check(options, draft));
-    // What has no kernels yet.
+    if (const char* const lack = LackOf(draft.config)) {
+      return {
+          model::kConfigUnsupported,
+          fmt::format("{}: it has {}, which no kernel for GPUs computes yet; expected --devices "
+                      "cpu",
+                      draft.config.architecture, lack)};
+    }
     const Layout& layout = draft.layout;
     if (layout.pools() && (!options.ship.mode || options.ship.mode->meets())) {
       return {share::kCannotShip,

@@ -132,6 +132,9 @@ uint64_t HashSamples(uint64_t key, std::span<const std::byte> data) {
   return key;
 }
 
+// Keys of a GGUF file in parts.
+constexpr std::string_view kSplitCount = "split.count", kSplitTensors = "split.tensors.count";
+
 // Where HF's row `row` lies in a tensor with interleaved heads of `head` rows.
 int64_t StoredRow(int64_t row, int64_t head) {
   const int64_t within = row % head;
@@ -225,36 +228,78 @@ Status WeightSource::AddGguf() {
   if (!parsed.ok()) return parsed.status().WithContext(path_);
   gguf_ = std::move(*parsed);
   files_.push_back(std::move(file));
-  if (gguf_->Has("split.count")) {
-    const auto count = gguf_->GetUint("split.count");
-    if (!count.ok()) return count.status().WithContext(path_);
-    if (*count > 1) {
-      return Status(kWeightsFormatUnsupported,
-                    fmt::format("{}: is one of {} parts; join them with llama-gguf-split --merge",
-                                path_, *count));
-    }
+  FB_RETURN_IF_ERROR(AddGgufTensors(gguf_->tensors()));
+  if (!gguf_->Has(kSplitCount)) return Status::Ok();
+  const auto count = gguf_->GetUint(kSplitCount);
+  if (!count.ok()) return count.status().WithContext(path_);
+  return *count > 1 ? AddGgufParts(*count) : Status::Ok();
+}
+
+Status WeightSource::AddGgufParts(uint64_t count) {
+  const std::string end = fmt::format("-{:05}-of-{:05}.gguf", 1, count);
+  if (!path_.ends_with(end)) {
+    return Status(kGgufSplit, fmt::format("{}: is one of {} parts; give the first one, whose name "
+                                          "ends in {}",
+                                          path_, count, end));
   }
-  tensors_ = gguf_->tensors();
+  const auto tensors = gguf_->GetUint(kSplitTensors);
+  if (!tensors.ok()) return tensors.status().WithContext(path_);
+  const std::string stem = path_.substr(0, path_.size() - end.size());
+  for (uint64_t part = 1; part < count; ++part) {
+    const std::string path = fmt::format("{}-{:05}-of-{:05}.gguf", stem, part + 1, count);
+    if (!Exists(path)) {
+      return Status(kWeightsNotFound,
+                    fmt::format("{}: is the first of {} parts; {} is missing", path_, count, path));
+    }
+    FB_ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path, MappedFile::Access::kSequential));
+    FB_RETURN_IF_ERROR(CheckKindOf(file));
+    auto parsed = GgufFile::Parse(file.bytes());
+    if (!parsed.ok()) return parsed.status().WithContext(path);
+    const auto says = [&](std::string_view key, uint64_t expected) {
+      const auto found = parsed->GetUint(key);
+      if (!found.ok()) return found.status().WithContext(path);
+      if (*found == expected) return Status::Ok();
+      return Status(kGgufSplit, fmt::format("{}: {} is {}; expected {} beside {}", path, key,
+                                            *found, expected, path_));
+    };
+    FB_RETURN_IF_ERROR(says("split.no", part));
+    FB_RETURN_IF_ERROR(says(kSplitCount, count));
+    FB_RETURN_IF_ERROR(says(kSplitTensors, *tensors));
+    files_.push_back(std::move(file));
+    FB_RETURN_IF_ERROR(AddGgufTensors(parsed->tensors()));
+  }
+  if (*tensors != tensors_.size()) {
+    return Status(kGgufSplit, fmt::format("{}: its {} parts hold {} tensors; {} says {}: they are "
+                                          "not of one model",
+                                          path_, count, tensors_.size(), kSplitTensors, *tensors));
+  }
+  return Status::Ok();
+}
+
+Status WeightSource::AddGgufTensors(const std::vector<TensorInfo>& tensors) {
   // llama.cpp reorders the rows of Q and K of this architecture alone: its rope turns neighbouring
   // pairs.
   const auto architecture = gguf_->GetString("general.architecture");
   const bool interleaved = architecture.ok() && *architecture == "llama";
-  for (TensorInfo& tensor : tensors_) {
+  for (TensorInfo tensor : tensors) {
     const bool q = tensor.name.find(".attn_q.") != std::string::npos;
     const bool k = tensor.name.find(".attn_k.") != std::string::npos;
+    tensor.file = static_cast<int32_t>(files_.size()) - 1;
     tensor.own_name = std::exchange(tensor.name, HfTensorName(tensor.name));
-    if (!interleaved || !(q || k) || tensor.type == &kUnreadableType) continue;
-    const bool grouped = k && gguf_->Has("llama.attention.head_count_kv");
-    const auto heads =
-        gguf_->GetUint(grouped ? "llama.attention.head_count_kv" : "llama.attention.head_count");
-    if (!heads.ok()) return heads.status().WithContext(path_);
-    const int64_t rows = tensor.shape[0];
-    const int64_t count = static_cast<int64_t>(*heads);
-    if (count == 0 || rows % count != 0 || rows / count % 2 != 0) {
-      return Status(kTensorShape, fmt::format("{}: {} rows; expected {} heads of an even size",
-                                              Label(tensor), rows, count));
+    if (interleaved && (q || k) && tensor.type != &kUnreadableType) {
+      const bool grouped = k && gguf_->Has("llama.attention.head_count_kv");
+      const auto heads =
+          gguf_->GetUint(grouped ? "llama.attention.head_count_kv" : "llama.attention.head_count");
+      if (!heads.ok()) return heads.status().WithContext(path_);
+      const int64_t rows = tensor.shape[0];
+      const int64_t count = static_cast<int64_t>(*heads);
+      if (count == 0 || rows % count != 0 || rows / count % 2 != 0) {
+        return Status(kTensorShape, fmt::format("{}: {} rows; expected {} heads of an even size",
+                                                Label(tensor), rows, count));
+      }
+      tensor.interleaved_head = rows / count;
     }
-    tensor.interleaved_head = rows / count;
+    tensors_.push_back(std::move(tensor));
   }
   return Status::Ok();
 }
@@ -443,9 +488,9 @@ Status WeightSource::ReadStored(std::string_view name, int64_t begin, int64_t en
     const int64_t bad = FindBadGroup(form, to, columns);
     if (bad < 0) continue;
     return Status(kTensorNotFinite,
-                  fmt::format("{}: row {}, group {} of {} values has a scale that is no finite "
-                              "number; expected finite weights",
-                              Label(*tensor), row, bad, kernels::TraitsOf(form).group));
+                  fmt::format("{}: row {}, group {} has a scale that is no finite number; expected "
+                              "finite weights",
+                              Label(*tensor), row, bad));
   }
   return files_[tensor->file].CheckUnchanged();
 }

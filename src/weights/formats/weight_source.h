@@ -1,5 +1,6 @@
 // A model's weights as files hold them: an HF folder (one model.safetensors, or shards with an
-// index) or a GGUF file.
+// index) or a GGUF file, in one piece or in parts (NAME-00001-of-0000N.gguf, of which the first has
+// the metadata).
 #pragma once
 
 #include <optional>
@@ -18,6 +19,7 @@ inline constexpr base::ErrorCode kWeightsNotFound{"weights_not_found"};
 inline constexpr base::ErrorCode kWeightsFormatUnsupported{"weights_format_unsupported"};
 inline constexpr base::ErrorCode kWeightsIndexInvalid{"weights_index_invalid"};
 inline constexpr base::ErrorCode kTensorDuplicate{"tensor_duplicate"};
+inline constexpr base::ErrorCode kGgufSplit{"gguf_split_invalid"};
 
 // Owns the mapped files. Const calls are thread-safe; several threads may read at once, also the
 // same tensor.
@@ -70,6 +72,10 @@ class WeightSource : public TensorReader {
   base::Status AddSafetensors(const std::string& path);
   base::Status AddShards(const std::string& index_path);
   base::Status AddGguf();
+  // The tensors of the GGUF file that was opened last, under Hugging Face's names.
+  base::Status AddGgufTensors(const std::vector<TensorInfo>& tensors);
+  // The other parts of a file in `count` parts, of which path_ is the first.
+  base::Status AddGgufParts(uint64_t count);
   // Names and cuts what the files hold otherwise than readers ask for it (expert_tensors.h).
   base::Status NameParts();
   base::Status SortTensors();

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 
 #include "testing/test_data.h"
 #include "weights/formats/safetensors.h"
@@ -284,16 +285,66 @@ TEST(WeightSource, RefusesFoldersWithoutReadableWeights) {
   EXPECT_EQ(WeightSource::Open(folder.path() + "/empty.gguf").status().code(), kGgufTruncated);
 }
 
-TEST(WeightSource, RefusesDuplicatesAndSplitFiles) {
+TEST(WeightSource, RefusesDuplicates) {
   base::TemporaryFolder folder;
   folder.Write("model.safetensors",
                SafetensorsBytes(R"({"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
                                 R"("w":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})",
                                 "ab"));
   EXPECT_EQ(WeightSource::Open(folder.path()).status().code(), kTensorDuplicate);
-  const std::string split = GgufBytes(0, 1).Value<uint16_t>("split.count", 2, 2).bytes();
-  EXPECT_EQ(WeightSource::Open(folder.Write("m.gguf", split)).status().code(),
-            kWeightsFormatUnsupported);
+}
+
+// A GGUF file in parts, each with one tensor of as many ones as its number.
+class GgufParts : public testing::Test {
+ protected:
+  static std::string Name(int part) { return fmt::format("m-{:05}-of-00003.gguf", part + 1); }
+  static std::string Part(int number, int count, int tensors, const std::string& tensor) {
+    GgufBytes b(1, 3);
+    b.Value<uint16_t>("split.no", 2, static_cast<uint16_t>(number));
+    b.Value<uint16_t>("split.count", 2, static_cast<uint16_t>(count));
+    b.Value<int32_t>("split.tensors.count", 5, tensors);
+    b.Tensor(tensor, {2}, 0, 0);
+    const float values[2] = {static_cast<float>(number), 1};
+    return b.Data({reinterpret_cast<const char*>(values), sizeof(values)}).bytes();
+  }
+  GgufParts() {
+    for (int part = 0; part < 3; ++part)
+      folder_.Write(Name(part), Part(part, 3, 3, fmt::format("t{}", part)));
+  }
+  base::Status Open() { return WeightSource::Open(folder_.path() + "/" + Name(0)).status(); }
+  base::TemporaryFolder folder_;
+};
+
+TEST_F(GgufParts, AreOneModel) {
+  const WeightSource source = OpenOrDie(folder_.path() + "/" + Name(0));
+  EXPECT_EQ(source.files().size(), 3u);
+  float values[2];
+  for (int part = 0; part < 3; ++part) {
+    ASSERT_TRUE(source.ReadRows(fmt::format("t{}", part), 0, 1, values).ok());
+    EXPECT_EQ(values[0], static_cast<float>(part));
+    EXPECT_TRUE(source.FileOf(fmt::format("t{}", part)).ends_with(Name(part)));
+  }
+}
+
+TEST_F(GgufParts, ThatDoNotBelongTogetherAreRefused) {
+  const auto second = WeightSource::Open(folder_.path() + "/" + Name(1)).status();
+  EXPECT_EQ(second.code(), kGgufSplit);
+  EXPECT_THAT(second.message(), HasSubstr("-00001-of-00003.gguf"));
+  folder_.Write(Name(1), Part(2, 3, 3, "t1"));  // twice
+  EXPECT_EQ(Open().code(), kGgufSplit);
+  folder_.Write(Name(1), Part(1, 2, 3, "t1"));
+  EXPECT_EQ(Open().code(), kGgufSplit);
+  folder_.Write(Name(1), Part(1, 3, 4, "t1"));  // of a model with other tensors
+  EXPECT_EQ(Open().code(), kGgufSplit);
+  folder_.Write(Name(1), Part(1, 3, 3, "t2"));
+  EXPECT_EQ(Open().code(), kTensorDuplicate);
+  std::filesystem::remove(folder_.path() + "/" + Name(1));
+  const base::Status missing = Open();
+  EXPECT_EQ(missing.code(), kWeightsNotFound);
+  EXPECT_THAT(missing.message(), HasSubstr(Name(1)));
+  for (int part = 0; part < 3; ++part)
+    folder_.Write(Name(part), Part(part, 3, 4, fmt::format("t{}", part)));
+  EXPECT_EQ(Open().code(), kGgufSplit);
 }
 
 TEST(WeightSource, RefusesHeadsThatDoNotDivideTheRows) {
