@@ -7,6 +7,7 @@
 
 #include "base/json_writer.h"
 #include "base/log.h"
+#include "cli/outcome.h"
 #include "cli/plan_tables.h"
 #include "schedule/step_mode.h"
 

@@ -44,6 +44,32 @@ class Simulate(support.TestCase):
         self.assertIn("</svg>", report)
         self.assertNotIn("http", report.replace("http://www.w3.org/", ""), "nothing comes from a network")
 
+    def test_sums_take_as_long_as_the_given_link_needs(self):
+        """A ninth of the link: jobs whose ranks add sums take longer, jobs of copies do not."""
+        seconds = {}
+        for layout in ("tp=8", "dp=8"):
+            for device in ("h200", "h200:link_bytes_per_s=5e10"):
+                self.run_trace("--devices", f"sim:8x{device}", "--layout", layout, "--trace", "synthetic:n=64,prompt=1024,output=16",
+                               "--summary", self.path("s.json"), model="builtin:Qwen3-32B")
+                seconds[layout, device] = json.loads(self.read("s.json"))["elapsed_time"]
+        self.assertGreater(seconds["tp=8", "h200:link_bytes_per_s=5e10"], 1.5 * seconds["tp=8", "h200"])
+        self.assertEqual(seconds["dp=8", "h200:link_bytes_per_s=5e10"], seconds["dp=8", "h200"])
+
+    def test_layouts_as_a_table_and_as_json(self):
+        flags = ["plan", "-m", "builtin:Llama-3-8B", "--devices", "sim:2xh200", "--trace", "synthetic:n=40,prompt=256,output=32", "--price-per-hour", "8"]
+        table = self.expect(support.call(*flags), 0, "foreseeing the job in each layout of sim:2xh200").out
+        for text in ("$/1M tok", "KV tokens", "prices", "Ranks with tp add partial sums in fp32", "tp=2"):
+            self.assertIn(text, table)
+        plan = json.loads(self.expect(support.call(*flags, "--json"), 0).out)
+        first = plan["layouts"][0]
+        self.assertAlmostEqual(first["output_tokens_per_second"] * first["seconds"], 40 * 32, delta=1)
+        self.assertAlmostEqual(first["price_per_million_output_tokens"], 8 / 3600 / first["output_tokens_per_second"] * 1e6, places=4)
+        priced = [first[f"priced_{source}_percent"] for source in ("measured", "derived", "datasheet")]
+        self.assertAlmostEqual(sum(priced), 100, places=6)
+        self.assertGreater(priced[0], 0)
+        bare = json.loads(self.expect(support.call(*flags, "--json", "--sim-uncalibrated"), 0).out)["layouts"][0]
+        self.assertEqual(bare["priced_measured_percent"], 0)
+
     def test_figures_of_serving(self):
         """Rates a user, a rank and in the steady window, alone and by role."""
         trace = "synthetic:n=64,prompt=512,output=48"
