@@ -230,15 +230,14 @@ INSTANTIATE_TEST_SUITE_P(Dense, CudaJobs,
                          testing::Combine(testing::Values("llama3-gqa"),
                                           testing::Values("bfloat16", "float32")),
                          &NameOf);
-INSTANTIATE_TEST_SUITE_P(Families, CudaJobs,
-                         testing::Combine(testing::Values("qwen3", "mistral", "phi3", "qwen2-tied",
-                                                          "gemma2", "gemma3", "glm4", "granite",
-                                                          "olmo3", "exaone4", "hunyuan", "mixtral",
-                                                          "qwen3-moe", "qwen3-awq", "llama4-text",
-                                                          "gpt-oss", "minimax-m2", "deepseek-v2",
-                                                          "deepseek-v3"),
-                                          testing::Values("bfloat16")),
-                         &NameOf);
+INSTANTIATE_TEST_SUITE_P(
+    Families, CudaJobs,
+    testing::Combine(testing::Values("qwen3", "mistral", "phi3", "qwen2-tied", "gemma2", "gemma3",
+                                     "glm4", "granite", "olmo3", "exaone4", "hunyuan", "mixtral",
+                                     "qwen3-moe", "qwen3-awq", "llama4-text", "gpt-oss",
+                                     "minimax-m2", "deepseek-v2", "deepseek-v3"),
+                     testing::Values("bfloat16")),
+    &NameOf);
 INSTANTIATE_TEST_SUITE_P(Layouts, CudaJobsOfRanks,
                          testing::Combine(testing::Values("llama3-gqa", "qwen3-moe"),
                                           testing::Values("bfloat16")),
