@@ -244,13 +244,13 @@ void Rank::EnqueueStep(std::vector<LogitTask>* tasks, const StepMode& mode,
   for (int32_t begin = 0, end = 0; begin < wanted_rows; begin = end) {
     const bool pools = (*tasks)[static_cast<size_t>(begin)].pools;
     while (end < wanted_rows && (*tasks)[static_cast<size_t>(end)].pools == pools) ++end;
-    Wanted(buffers, begin, end - begin, tasks->data());
+    Wanted(decoder, buffers, begin, end - begin, tasks->data());
   }
   decoder.stream->Record(*flights_[static_cast<size_t>(flight)].done);
 }
 
-void Rank::Wanted(const StepBuffers& buffers, int32_t begin, int32_t rows, LogitTask* tasks) {
-  const model::Decoder& decoder = this->decoder();
+void Rank::Wanted(const model::Decoder& decoder, const StepBuffers& buffers, int32_t begin,
+                  int32_t rows, LogitTask* tasks) {
   // Even parts: each reads all of the head.
   const auto most = static_cast<int32_t>(decoder.capacity.logit_rows),
              parts = (rows + most - 1) / most;

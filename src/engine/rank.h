@@ -163,7 +163,9 @@ class Rank {
   base::Status AddModes(const RankParts& parts);
   // Computes logits of so many wanted rows and draws from them, or takes rows that are pooled; the
   // rank's share of each.
-  void Wanted(const StepBuffers& buffers, int32_t first, int32_t count, LogitTask* tasks);
+  // decoder: of the step's mode.
+  void Wanted(const model::Decoder& decoder, const StepBuffers& buffers, int32_t first,
+              int32_t count, LogitTask* tasks);
   void TakeRows(int32_t count, LogitTask* tasks);
   // Draws those of so many wanted rows that are the rank's.
   void Sample(const StepBuffers& buffers, int32_t first, int32_t count, LogitTask* tasks);

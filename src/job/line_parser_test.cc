@@ -70,7 +70,7 @@ TEST(LineParserTest, ValuesOfAWholeJobHoldWhereALineSaysNothing) {
   EXPECT_EQ(says.sampling.temperature, 0);
   // What belongs to one endpoint is for its lines, and another name of a value is the value.
   const ParsedLine chat = Good(Chat(R"("max_completion_tokens":5)"),
-                               WithDefaults(R"({"max_tokens": 32, "echo": true})"));
+                               WithDefaults(R"({"max_tokens": 32, "best_of": 1})"));
   EXPECT_EQ(chat.sampling.max_tokens, 5);
   EXPECT_EQ(Good(Prompt("[1,2]"), rules).sampling.max_tokens, 32);
 }
@@ -305,8 +305,8 @@ std::vector<BadLine> BadLines() {
       {R"({"custom_id":"c","body":{"n":1}})", "`url` is missing", "url",
        "missing_required_parameter"},
       {R"({"custom_id":"c","url":3,"body":{"prompt":"x"}})", "`url` is 3", "url", kType},
-      {R"({"custom_id":"c","url":"/v1/embeddings","body":{"input":"x"}})",
-       "`url` is \"/v1/embeddings\"", "url", "invalid_url", 404},
+      {R"({"custom_id":"c","url":"/v1/moderations","body":{"input":"x"}})",
+       "`url` is \"/v1/moderations\"", "url", "invalid_url", 404},
       {R"({"custom_id":"c","url":"/v1/completions"})", "`body` is missing", "body",
        "missing_required_parameter"},
       {R"({"custom_id":"c","url":"/v1/completions","body":[]})",

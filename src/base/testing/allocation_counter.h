@@ -23,7 +23,7 @@ size_t PeakBytes(const Run& run) {
 }
 
 // What a parser may allocate for an input.
-constexpr size_t AllocationLimit(size_t input_bytes) { return 16 * input_bytes + (4 << 20); }
+constexpr size_t AllocationLimit(size_t input_bytes) { return 18 * input_bytes + (4 << 20); }
 
 }  // namespace forebay::base
 
