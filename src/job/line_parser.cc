@@ -326,9 +326,10 @@ std::optional<LineError> LineParser::ParseBody(simdjson::dom::object body, bool 
   for (size_t row = 0; row < table.size(); ++row) {
     if (!values[row]) continue;
     if (!(table[row].endpoints & endpoint.bit)) {
-      return Unsupported(table[row].name,
-                         fmt::format("parameter `{}` belongs to {}, not to {}", table[row].name,
-                                     UrlsOf(table[row].endpoints), endpoint.url));
+      return Unsupported(
+          table[row].name,
+          fmt::format("parameter `{}` belongs to {}, not to {}", table[row].name,
+                      fmt::join(UrlsOf(table[row].endpoints), " and "), endpoint.url));
     }
     if (auto error = Apply(table[row], *values[row], draft)) return error;
   }

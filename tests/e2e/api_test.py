@@ -320,7 +320,8 @@ class Refusals(Asking):
         (chat("x", response_format={"type": "json_object"}), 400, "unsupported_parameter", "response_format"),
         (chat("x", stream=True), 400, "unsupported_parameter", "stream"),
         (chat("x", prompt="x"), 400, None, None),
-        ({"custom_id": "a", "url": "/v1/embeddings", "body": {}}, 404, "invalid_url", "url"),
+        ({"custom_id": "a", "url": "/v1/moderations", "body": {}}, 404, "invalid_url", "url"),
+        ({"custom_id": "a", "url": "/v1/embeddings", "body": {}}, 400, "missing_required_parameter", "input"),
         ({"custom_id": "a", "method": "GET", "url": "/v1/completions", "body": {"prompt": "x"}}, 400, "invalid_value", "method"),
         ({"custom_id": "a", "url": "/v1/completions"}, 400, "missing_required_parameter", "body"),
         ({"url": "/v1/completions", "body": {"prompt": "x"}}, 400, "missing_required_parameter", "custom_id"),
@@ -524,7 +525,7 @@ class Tokens(support.TestCase):
                               "continue_final_message": True},
                  {"custom_id": "a", "url": "/v1/chat/completions", "body": user("hi")},
                  user([{"type": "image_url", "image_url": {"url": "x"}}]), user("x") | {"temprature": 1},
-                 user("x") | {"documents": [{"text": "x"}]}, {"prompt": "x"}]
+                 user("x") | {"documents": "x"}, {"prompt": "x"}]
         answers = self.lines("tokenize", support.LLAMA, lines, "--chat", code=support.BAD_INPUT)
         asked = [line if "body" in line else line | {"max_tokens": 1, "return_token_ids": True} for line in lines]
         asked[5] = lines[5] | {"body": user("hi") | {"max_tokens": 1, "return_token_ids": True}}

@@ -9,7 +9,7 @@ import support
 import tiny_model
 
 TEMPLATE = "the chat template or tokenizer_config.json (--chat-template)"
-DEFAULTS = "the sampling defaults (generation_config.json, --generation-config)"
+DEFAULTS = "the sampling defaults (generation_config.json, --generation-config, --defaults)"
 TEXT = "--skip-tokenizer-init or --parse-special-in-content"
 
 

@@ -138,7 +138,7 @@ class Signals(support.TestCase):
                 drained += 1
                 self.assertLess(len(found), 300)
                 self.assertIn("the same command goes on", err)
-                self.assertIn("job_unfinished", err)
+                self.assertIn("drained: ", err)
                 self.assertEqual(job.summary()["end"], "drained")
                 self.assertEqual(job.summary()["num_requests"], len(found))
             self.expect(job.run(), support.COMPLETE)
