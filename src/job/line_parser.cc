@@ -115,7 +115,8 @@ std::optional<LineError> ReadEnvelope(const Envelope& envelope, Endpoint* endpoi
   if (!envelope.body) return Missing("body", "an object");
   if (envelope.body->get(*body)) return WrongType("body", *envelope.body, "an object");
   if (!named) named = EndpointByBody([&](std::string_view name) { return Has(*body, name); });
-  if (named == Endpoint::kScore && Has(*body, "continuations")) named = Endpoint::kLikelihood;
+  if (named == Endpoint::kScore && (Has(*body, "continuations") || Has(*body, "prompt")))
+    named = Endpoint::kLikelihood;
   if (!named) return Missing("url", AllUrls());
   *endpoint = *named;
   return std::nullopt;

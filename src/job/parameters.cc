@@ -305,7 +305,7 @@ MaybeError SetAllowedTokenIds(LineDraft& draft, element value) {
     return InvalidValue("allowed_token_ids",
                         "`allowed_token_ids` is empty; expected at least one token id");
   std::ranges::sort(ids);
-  ids.erase(std::ranges::unique(ids).begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
   return std::nullopt;
 }
 

@@ -19,8 +19,7 @@ struct Expander {
 
 std::vector<Expander> Expanders() {
   std::vector<Expander> expanders{{"ref", &ref::Expand}};
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c"))
-    expanders.push_back({"avx2", &avx2::Expand});
+  if (__builtin_cpu_supports("avx2")) expanders.push_back({"avx2", &avx2::Expand});
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw"))
     expanders.push_back({"avx512f", &avx512f::Expand});
   if (__builtin_cpu_supports("avx512bf16"))

@@ -26,7 +26,7 @@ std::vector<int64_t> RowsToPrice(const schedule::ShiftTable& shift, int64_t max_
   rows.push_back(max_rows);
   std::erase_if(rows, [&](int64_t count) { return count < 1 || count > max_rows; });
   std::ranges::sort(rows);
-  rows.erase(std::ranges::unique(rows).begin(), rows.end());
+  rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
   return rows;
 }
 

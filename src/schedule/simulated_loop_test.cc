@@ -128,8 +128,9 @@ class Loop {
            .service = choice->service});
     }
     waiting_in_view_.clear();
-    std::ranges::stable_partition(
-        waiting_, [](const Choice* choice) { return choice->service == Service::kInteractive; });
+    std::stable_partition(waiting_.begin(), waiting_.end(), [](const Choice* choice) {
+      return choice->service == Service::kInteractive;
+    });
     for (Choice* choice : waiting_) {
       if (choice->arrives > outcome_.steps && !running_.empty()) continue;
       // It waits for its sibling's prompt to be committed and then shares it.

@@ -408,7 +408,8 @@ std::string Normalizer::Apply(std::string_view text, ByteRanges* untrusted) cons
     run([&](Rewriter* rewriter) { Decomposer(compatible).Run(rewriter); });
   };
   using Kind = NormalizerStep::Kind;
-  for (const auto& [step, regex, map] : steps_) {
+  for (const Step& entry : steps_) {
+    const NormalizerStep& step = entry.spec;
     switch (step.kind) {
       case Kind::kNfc: run(ComposeAll); break;
       case Kind::kNfd: decompose(false); break;
@@ -419,8 +420,8 @@ std::string Normalizer::Apply(std::string_view text, ByteRanges* untrusted) cons
         break;
       case Kind::kReplace:
         run([&](Rewriter* rewriter) {
-          regex ? ReplaceMatches(*regex, current, step.content, rewriter)
-                : ReplaceAll(step.pattern, step.content, rewriter);
+          entry.regex ? ReplaceMatches(*entry.regex, current, step.content, rewriter)
+                      : ReplaceAll(step.pattern, step.content, rewriter);
         });
         break;
       case Kind::kPrepend:
@@ -445,7 +446,9 @@ std::string Normalizer::Apply(std::string_view text, ByteRanges* untrusted) cons
       case Kind::kStrip:
         run([&](Rewriter* rewriter) { Strip(step.left, step.right, current, rewriter); });
         break;
-      case Kind::kPrecompiled: run([&](Rewriter* rewriter) { ApplyMap(*map, rewriter); }); break;
+      case Kind::kPrecompiled:
+        run([&](Rewriter* rewriter) { ApplyMap(*entry.map, rewriter); });
+        break;
     }
   }
   return current;

@@ -46,7 +46,7 @@ class PoolChoice(support.TestCase):
         before = core_seconds()
         done = support.call("plan", "-m", "builtin:Llama-3.1-70B", "--devices", "sim:8xh200", "--trace", JOB)
         self.assertEqual(done.code, 0, done.err)
-        seconds = [float(line.split()[0]) for line in done.out.splitlines() if re.match(r" +[\d.]+ +\d+ ", line)]
+        seconds = [float(line.lstrip("= ").split()[0]) for line in done.out.splitlines() if re.match(r"[= ] +[\d.]+ +\d+ ", line)]
         self.assertLess(core_seconds() - before, 15)
         self.assertEqual(len(seconds), 10, done.out)
         self.assertEqual(seconds, sorted(seconds))
