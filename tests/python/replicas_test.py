@@ -21,8 +21,8 @@ def answers(outputs):
 @pytest.mark.parametrize("count", [2, 8, 16])
 def test_replicas_share_what_is_asked_at_once(count):
     with LLM(LLAMA, **RANKS, layout="dp=2", max_num_seqs=16) as llm:
-        # One length, so that tokens count requests.
-        llm.generate([[5, 6, 7, 8]] * count, SamplingParams(max_tokens=8, ignore_eos=True), use_tqdm=False)
+        # One length, so that tokens count requests; long enough that no replica is done before the other wakes.
+        llm.generate([[5, 6, 7, 8]] * count, SamplingParams(max_tokens=200, ignore_eos=True), use_tqdm=False)
         tokens = [replica["tokens"] for replica in llm.stats()["replicas"]]
     each = sum(tokens) // count
     assert sum(tokens) == each * count
