@@ -35,7 +35,8 @@ TEST(Prices, StoredWeightsAreReadInTheirOwnBytes) {
       const PriceResult expanded = Price(op, device);
       op.stored_bytes = 1;
       const PriceResult stored = Price(op, device);
-      EXPECT_NEAR(stored.seconds / expanded.seconds, rows == 1 ? 0.5 : 1, 1e-3) << name << rows;
+      // A launch and the rows themselves cost what they did.
+      EXPECT_NEAR(stored.seconds / expanded.seconds, rows == 1 ? 0.5 : 1, 0.01) << name << rows;
       EXPECT_GE(stored.how, How::kHeld);
     }
   }
