@@ -129,6 +129,8 @@ struct Driver {
 #define FB_CUDA_MEMBER(name, arguments) cu::Result(*name) arguments = nullptr;
   FB_CUDA_DRIVER(FB_CUDA_MEMBER)
 #undef FB_CUDA_MEMBER
+  // Whether kernels run from their images. False: they are found by name alone, as tests have them.
+  bool needs_images = true;
 
   // OK, or kCudaFailed: what was done and the driver's own words.
   base::Status Check(cu::Result result, std::string_view what) const;

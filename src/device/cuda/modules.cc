@@ -10,7 +10,7 @@ CudaModules::~CudaModules() {
 
 base::Result<CudaModules::Entry*> CudaModules::Find(const CudaKernel& kernel) {
   if (const auto found = entries_.find(&kernel); found != entries_.end()) return &found->second;
-  if (kernel.image.empty()) {
+  if (kernel.image.empty() && driver_.needs_images) {
     return base::Status(kCudaUnavailable,
                         fmt::format("kernel {} is not in this build, which was made without nvcc: "
                                     "`tools/setup.sh cuda` fetches one, then build again",

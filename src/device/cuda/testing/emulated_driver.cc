@@ -429,6 +429,7 @@ EmulatedDriver::EmulatedDriver(EmulatedDriverOptions options)
 #define FB_CUDA_EMULATED(name, arguments) state_->table.name = &EmulatedCalls::name;
   FB_CUDA_DRIVER(FB_CUDA_EMULATED)
 #undef FB_CUDA_EMULATED
+  state_->table.needs_images = false;
 }
 
 EmulatedDriver::~EmulatedDriver() {
