@@ -3,12 +3,12 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "base/json_writer.h"
 #include "base/log.h"
 #include "cli/outcome.h"
 #include "cli/plan_tables.h"
+#include "forebay/counter_names.h"
 #include "schedule/step_mode.h"
 
 namespace forebay::cli {
@@ -154,9 +154,9 @@ void PrintLayoutJson(const ComparedJob& job, const std::vector<LayoutTrial>& tri
     writer.Key("choices_left_out").Int(plan.forecast->left_out);
     if (job.price_per_hour > 0)
       writer.Key("price_per_million_output_tokens").Double(PriceOf(job, plan));
-    writer.Key("priced_measured_percent").Double(percents.measured);
-    writer.Key("priced_derived_percent").Double(percents.derived);
-    writer.Key("priced_datasheet_percent").Double(percents.datasheet);
+    writer.Key(counter_names::kPricedMeasured).Double(percents.measured);
+    writer.Key(counter_names::kPricedDerived).Double(percents.derived);
+    writer.Key(counter_names::kPricedDatasheet).Double(percents.datasheet);
     writer.Key("equal_to_first").Bool(IsEqual(plan, *trials.front().plan));
     writer.EndObject();
   }

@@ -140,17 +140,10 @@ base::Result<trace::CountedRun> RunReal(const RunFlags& flags, runtime::Runtime&
   engine->SetStepObserver(observer);
   const std::unique_ptr<trace::CountedSource> source = make_source(runtime, *engine, control);
   const runtime::TimeNs run_began = runtime.Now();
-  const auto run_job = [&] {
-    if (!job.batch) {
-      return trace::RunCounted(runtime, *engine, *source, control, job.arrivals,
-                               flags.measures_tokens());
-    }
-    const auto people = static_cast<int64_t>(job.trace->rows.size());
-    trace::TraceSource batch(*job.batch, engine->facts(), flags.engine.seed, control, {}, people);
-    return trace::RunBoth(runtime, *engine, *source, batch, people, control, job.arrivals,
-                          flags.measures_tokens());
-  };
-  FB_ASSIGN_OR_RETURN(trace::CountedRun run, run_job());
+  FB_ASSIGN_OR_RETURN(
+      trace::CountedRun run,
+      trace::RunServices(runtime, *engine, *source, job.batch ? &*job.batch : nullptr,
+                         flags.engine.seed, control, job.arrivals, flags.measures_tokens()));
   run.summary.startup_seconds = runtime::SecondsOf(run_began - began);
   return run;
 }

@@ -49,16 +49,16 @@ Choices::Choices(const ChoicesOptions& options, KvDigest kv_digest)
       view_(options_, {lists_, book_, foresight_, streaming_, loans_, parking_}) {}
 
 bool Choices::WantsRequests() const {
-  int64_t logprob_bytes = 0;
-  for (const auto& state : states_) logprob_bytes += LogprobBytes(*state);
-  return schedule::WantsRequests(options_.limits,
-                                 {.running = static_cast<int64_t>(num_running()),
-                                  .waiting = static_cast<int64_t>(num_waiting()),
-                                  .waiting_rows = lists_.waiting_rows(),
-                                  .ended = static_cast<int64_t>(ended_.size()),
-                                  .available_blocks = book_.available_blocks() + streaming_.room(),
-                                  .logprob_bytes = logprob_bytes,
-                                  .most_logprob_bytes = options_.most_logprob_bytes});
+  schedule::IntakeView view{.running = static_cast<int64_t>(num_running()),
+                            .waiting = static_cast<int64_t>(num_waiting()),
+                            .waiting_rows = lists_.waiting_rows(),
+                            .ended = static_cast<int64_t>(ended_.size()),
+                            .available_blocks = book_.available_blocks() + streaming_.room(),
+                            .most_logprob_bytes = options_.most_logprob_bytes};
+  // A replica that is full by the rest, as most are most of the time, walks no requests.
+  if (!schedule::WantsRequests(options_.limits, view)) return false;
+  for (const auto& state : states_) view.logprob_bytes += LogprobBytes(*state);
+  return schedule::WantsRequests(options_.limits, view);
 }
 
 bool Choices::WantsInteractive() const {

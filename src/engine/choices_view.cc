@@ -81,7 +81,7 @@ const schedule::StepView& ChoicesView::Update(bool share, int64_t now_us, double
     view_.running.push_back(ViewOf(*sequence, short_of_blocks));
     running_.push_back(sequence);
   }
-  ViewServices();
+  if (options_.by_service) ViewServices();
   ViewWaiting();
   return view_;
 }

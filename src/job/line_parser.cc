@@ -21,21 +21,22 @@ using simdjson::dom::element;
 // dropped.
 constexpr size_t kLongLineBytes = 256 << 10;
 
-// An endpoint: its URL, the parameters that it takes, and the one that it needs and is known by.
+// An endpoint: its URL, the parameters that it takes, and the one that it needs and is known by;
+// some need a further one, which is text or token ids.
 struct EndpointRow {
   Endpoint endpoint;
   EndpointSet bit;
-  std::string_view url, needs, expected;
+  std::string_view url, needs, expected, also = "";
 };
 constexpr EndpointRow kEndpoints[] = {
     {Endpoint::kChat, kInChat, "/v1/chat/completions", "messages", "an array of messages"},
     {Endpoint::kCompletion, kInCompletion, "/v1/completions", "prompt", "text or token ids"},
-    {Endpoint::kScore, kInScore, "/v1/score", "text_1", "text or token ids"},
+    {Endpoint::kScore, kInScore, "/v1/score", "text_1", "text or token ids", "text_2"},
     // A score line with `continuations`.
     {Endpoint::kLikelihood, kInLikelihood, "/v1/score", "continuations",
-     "a list of what may follow `prompt`"},
+     "a list of what may follow `prompt`", "prompt"},
     {Endpoint::kEmbedding, kInEmbedding, "/v1/embeddings", "input", "text or token ids"},
-    {Endpoint::kRerank, kInRerank, "/v1/rerank", "query", "a string"},
+    {Endpoint::kRerank, kInRerank, "/v1/rerank", "query", "a string", "documents"},
 };
 
 const EndpointRow& RowOf(Endpoint endpoint) {
@@ -83,10 +84,10 @@ std::optional<LineError> UnknownUrl(element url) {
 template <typename Has>
 std::optional<Endpoint> EndpointByBody(const Has& has) {
   const bool messages = has("messages"), prompt = has("prompt");
-  if (messages != prompt || !prompt) {
+  if (!messages) {
     for (const Endpoint endpoint :
          {Endpoint::kLikelihood, Endpoint::kEmbedding, Endpoint::kScore, Endpoint::kRerank}) {
-      if (!messages && has(RowOf(endpoint).needs)) return endpoint;
+      if (has(RowOf(endpoint).needs)) return endpoint;
     }
   }
   if (messages == prompt) return std::nullopt;
@@ -335,11 +336,8 @@ std::optional<LineError> LineParser::ParseBody(simdjson::dom::object body, bool 
     if (auto error = Apply(table[row], *values[row], draft)) return error;
   }
   if (!has(endpoint.needs)) return Missing(endpoint.needs, endpoint.expected);
-  for (const auto& [of, also] :
-       {std::pair{Endpoint::kLikelihood, "prompt"}, std::pair{Endpoint::kScore, "text_2"},
-        std::pair{Endpoint::kRerank, "documents"}}) {
-    if (line->endpoint == of && !has(also)) return Missing(also, "text or token ids");
-  }
+  if (!endpoint.also.empty() && !has(endpoint.also))
+    return Missing(endpoint.also, "text or token ids");
   return Finish(draft);
 }
 

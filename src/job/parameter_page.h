@@ -11,7 +11,7 @@ namespace forebay::job {
 // `page` with a table of parameters between each pair of the marks
 //     <!-- parameters: SECTION -->
 //     <!-- end -->
-// kInvalidArgument: a mark names no section, a section has no mark, or a mark has no end. REQUIRES:
+// kInvalidArgument: a section has no mark, or a mark has no end. REQUIRES:
 // each parameter of Parameters() is described in one section, and nothing else is.
 base::Result<std::string> FillParameters(std::string_view page);
 

@@ -159,9 +159,6 @@ struct ModelConfig {
   int64_t RotaryDim() const { return rotary_dim > 0 ? rotary_dim : head_dim; }
   // What blocks give is added as it is, in the epilogue of their last matrix.
   bool AddsPlainly() const { return !norm_after && residual_factor == 1; }
-  const RopeSpec& RopeOf(int64_t layer) const {
-    return windowed_rope && sliding_window[layer] > 0 ? *windowed_rope : rope;
-  }
   bool HasRope(int64_t layer) const { return without_rope.empty() || without_rope[layer] == 0; }
   base::Reach ReachOf(int64_t layer) const {
     return {sliding_window[layer], HasRope(layer) ? attention_chunk : 0};

@@ -81,11 +81,7 @@ void ReadSizes(JsonFields* in, const ConfigRules& rules, ModelConfig* config) {
 std::vector<std::string> ReadLayerTypes(JsonFields* in, const ModelConfig& config) {
   std::vector<std::string> types = in->Strings("layer_types");
   if (types.empty()) return types;
-  if (static_cast<int64_t>(types.size()) != config.num_layers) {
-    in->Invalid(fmt::format("layer_types has {} entries; expected num_hidden_layers = {}",
-                            types.size(), config.num_layers));
-    return {};
-  }
+  if (!HasEntryALayer(in, "layer_types", types.size(), config.num_layers)) return {};
   for (const std::string& type : types) {
     if (type == "sliding_attention" || type == "full_attention") continue;
     in->Unsupported("layer_types", type, "full_attention, sliding_attention");

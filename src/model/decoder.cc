@@ -160,16 +160,16 @@ void Decoder::GatherWanted(const kernels::StepBatch& batch, int32_t first, int32
 void Decoder::Logits(int32_t count) const {
   fabric::Exchange* const exchange = links.stage != nullptr ? links.stage : links.tensor;
   auto* const all = reinterpret_cast<std::byte*>(activations.logits);
+  std::byte* const own = exchange == nullptr ? all : exchange->mine();
   if (weights.head.n > 0) {
-    Linear(*this, "head", weights.head, activations.head_input,
-           exchange == nullptr ? all : exchange->mine(), count, kernels::LinearOutput::kF32);
+    Linear(*this, "head", weights.head, activations.head_input, own, count,
+           kernels::LinearOutput::kF32);
     if (config->logits_factor != 1 || config->logits_cap != 0) {
-      kernels::FinishLogits(
-          *stream, *kernels,
-          {.values = reinterpret_cast<float*>(exchange == nullptr ? all : exchange->mine()),
-           .count = int64_t{count} * weights.head.n,
-           .factor = config->logits_factor,
-           .cap = config->logits_cap});
+      kernels::FinishLogits(*stream, *kernels,
+                            {.values = reinterpret_cast<float*>(own),
+                             .count = int64_t{count} * weights.head.n,
+                             .factor = config->logits_factor,
+                             .cap = config->logits_cap});
     }
   }
   if (exchange == nullptr) return;

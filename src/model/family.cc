@@ -46,12 +46,16 @@ void ReadLayersWithoutRope(JsonFields* in, int64_t interval, ModelConfig* config
     config->without_rope.push_back((layer + 1) % interval == 0);
   const std::vector<int32_t> turned = in->Sizes("no_rope_layers");
   if (turned.empty()) return;
-  if (static_cast<int64_t>(turned.size()) != config->num_layers) {
-    return in->Invalid(fmt::format("no_rope_layers has {} entries; expected num_hidden_layers = {}",
-                                   turned.size(), config->num_layers));
-  }
+  if (!HasEntryALayer(in, "no_rope_layers", turned.size(), config->num_layers)) return;
   for (size_t layer = 0; layer < turned.size(); ++layer)
     config->without_rope[layer] = turned[layer] == 0;
+}
+
+bool HasEntryALayer(JsonFields* in, std::string_view key, size_t entries, int64_t num_layers) {
+  if (static_cast<int64_t>(entries) == num_layers) return true;
+  in->Invalid(
+      fmt::format("{} has {} entries; expected num_hidden_layers = {}", key, entries, num_layers));
+  return false;
 }
 
 std::string LayerPrefix(int64_t layer) { return "model.layers." + std::to_string(layer) + "."; }

@@ -83,6 +83,9 @@ std::string SupportedArchitectures();
 // no_rope_layers says 0.
 void ReadLayersWithoutRope(JsonFields* in, int64_t interval, ModelConfig* config);
 
+// Whether a list of the file has an entry for each layer; where not, an error.
+bool HasEntryALayer(JsonFields* in, std::string_view key, size_t entries, int64_t num_layers);
+
 // What the names of a layer's tensors begin with.
 std::string LayerPrefix(int64_t layer);
 // The names that Llama gave and that most families share; features (biases, QK norm) as the config

@@ -124,16 +124,9 @@ base::Result<SimulationResult> SimulateInside(runtime::Runtime& runtime,
   }
   const std::unique_ptr<runtime::Runtime> host = runtime::CreateRealRuntime();
   const runtime::TimeNs began = host->Now();
-  if (options.batch_trace) {
-    const auto people = static_cast<int64_t>(options.trace->rows.size());
-    TraceSource batch(*options.batch_trace, engine->facts(), options.engine.seed, control, {},
-                      people);
-    FB_ASSIGN_OR_RETURN(result.run, RunBoth(runtime, *engine, *source, batch, people, control,
-                                            options.arrivals, options.each_token));
-  } else {
-    FB_ASSIGN_OR_RETURN(result.run, RunCounted(runtime, *engine, *source, control, options.arrivals,
-                                               options.each_token));
-  }
+  FB_ASSIGN_OR_RETURN(
+      result.run, RunServices(runtime, *engine, *source, options.batch_trace, options.engine.seed,
+                              control, options.arrivals, options.each_token));
   if (options.control == nullptr) FB_RETURN_IF_ERROR(result.run.did);
   result.host_seconds = runtime::SecondsOf(host->Now() - began);
   if (result.host_seconds > 0)
@@ -176,13 +169,17 @@ base::Result<CountedRun> RunCounted(runtime::Runtime& runtime, engine::LocalEngi
   return run;
 }
 
-base::Result<CountedRun> RunBoth(runtime::Runtime& runtime, engine::LocalEngine& engine,
-                                 CountedSource& interactive, CountedSource& batch,
-                                 int64_t first_batch_id, RunControl& control,
-                                 job::Arrivals arrivals, bool each_token) {
+base::Result<CountedRun> RunServices(runtime::Runtime& runtime, engine::LocalEngine& engine,
+                                     CountedSource& interactive, const LengthTrace* batch,
+                                     uint64_t seed, RunControl& control, job::Arrivals arrivals,
+                                     bool each_token) {
+  if (batch == nullptr)
+    return RunCounted(runtime, engine, interactive, control, std::move(arrivals), each_token);
+  const int64_t first_batch_id = interactive.lines();
+  TraceSource rest(*batch, engine.facts(), seed, control, {}, first_batch_id);
   CountingSink sink(runtime);
   Stream people(runtime, interactive, sink, std::move(arrivals), control, each_token);
-  Stream beside(runtime, batch, sink, {}, control, each_token);
+  Stream beside(runtime, rest, sink, {}, control, each_token);
   job::MixedSource mixed(runtime, people.timed, beside.timed, first_batch_id);
   FB_ASSIGN_OR_RETURN(CountedRun run,
                       Run(runtime, engine, {&people, &beside}, mixed, mixed, sink, control));

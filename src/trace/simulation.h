@@ -52,12 +52,11 @@ base::Result<CountedRun> RunCounted(runtime::Runtime& runtime, engine::LocalEngi
                                     CountedSource& source, RunControl& control,
                                     job::Arrivals arrivals = {}, bool each_token = false);
 
-// The same of two streams: `batch` beside people, whose requests come as `arrivals` says; the
-// batch's at its source's times. Its ids are `first_batch_id` and up.
-base::Result<CountedRun> RunBoth(runtime::Runtime& runtime, engine::LocalEngine& engine,
-                                 CountedSource& interactive, CountedSource& batch,
-                                 int64_t first_batch_id, RunControl& control,
-                                 job::Arrivals arrivals = {}, bool each_token = false);
+// The same with `batch` beside people, whose requests come as `arrivals` says; the batch's at their
+// trace's times, drawn with `seed`, numbered behind those of `people`. Null: there is no batch.
+base::Result<CountedRun> RunServices(runtime::Runtime& runtime, engine::LocalEngine& engine,
+                                     CountedSource& people, const LengthTrace* batch, uint64_t seed,
+                                     RunControl& control, job::Arrivals arrivals, bool each_token);
 
 // A source for an engine that has just been made; all arguments outlive it.
 using MakeSource = std::function<std::unique_ptr<CountedSource>(

@@ -31,6 +31,8 @@ float RoundVia(tensor::DType dtype, float value) {
 
 // Memory of a thread.
 struct Scratch {
+  explicit Scratch(device::Device* device) : writer(device) {}
+  device::HostWriter writer;
   std::vector<std::byte> values;
   std::vector<StoredRowMemory> rows;
 };
@@ -90,7 +92,7 @@ std::byte* TileOf(const PlacedWeight& placed, const PanelWork& work, int leaf) {
 
 // The panel's rows as they are stored, then a tile for each leaf.
 base::Status PackStoredPanel(const TensorReader& reader, const PlacedMatrix& matrix,
-                             const PanelWork& work, device::Device* device, Scratch* scratch) {
+                             const PanelWork& work, Scratch* scratch) {
   const MatrixPlan& plan = *matrix.plan;
   scratch->rows.resize(kPanelColumns);
   kernels::StoredRow rows[kPanelColumns];
@@ -105,14 +107,13 @@ base::Status PackStoredPanel(const TensorReader& reader, const PlacedMatrix& mat
     }
   }
   const kernels::PackedWeight& weight = matrix.placed.weight;
-  device::HostWriter writer(device);
   for (int leaf = 0; leaf < plan.leaves.num_leaves; ++leaf) {
     std::byte* const tile = TileOf(matrix.placed, work, leaf);
     if (tile == nullptr) continue;
     kernels::PackTile(weight.FormOf(work.panel), plan.first_k + plan.leaves.begin[leaf],
                       plan.first_k + plan.leaves.begin[leaf + 1], columns,
-                      writer.Begin(tile, weight.TileBytes(leaf, work.panel)));
-    FB_RETURN_IF_ERROR(writer.End());
+                      scratch->writer.Begin(tile, weight.TileBytes(leaf, work.panel)));
+    FB_RETURN_IF_ERROR(scratch->writer.End());
   }
   return base::Status::Ok();
 }
@@ -120,12 +121,11 @@ base::Status PackStoredPanel(const TensorReader& reader, const PlacedMatrix& mat
 // Its columns in the compute type T, then a tile for each leaf.
 template <typename T>
 base::Status PackPanel(const TensorReader& reader, const PlacedMatrix& matrix,
-                       const PanelWork& work, device::Device* device, Scratch* scratch) {
+                       const PanelWork& work, Scratch* scratch) {
   const MatrixPlan& plan = *matrix.plan;
   const T* columns[kPanelColumns] = {};
   const auto read = plan.transposed ? ReadColumns<T> : ReadColumnRows<T>;
   FB_RETURN_IF_ERROR(read(reader, plan, work, scratch, columns));
-  device::HostWriter writer(device);
   for (int leaf = 0; leaf < plan.leaves.num_leaves; ++leaf) {
     std::byte* const tile = TileOf(matrix.placed, work, leaf);
     if (tile == nullptr) continue;
@@ -134,8 +134,8 @@ base::Status PackPanel(const TensorReader& reader, const PlacedMatrix& matrix,
     for (int c = 0; c < kPanelColumns; ++c)
       leaf_columns[c] = columns[c] ? columns[c] + begin : nullptr;
     kernels::PackTile(plan.leaves.begin[leaf + 1] - begin, leaf_columns,
-                      writer.Begin(tile, matrix.placed.weight.ExpandedTileBytes(leaf)));
-    FB_RETURN_IF_ERROR(writer.End());
+                      scratch->writer.Begin(tile, matrix.placed.weight.ExpandedTileBytes(leaf)));
+    FB_RETURN_IF_ERROR(scratch->writer.End());
   }
   return base::Status::Ok();
 }
@@ -172,13 +172,13 @@ base::Status LoadBias(const TensorReader& reader, const PlacedMatrix& matrix, in
 }
 
 // Runs body(i) for i in [0, count) on threads; the first error stops the rest.
-base::Status ForEach(int num_threads, int64_t count,
+base::Status ForEach(int num_threads, int64_t count, device::Device* device,
                      const std::function<base::Status(int64_t, Scratch*)>& body) {
   std::mutex mutex;
   base::Status first_error;
   std::atomic<bool> failed{false};
   runtime::ParallelFor(num_threads, [&](runtime::Tickets& tickets) {
-    Scratch scratch;
+    Scratch scratch(device);
     for (int64_t i = tickets.Next(); i < count && !failed; i = tickets.Next()) {
       base::Status status = body(i, &scratch);
       if (status.ok()) continue;
@@ -261,33 +261,33 @@ base::Status LoadMatrices(const TensorReader& reader, std::span<const PlacedMatr
     }
   }
   std::vector<std::atomic<size_t>> packed(experts);
-  return ForEach(num_threads, static_cast<int64_t>(work.size()), [&](int64_t i, Scratch* scratch) {
-    const PlacedMatrix& matrix = matrices[static_cast<size_t>(work[i].matrix)];
-    const MatrixPlan& plan = *matrix.plan;
-    const bool stored = matrix.placed.weight.FormOf(work[i].panel) != kernels::TileForm::kExpanded;
-    const auto pack = stored                               ? PackStoredPanel
-                      : plan.dtype == tensor::DType::kBF16 ? PackPanel<tensor::BF16>
-                                                           : PackPanel<float>;
-    if (Keeps(matrix.placed, work[i]))
-      FB_RETURN_IF_ERROR(pack(reader, matrix, work[i], device, scratch));
-    // Files are not held in memory beside what was packed of them.
-    const size_t number = first[work[i].matrix] + static_cast<size_t>(work[i].expert);
-    if (packed[number].fetch_add(1) + 1 == plan.panels.size()) {
-      for (size_t t = 0; t < plan.tensors.size(); ++t)
-        reader.DoneWith(plan.TensorName(t, work[i].expert));
-    }
-    return base::Status::Ok();
-  });
+  return ForEach(
+      num_threads, static_cast<int64_t>(work.size()), device, [&](int64_t i, Scratch* scratch) {
+        const PlacedMatrix& matrix = matrices[static_cast<size_t>(work[i].matrix)];
+        const MatrixPlan& plan = *matrix.plan;
+        const bool stored =
+            matrix.placed.weight.FormOf(work[i].panel) != kernels::TileForm::kExpanded;
+        const auto pack = stored                               ? PackStoredPanel
+                          : plan.dtype == tensor::DType::kBF16 ? PackPanel<tensor::BF16>
+                                                               : PackPanel<float>;
+        if (Keeps(matrix.placed, work[i]))
+          FB_RETURN_IF_ERROR(pack(reader, matrix, work[i], scratch));
+        // Files are not held in memory beside what was packed of them.
+        const size_t number = first[work[i].matrix] + static_cast<size_t>(work[i].expert);
+        if (packed[number].fetch_add(1) + 1 == plan.panels.size()) {
+          for (size_t t = 0; t < plan.tensors.size(); ++t)
+            reader.DoneWith(plan.TensorName(t, work[i].expert));
+        }
+        return base::Status::Ok();
+      });
 }
 
 base::Status LoadVector(const TensorReader& reader, const std::string& name, int64_t size,
-                        tensor::DType dtype, float* out, device::Device* device) {
+                        tensor::DType dtype, float* out) {
   FB_RETURN_IF_ERROR(CheckShape(reader, name, {size}));
-  device::HostWriter writer(device);
-  float* const values = writer.Begin(out, size);
-  FB_RETURN_IF_ERROR(reader.ReadRows(name, 0, 1, values));
-  for (int64_t i = 0; i < size; ++i) values[i] = RoundVia(dtype, values[i]);
-  return writer.End();
+  FB_RETURN_IF_ERROR(reader.ReadRows(name, 0, 1, out));
+  for (int64_t i = 0; i < size; ++i) out[i] = RoundVia(dtype, out[i]);
+  return base::Status::Ok();
 }
 
 base::Status LoadRowMajor(const TensorReader& reader, const std::string& name, int64_t rows,
@@ -295,14 +295,14 @@ base::Status LoadRowMajor(const TensorReader& reader, const std::string& name, i
                           device::Device* device) {
   FB_RETURN_IF_ERROR(CheckShape(reader, name, {rows, columns}));
   constexpr int64_t kRowsAtOnce = 64;
-  const base::Status read =
-      ForEach(num_threads, (rows + kRowsAtOnce - 1) / kRowsAtOnce, [&](int64_t i, Scratch*) {
+  const base::Status read = ForEach(
+      num_threads, (rows + kRowsAtOnce - 1) / kRowsAtOnce, device,
+      [&](int64_t i, Scratch* scratch) {
         const int64_t begin = i * kRowsAtOnce, end = std::min(rows, begin + kRowsAtOnce);
-        device::HostWriter writer(device);
         const auto read_as = [&]<typename T>(T* at) {
-          T* const values = writer.Begin(at + begin * columns, (end - begin) * columns);
+          T* const values = scratch->writer.Begin(at + begin * columns, (end - begin) * columns);
           const base::Status status = reader.ReadRows(name, begin, end, values);
-          return status.ok() ? writer.End() : status;
+          return status.ok() ? scratch->writer.End() : status;
         };
         return dtype == tensor::DType::kF32 ? read_as(reinterpret_cast<float*>(out))
                                             : read_as(reinterpret_cast<tensor::BF16*>(out));

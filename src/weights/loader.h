@@ -30,16 +30,16 @@ size_t NumRuns(const PlacedWeight& placed);
 PlacedWeight WithOwnRuns(PlacedWeight placed, const std::byte** pointers);
 void SetRun(const PlacedWeight& placed, const RunPlace& run, const std::byte* memory);
 
-// Checks every tensor's shape first, then reads and packs with `num_threads` threads. `device`
-// here and below: whose memory is filled; null: the host reaches it.
+// Checks every tensor's shape first, then reads and packs with `num_threads` threads. `device`:
+// whose memory is filled; null: the host reaches it.
 base::Status LoadMatrices(const TensorReader& reader, std::span<const PlacedMatrix> matrices,
                           int num_threads, device::Device* device = nullptr);
 
 // A vector tensor [size], rounded to `dtype` and widened again, at `out`.
 base::Status LoadVector(const TensorReader& reader, const std::string& name, int64_t size,
-                        tensor::DType dtype, float* out, device::Device* device = nullptr);
+                        tensor::DType dtype, float* out);
 
-// A matrix [rows, columns] row by row, rounded to `dtype`, at `out`.
+// A matrix [rows, columns] row by row, rounded to `dtype`, at `out`. `device`: as above.
 base::Status LoadRowMajor(const TensorReader& reader, const std::string& name, int64_t rows,
                           int64_t columns, tensor::DType dtype, std::byte* out, int num_threads,
                           device::Device* device = nullptr);

@@ -77,14 +77,7 @@ void MatrixPlan::SetForms(const std::vector<kernels::TileForm>& of_tensors) {
   if (alike || num_experts > 0) forms.clear();
 }
 
-std::string MatrixPlan::TensorName(size_t tensor, int32_t expert) const {
-  std::string name = tensors[tensor];
-  if (num_experts > 0) name.replace(name.find("{}"), 2, std::to_string(first_expert + expert));
-  return name;
-}
-
-std::string MatrixPlan::BiasName(size_t tensor, int32_t expert) const {
-  std::string name = biases[tensor];
+std::string MatrixPlan::NameOf(std::string name, int32_t expert) const {
   if (num_experts > 0) name.replace(name.find("{}"), 2, std::to_string(first_expert + expert));
   return name;
 }
@@ -194,12 +187,11 @@ MatrixPlan PlanHeads(std::string label, tensor::DType dtype, std::string name, c
                   .tensor_k = k};
   plan.tensors = {std::move(name)};
   plan.tensor_rows = {rows.heads * rows.head_rows};
-  const int64_t plain = rows.rows - rows.interleaved, half = rows.interleaved / 2;
+  const int64_t plain = rows.rows - rows.interleaved;
+  const HeadOrder turned{rows.interleaved, rows.interleaved, true};
   for (int64_t head = 0; head < rows.heads; ++head) {
-    AddHead(&plan, 0, head * rows.head_rows + rows.first, rows.rows, [&](int64_t i) {
-      const int64_t turned = i - plain;
-      return turned < 0 ? i : plain + turned % half * 2 + turned / half;
-    });
+    AddHead(&plan, 0, head * rows.head_rows + rows.first, rows.rows,
+            [&](int64_t i) { return i < plain ? i : plain + turned.Stored(i - plain); });
   }
   return plan;
 }

@@ -56,8 +56,12 @@ struct MatrixPlan {
   // How many matrices it is.
   int32_t count() const { return num_experts > 0 ? num_experts : 1; }
   // `expert`: among the matrix' own.
-  std::string TensorName(size_t tensor, int32_t expert) const;
-  std::string BiasName(size_t tensor, int32_t expert) const;
+  std::string TensorName(size_t tensor, int32_t expert) const {
+    return NameOf(tensors[tensor], expert);
+  }
+  std::string BiasName(size_t bias, int32_t expert) const { return NameOf(biases[bias], expert); }
+  // `name` with the expert's number in place of "{}", where the matrix is of experts.
+  std::string NameOf(std::string name, int32_t expert) const;
   // Data, and control memory beside it.
   uint64_t TileBytes() const { return static_cast<uint64_t>(Geometry().bytes() * count()); }
   // Where tiles lie, panel table and bias.

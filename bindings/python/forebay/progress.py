@@ -30,7 +30,7 @@ class Progress:
     def at(self, done: int, prompt_tokens: int, output_tokens: int) -> None:
         self._done, self._prompt, self._output = done, prompt_tokens, output_tokens
         now = time.monotonic()
-        due = now - self._drawn > (_OFTEN if self._live else _LINES)
+        due = self.often is not None and now - self._drawn > self.often
         if self._shown and self._done and (due or self._live and self._done == self._total):
             self._drawn = now
             self._draw(max(now - self._began, 1e-9))

@@ -1,4 +1,3 @@
-#include <set>
 #include <utility>
 
 #include "device/cuda/cuda_device.h"

@@ -72,11 +72,7 @@ void ReadDeepseekExperts(JsonFields* in, bool v3, ModelConfig* config) {
   }
   // GLM's newer files say it by a list.
   if (const std::vector<std::string> types = in->Strings("mlp_layer_types"); !types.empty()) {
-    if (static_cast<int64_t>(types.size()) != config->num_layers) {
-      in->Invalid(fmt::format("mlp_layer_types has {} entries; expected num_hidden_layers = {}",
-                              types.size(), config->num_layers));
-      return;
-    }
+    if (!HasEntryALayer(in, "mlp_layer_types", types.size(), config->num_layers)) return;
     for (size_t layer = 0; layer < types.size(); ++layer) {
       moe.has_experts[layer] = types[layer] == "sparse";
       if (types[layer] != "sparse" && types[layer] != "dense")
