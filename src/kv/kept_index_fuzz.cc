@@ -1,5 +1,5 @@
-// Any bytes as the index of a kept KV file: refused with a code, or its records are of bytes that
-// stand there whole.
+// Any bytes as the index of a kept KV file: refused with a code, or torn and without records, or
+// each record is of bytes that stand there whole.
 #include <cstdint>
 #include <string>
 
@@ -15,6 +15,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!reader.ok()) {
     FB_CHECK(reader.status().code() == kv::kKvFileInvalid, "another code");
     FB_CHECK(!reader.status().message().empty(), "an error without a message");
+    return 0;
+  }
+  if (reader->torn()) {
+    FB_CHECK(!reader->Next(), "a record of a torn index");
     return 0;
   }
   FB_CHECK(bytes.starts_with(kv::KeptHead(reader->identity()).substr(0, 8)), "no head");

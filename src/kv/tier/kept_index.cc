@@ -75,6 +75,7 @@ base::Result<KeptReader> KeptReader::Open(std::string_view bytes, std::string_vi
   const size_t end = std::min(text.find('\n'), text.size());
   reader.identity_.of = text.substr(0, end);
   reader.identity_.name = text.substr(std::min(end + 1, text.size()));
+  if (reader.identity_.of.empty()) return KeptReader();
   reader.rest_ = bytes;
   return reader;
 }
