@@ -24,7 +24,7 @@ import time
 
 LAYERS = {"Qwen3-32B": 64, "Llama-3.1-70B": 80}
 DEVICES = ("h20", "h200", "b200")
-REFUSED = ("memory_too_small", "all_lines_failed", "layout_heads", "layout_leaves", "layout_layers", "layout_experts")
+REFUSED = ("memory_too_small", "all_lines_failed", "layout_heads", "layout_leaves", "layout_layers", "layout_experts", "mode_not_taken")
 SIGMA = 0.5  # outputs are lognormal around their mean
 HEAD = ("| devices, model, requests, lengths, layout | auto: layers | s | expected s | no layer s | best forced: layers, mode | s | auto's part |\n"
         "|---|---|---|---|---|---|---|---|")
