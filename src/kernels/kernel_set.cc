@@ -78,7 +78,8 @@ bool HasAvx512f() {
 }
 bool HasAvx512bf16() {
   static const bool has = HasAvx512f() && HasAvx512Bf16Bit() &&
-                          __builtin_cpu_supports("avx512vnni") && avx512bf16::DotProductMatchesFma();
+                          __builtin_cpu_supports("avx512vnni") &&
+                          avx512bf16::DotProductMatchesFma();
   return has;
 }
 

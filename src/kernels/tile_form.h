@@ -20,7 +20,7 @@
 //   outer scales      [blocks][64]: what scales are multiplied by
 //   outer minima      [blocks][64]: what minima are multiplied by, and then subtracted
 //
-// Of kW8A8, whose codes layers multiply as they are (ARCHITECTURE.md, "Class `w8a8`"):
+// Of kW8A8, whose codes layers multiply as they are (ARCHITECTURE.md, "Type `w8a8`"):
 //
 //   codes             [ceil(k / 4)][64 columns][4] of 8 bits, padded with 0
 //   scales            [64] of fp32

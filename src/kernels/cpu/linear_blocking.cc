@@ -36,9 +36,8 @@ constexpr int64_t kUnitPairs = 8;  // of stored codes
 // Values of K that lie side by side in a tile, and bytes of these in all columns.
 int64_t PairValues(const PackedWeight& weight) { return weight.is_int8() ? kQuadValues : 2; }
 int64_t PairBytes(const PackedWeight& weight) {
-  return weight.is_int8()
-             ? kQuadBytes
-             : kPanelColumns * 2 * static_cast<int64_t>(tensor::SizeOf(weight.dtype));
+  return weight.is_int8() ? kQuadBytes
+                          : kPanelColumns * 2 * static_cast<int64_t>(tensor::SizeOf(weight.dtype));
 }
 
 int64_t LeafPairs(const PackedWeight& weight, int leaf) {
@@ -86,9 +85,9 @@ int64_t GroupPairs(const LinearArgs& args) {
                         : long_runs           ? kLargeGroupBytes
                                               : kMediumGroupBytes;
   // A leaf ends in a short segment: each may cost one more than the pairs ask for.
-  return std::max(bytes / PairBytes(args.weight),
-                  DivideUp(DivideUp(args.weight.k, PairValues(args.weight)),
-                           kMaxSegments - 2 * kMaxLeaves));
+  return std::max(
+      bytes / PairBytes(args.weight),
+      DivideUp(DivideUp(args.weight.k, PairValues(args.weight)), kMaxSegments - 2 * kMaxLeaves));
 }
 
 // Appends the segments of leaf `leaf`, of a plane (a subtree) that begins with leaf `first` and

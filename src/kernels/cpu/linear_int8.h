@@ -1,4 +1,4 @@
-// What int8 layers (ARCHITECTURE.md, "Class `w8a8`") have beside the loop of linear_loop.h: inputs
+// What int8 layers (ARCHITECTURE.md, "Type `w8a8`") have beside the loop of linear_loop.h: inputs
 // as codes with a scale a row and leaf, and what becomes of a leaf's sum of codes.
 //
 // The sets' part is RunInt8, which adds products of quads into slots of int32, and kInt8Offset:
@@ -19,8 +19,8 @@ FB_INLINE Vector Magnitudes(Vector a) {
       _mm512_and_si512(_mm512_castps_si512(a.v), _mm512_set1_epi32(0x7FFFFFFF)))};
 }
 FB_INLINE Vector MaxBits(Vector a, Vector b) {
-  return {_mm512_castsi512_ps(
-      _mm512_max_epi32(_mm512_castps_si512(a.v), _mm512_castps_si512(b.v)))};
+  return {
+      _mm512_castsi512_ps(_mm512_max_epi32(_mm512_castps_si512(a.v), _mm512_castps_si512(b.v)))};
 }
 // To nearest even, within int8.
 FB_INLINE __m128i CodesOf(Vector a) { return _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(a.v)); }
@@ -77,7 +77,8 @@ struct Int8Kernel {
   static FB_INLINE uint32_t ScaleOf(const T* x, int64_t elements) {
     Vector most = Vector::Zero();
     int64_t k = 0;
-    for (; k + kLanes <= elements; k += kLanes) most = MaxBits(most, Magnitudes(Vector::Load(x + k)));
+    for (; k + kLanes <= elements; k += kLanes)
+      most = MaxBits(most, Magnitudes(Vector::Load(x + k)));
     if (k < elements) most = MaxBits(most, Magnitudes(LoadPart(x + k, elements - k)));
     alignas(64) uint32_t lanes[kLanes];
     most.Store(reinterpret_cast<float*>(lanes));

@@ -17,7 +17,8 @@
 //   constexpr ExpandFunction kExpand = ...;  // the set's, for stored tiles
 //
 //   constexpr bool kInt8Offset = ...;  // of int8 layers: see linear_int8.h
-//   void RunInt8(int rows, const uint32_t* x, const std::byte* w, const Extent& extent, float* sums,
+//   void RunInt8(int rows, const uint32_t* x, const std::byte* w, const Extent& extent, float*
+//   sums,
 //                const Ahead& ahead);
 //
 // A group of segments whose tile is stored is expanded into the worker's scratch before the
@@ -296,13 +297,13 @@ struct LinearLoop {
 };
 
 // Calls f<T, Kernel, kInt8>(args...) for what the layer is computed with.
-#define FB_SWITCH_LINEAR(weight, f, ...)                                    \
-  const bool is_bf16 = (weight).dtype == tensor::DType::kBF16;              \
-  if ((weight).forms == nullptr && (weight).form == TileForm::kW8A8) {      \
-    if (is_bf16) return f<BF16, Int8Kernel<BF16>, true>(__VA_ARGS__);       \
-    return f<float, Int8Kernel<float>, true>(__VA_ARGS__);                  \
-  }                                                                         \
-  if (is_bf16) return f<BF16, Micro<BF16>, false>(__VA_ARGS__);             \
+#define FB_SWITCH_LINEAR(weight, f, ...)                               \
+  const bool is_bf16 = (weight).dtype == tensor::DType::kBF16;         \
+  if ((weight).forms == nullptr && (weight).form == TileForm::kW8A8) { \
+    if (is_bf16) return f<BF16, Int8Kernel<BF16>, true>(__VA_ARGS__);  \
+    return f<float, Int8Kernel<float>, true>(__VA_ARGS__);             \
+  }                                                                    \
+  if (is_bf16) return f<BF16, Micro<BF16>, false>(__VA_ARGS__);        \
   return f<float, Micro<float>, false>(__VA_ARGS__)
 
 template <typename T, typename Kernel, bool kInt8>

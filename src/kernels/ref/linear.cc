@@ -105,7 +105,7 @@ class RefLinear {
     kLeafSums(LeafInputs(row, leaf), tiles_[leaf], LeafLength(leaf), sums_[leaf]);
   }
 
-  // Class `w8a8`: the leaf's inputs become codes with one scale, whose products add exactly.
+  // Type `w8a8`: the leaf's inputs become codes with one scale, whose products add exactly.
   void SumCodes(int64_t row, int leaf, int64_t panel) {
     const T* const x = LeafInputs(row, leaf);
     const int32_t length = LeafLength(leaf);
@@ -116,8 +116,9 @@ class RefLinear {
       int32_t sum = 0;
       for (int32_t k = 0; k < length && std::isfinite(scale); ++k) {
         const auto code = static_cast<int32_t>(std::lrintf(tensor::ToFloat(x[k]) / scale));
-        sum += code * static_cast<int8_t>(tile[k / kQuadValues * kQuadBytes +
-                                               column * kQuadValues + k % kQuadValues]);
+        sum +=
+            code * static_cast<int8_t>(
+                       tile[k / kQuadValues * kQuadBytes + column * kQuadValues + k % kQuadValues]);
       }
       float column_scale;
       std::memcpy(&column_scale, tile + parts.scales + column * sizeof(float), sizeof(float));

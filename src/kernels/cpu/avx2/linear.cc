@@ -140,8 +140,8 @@ FB_INLINE void ColumnsInt8(const uint32_t* x, const std::byte* w, const Extent& 
 #pragma GCC unroll 6
       for (int r = 0; r < kRows; ++r) {
         const __m256i row = _mm256_set1_epi32(static_cast<int>(x[r]));
-        const __m256i products = _mm256_madd_epi16(
-            _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(row, column)), ones);
+        const __m256i products =
+            _mm256_madd_epi16(_mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(row, column)), ones);
         sum[r][c] = _mm256_add_epi32(sum[r][c], products);
       }
     }
