@@ -1,6 +1,7 @@
 #include "weights/formats/expert_tensors.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <map>
 #include <optional>
 
@@ -21,36 +22,37 @@ struct StackName {
   std::string prefix;
   std::string_view matrix;
 };
-std::optional<StackName> ParseStack(const TensorInfo& tensor) {
-  if (tensor.shape.rank() != 3) return std::nullopt;
-  std::string_view name = tensor.name;
+// A tensor's name as that of a stack of `rank` dimensions, one of `matrices`. A stack of matrices
+// may have ".weight" at its end.
+std::optional<StackName> ParseStack(const TensorInfo& tensor, int rank,
+                                    std::initializer_list<std::string_view> matrices) {
+  if (tensor.shape.rank() != rank) return std::nullopt;
+  const std::string_view name = tensor.name;
   const size_t at = name.rfind(kExperts);
   if (at == std::string_view::npos) return std::nullopt;
-  std::string_view matrix = name.substr(at + kExperts.size());
-  if (matrix.ends_with(".weight")) matrix.remove_suffix(7);
-  for (const std::string_view known : {"gate_proj", "up_proj", "down_proj", "gate_up_proj"}) {
-    if (matrix == known) return StackName{std::string(name.substr(0, at + kExperts.size())), known};
+  const size_t end = at + kExperts.size();
+  std::string_view matrix = name.substr(end);
+  if (rank == 3 && matrix.ends_with(".weight")) matrix.remove_suffix(7);
+  for (const std::string_view known : matrices) {
+    if (matrix == known) return StackName{std::string(name.substr(0, end)), known};
   }
   return std::nullopt;
+}
+
+// "X.experts.gate_up_proj" [experts, a, b].
+std::optional<StackName> ParseMatrices(const TensorInfo& tensor) {
+  return ParseStack(tensor, 3, {"gate_proj", "up_proj", "down_proj", "gate_up_proj"});
+}
+
+// "X.experts.gate_up_proj_bias" [experts, 2 out] and "X.experts.down_proj_bias" [experts, in].
+std::optional<StackName> ParseBiases(const TensorInfo& tensor) {
+  return ParseStack(tensor, 2, {"gate_up_proj_bias", "down_proj_bias"});
 }
 
 // The stacks of a layer.
 struct Layer {
   std::optional<TensorInfo> gate_up, down, gate_up_bias, down_bias;
 };
-
-// "X.experts.gate_up_proj_bias" [experts, 2 out] and "X.experts.down_proj_bias" [experts, in].
-std::optional<StackName> ParseBiasStack(const TensorInfo& tensor) {
-  if (tensor.shape.rank() != 2) return std::nullopt;
-  const std::string_view name = tensor.name;
-  const size_t at = name.rfind(kExperts);
-  if (at == std::string_view::npos) return std::nullopt;
-  for (const std::string_view known : {"gate_up_proj_bias", "down_proj_bias"}) {
-    if (name.substr(at + kExperts.size()) == known)
-      return StackName{std::string(name.substr(0, at + kExperts.size())), known};
-  }
-  return std::nullopt;
-}
 
 // Expert `expert` of a stack: the matrix [rows, columns] that begins `skipped` rows (stored
 // transposed: columns of the file) into the expert's own [a, b].
@@ -172,12 +174,12 @@ Status SplitExpertStacks(std::vector<TensorInfo>* tensors) {
   std::map<std::string, Layer> fused;
   // down_proj stands beside gate_up_proj, or beside gate_proj and up_proj.
   for (const TensorInfo& tensor : *tensors) {
-    const auto stack = ParseStack(tensor);
+    const auto stack = ParseMatrices(tensor);
     if (stack && stack->matrix == "gate_up_proj") fused[stack->prefix].gate_up = tensor;
   }
   for (TensorInfo& tensor : *tensors) {
-    const auto stack = ParseStack(tensor);
-    const auto bias = ParseBiasStack(tensor);
+    const auto stack = ParseMatrices(tensor);
+    const auto bias = ParseBiases(tensor);
     if (const auto layer = bias ? fused.find(bias->prefix) : fused.end(); layer != fused.end()) {
       (bias->matrix == "down_proj_bias" ? layer->second.down_bias : layer->second.gate_up_bias) =
           tensor;

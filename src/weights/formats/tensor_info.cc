@@ -70,6 +70,13 @@ const StoredType* FindGgmlType(uint32_t id) {
   return nullptr;
 }
 
+tensor::BlockFormat BlocksOf(TileForm form) {
+  for (const GgmlRow& row : kGgmlTypes) {
+    if (form != TileForm::kExpanded && row.type.form == form) return row.type.format;
+  }
+  return {1, 0};
+}
+
 const StoredType* FindSafetensorsType(std::string_view name) {
   for (const StoredType& type : kSafetensorsTypes) {
     if (type.name == name) return &type;

@@ -31,6 +31,8 @@ struct StoredType {
 // The row of a GGUF type id, or of a safetensors dtype; nullptr if no such type is known.
 const StoredType* FindGgmlType(uint32_t id);
 const StoredType* FindSafetensorsType(std::string_view name);
+// The blocks of a GGUF type by its form; {1, 0}: no GGUF type has this form.
+tensor::BlockFormat BlocksOf(kernels::TileForm form);
 
 // Of a tensor that nothing here can read, neither its elements nor its shape: it may be one that
 // nothing needs.

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "weights/formats/tensor_info.h"
 
 namespace forebay::weights {
 namespace {
@@ -147,27 +148,24 @@ void UnpackIQ4_XS(const uint8_t* in, const BlockOut& out) {
   }
 }
 
-struct BlockKind {
-  int elements = 0, bytes = 0;
-  void (*unpack)(const uint8_t* in, const BlockOut& out) = nullptr;
-};
+using UnpackBlock = void (*)(const uint8_t* in, const BlockOut& out);
 
-BlockKind KindOf(TileForm form) {
+UnpackBlock UnpackOf(TileForm form) {
   switch (form) {
-    case TileForm::kQ8_0: return {32, 34, UnpackQ8_0};
-    case TileForm::kQ6_K: return {256, 210, UnpackQ6_K};
-    case TileForm::kQ5_K: return {256, 176, UnpackQ5_K};
-    case TileForm::kQ4_K: return {256, 144, UnpackQ4_K};
-    case TileForm::kQ3_K: return {256, 110, UnpackQ3_K};
-    case TileForm::kQ2_K: return {256, 84, UnpackQ2_K};
-    case TileForm::kQ5_1: return {32, 24, UnpackQ5_1};
-    case TileForm::kQ5_0: return {32, 22, UnpackQ5_0};
-    case TileForm::kQ4_1: return {32, 20, UnpackQ4_1};
+    case TileForm::kQ8_0: return UnpackQ8_0;
+    case TileForm::kQ6_K: return UnpackQ6_K;
+    case TileForm::kQ5_K: return UnpackQ5_K;
+    case TileForm::kQ4_K: return UnpackQ4_K;
+    case TileForm::kQ3_K: return UnpackQ3_K;
+    case TileForm::kQ2_K: return UnpackQ2_K;
+    case TileForm::kQ5_1: return UnpackQ5_1;
+    case TileForm::kQ5_0: return UnpackQ5_0;
+    case TileForm::kQ4_1: return UnpackQ4_1;
     case TileForm::kQ4_0:
-    case TileForm::kIQ4_NL: return {32, 18, UnpackQ4_0};
-    case TileForm::kIQ4_XS: return {256, 136, UnpackIQ4_XS};
-    case TileForm::kMXFP4: return {32, 17, UnpackMXFP4};
-    default: return {};
+    case TileForm::kIQ4_NL: return UnpackQ4_0;
+    case TileForm::kIQ4_XS: return UnpackIQ4_XS;
+    case TileForm::kMXFP4: return UnpackMXFP4;
+    default: return nullptr;
   }
 }
 
@@ -176,19 +174,20 @@ uint8_t* Bytes(std::vector<std::byte>& values) { return reinterpret_cast<uint8_t
 }  // namespace
 
 void UnpackBlocks(TileForm form, const std::byte* source, int64_t count, StoredRowMemory* row) {
-  const BlockKind kind = KindOf(form);
-  FB_CHECK(kind.unpack != nullptr && count % kind.elements == 0, "{} values of {}", count,
+  const UnpackBlock unpack = UnpackOf(form);
+  const tensor::BlockFormat block = BlocksOf(form);
+  FB_CHECK(unpack != nullptr && count % block.elements == 0, "{} values of {}", count,
            kernels::TraitsOf(form).name);
   row->Resize(form, count);
   const kernels::FormTraits& traits = kernels::TraitsOf(form);
-  const int64_t groups = kind.elements / traits.group;
+  const int64_t groups = block.elements / traits.group;
   BlockOut out{row->codes.data(), Bytes(row->scales), Bytes(row->minima), Bytes(row->outer_scales),
                Bytes(row->outer_minima)};
   const uint8_t* in = reinterpret_cast<const uint8_t*>(source);
-  for (int64_t i = 0; i < count; i += kind.elements) {
-    kind.unpack(in, out);
-    in += kind.bytes;
-    out.codes += kind.elements;
+  for (int64_t i = 0; i < count; i += block.elements) {
+    unpack(in, out);
+    in += block.bytes;
+    out.codes += block.elements;
     out.scales += groups * traits.scale_bytes();
     out.minima += groups * traits.minimum_bytes();
     out.outer_scales += traits.outer_scale_bytes();
