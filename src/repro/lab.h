@@ -20,7 +20,7 @@ struct GroupSetting {
   std::string device = "h20", model = "Qwen3-32B";
   int devices = 8, tp = 1;
   weights::ChosenPlacement weights;
-  int64_t look_ahead = 0;    // layers of it; 0: as the engine chooses
+  int64_t look_ahead = 0;     // layers of it; 0: as the engine chooses
   int64_t pool = kAllLayers;  // pooled layers; counts where weights are not replicated
   double utilization = 0.9;   // the part of the devices' memory
   schedule::WantedMode mode = StepMode{.ffn = FfnMode::kPull};

@@ -13,8 +13,7 @@ Serving ClosedQueue(const QueueSetting& key, const Lab& lab) {
                   .prompt = key.prompt,
                   .ratio = key.ratio,
                   .deviation = key.deviation,
-                  .rows = key.rows,
-                  .fp8_kv = true};
+                  .rows = key.rows};
   const int64_t at_once = int64_t{4} * (key.rows / key.prompt);
   serving.requests = (lab.quick() ? 12 : 24) * at_once;
   serving.concurrency = 2 * at_once;
@@ -46,10 +45,6 @@ base::Status AddLoads(Serving serving, const QueuePair& own, double (QueuePair::
   FB_ASSIGN_OR_RETURN(const Served alone, RunServing(serving, lab));
   account->push_back({"interference", own.dwdp.times.compute() - alone.times.compute()});
   serving.by_category = serving.alone = false;
-  Serving wider = serving;
-  wider.fp8_kv = false;
-  FB_ASSIGN_OR_RETURN(const QueuePair bf16, RunPair(wider, lab));
-  account->push_back({"with a bf16 cache", (bf16.*gain)()});
   for (const char* routing : kLessSkewed) {
     Serving other = serving;
     other.routing = routing;

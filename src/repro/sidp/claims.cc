@@ -14,7 +14,8 @@ constexpr Contradiction kFetch5{"56.4 GB in 48 ms are 1175 GB/s, on a link of 90
 constexpr Contradiction kWas{"28.2 GB in 41 ms are 687 GB/s, on a link of 450 GB/s", "78.3"};
 constexpr Contradiction kThreshold{
     "it is where CaS takes the 41 ms of WaS, which a link of 450 GB/s does not give", "68"};
-constexpr Contradiction kTokens4{"99 GB on each of 8 devices (Figure 2(a)) are twice as many", "3.02"},
+constexpr Contradiction kTokens4{"99 GB on each of 8 devices (Figure 2(a)) are twice as many",
+                                 "3.02"},
     kTokens2{"91 GB on each of 8 devices (Figure 2(a)) are twice as many", "2.78"},
     kTokens1{"61.5 GB on each of 8 devices (Figure 2(a)) are twice as many", "1.88"};
 constexpr std::string_view kPoolAssumed =
