@@ -185,6 +185,8 @@ layout::EngineOptions OptionsOf(const GroupSetting& setting) {
   options.pool.order =
       setting.as_used ? weights::FetchOrder::kAsUsed : weights::FetchOrder::kPeakShifted;
   options.pool.by_matrix = setting.by_matrix;
+  options.pool.stream_per_owner = !setting.one_stream;
+  if (setting.look_ahead > 0) options.pool.slots.look_ahead_layers = setting.look_ahead;
   options.ship.rounds.fuse = setting.fuse;
   options.ship.rounds.skip_idle = setting.skip_idle;
   options.machine.uncalibrated = setting.uncalibrated;

@@ -20,10 +20,12 @@ struct GroupSetting {
   std::string device = "h20", model = "Qwen3-32B";
   int devices = 8, tp = 1;
   weights::ChosenPlacement weights;
+  int64_t look_ahead = 0;     // layers of it; 0: as the engine chooses
   int64_t pool = kAllLayers;  // pooled layers; counts where weights are not replicated
   double utilization = 0.9;   // the part of the devices' memory
   schedule::WantedMode mode = StepMode{.ffn = FfnMode::kPull};
   bool as_used = false;                // pulls in the order of the layers: no peak shifting
+  bool one_stream = false;             // for all owners; else one an owner
   bool by_matrix = false;              // slots of a matrix each, not of a layer
   bool fuse = true, skip_idle = true;  // options of mode ship
   bool uncalibrated = false;

@@ -92,7 +92,7 @@ TEST(Rows, AreSelectedByIdOrGroup) {
   };
   EXPECT_THAT(ids({"DW3"}), testing::ElementsAre("DW3"));
   EXPECT_THAT(ids({"model"}), testing::SizeIs(7));
-  EXPECT_THAT(ids({"sidp"}), testing::SizeIs(26));
+  EXPECT_THAT(ids({"sidp"}), testing::SizeIs(27));
   EXPECT_THAT(
       ids({"vasuki", "dwdp"}),
       testing::ElementsAre(
@@ -102,7 +102,7 @@ TEST(Rows, AreSelectedByIdOrGroup) {
           "DW2.speedup", "DW11.memory", "DW11.slower", "DW11.frequency", "DWB", "VA1", "VA2",
           "VA2.physical", "VA2.link", "VA3.bytes", "VA3", "VA4", "VA5", "VA6", "VA8", "VA9",
           "VA8.jobs", "VA9.jobs", "VA10", "VA11", "VA11.jobs", "VA12", "VA4.jobs", "VA1.jobs",
-          "VA2.jobs", "VA2.chats", "VA3.jobs", "VA4.printed", "VA8.printed", "VA7"));
+          "VA2.jobs", "VA2.chats", "VA3.jobs", "VA4.printed", "VA8.printed", "VA7", "VA7.vllm"));
   EXPECT_THAT(ids({"DW3", "model.Llama-3-8B"}), testing::ElementsAre("model.Llama-3-8B", "DW3"));
   const std::vector<std::string> wrong{"DW3", "DW99"};
   EXPECT_EQ(SelectClaims(wrong).status().code(), kRowUnknown);

@@ -42,6 +42,8 @@ TEST(Rows, ComeOutAsKnown) {
                                             "SH2",
                                             "SH2.peak",
                                             "SH2.sweep",
+                                            "SH3.most",
+                                            "SH10.kv",
                                             "SHL.stream.batch",
                                             "SHL.sweep",
                                             "SHT.lowest",

@@ -16,10 +16,7 @@ namespace {
 base::Part LeavesOf(const weights::PoolBook& book, int replica, int64_t layer) {
   const weights::LayerRuns& runs = book.group().layer(layer);
   std::vector<bool> owned(static_cast<size_t>(runs.num_leaves), true);
-  for (int64_t run = 0; run < static_cast<int64_t>(runs.runs.size()); ++run) {
-    if (book.OffsetOf(replica, {layer, run}) == weights::PoolBook::kNotHeld)
-      owned[runs.runs[run].leaf] = false;
-  }
+  book.ForEachLacked(replica, layer, [&](const weights::TileRun& run) { owned[run.leaf] = false; });
   const auto first = std::ranges::find(owned, true), last = std::find(first, owned.end(), false);
   if (std::count(last, owned.end(), true) > 0) return {};
   return {first - owned.begin(), last - owned.begin()};

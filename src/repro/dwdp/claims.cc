@@ -108,7 +108,8 @@ FindingOr TimeAtFrequency(const double& frequency, double, Lab&) {
 using Times = ContextTimes;
 
 constexpr std::string_view kQueue =
-    "prompts all alike but where they deviate (normal, within two deviations), answers of one "
+    "prompts all alike but where they deviate (normal, within two deviations), answers "
+    "of one "
     "token; a closed queue in which as many requests wait as four ranks run at once; power:1.2; "
     "rows go to experts in NVFP4 and come back as sums, over links as their profile has them; "
     "pulls rotated and not merged; the paper's own figures of one setting are 1.12 and 1.15 in "
@@ -152,12 +153,12 @@ std::vector<Claim> DwdpClaims() {
           })),
       Row<double>(
           {"DW0", "DWDP, Figure 1", "Waiting in a context step of DEP4 by the deviation of the ranks' lengths, % of the step",
-           "R1 in NVFP4 on GB200 NVL72, power:1.2; three prompts a rank and step, all of its length, 7,100 tokens on average; "
+           "R1 in NVFP4 on GB200 NVL72, KV in fp8, power:1.2; three prompts a rank and step, all of its length, 7,100 tokens on average; "
            "rows go to experts in NVFP4 and come back as sums in bf16; the usual ratio of .8 is a CV of 6.4 % of a prompt, 3 % of a rank of four", Kind::kPoints, 3},
           &WaitingByLengths, {{"CV 20 %", "12", 0.2}}),
       Row<StepPart>(
           {"DW1.DEP4", "DWDP, Table 1", "A context step of DEP4 by category, ms",
-           "printed as us; ms, of all layers; prompts of .8 to 1 x 8,192, four a rank and step; power:1.2; exchange as measured (gb200_a2a.csv, the "
+           "printed as us; ms, of all layers; KV in fp8, as the paper states; prompts of .8 to 1 x 8,192, four a rank and step; power:1.2; exchange as measured (gb200_a2a.csv, the "
            "faster of two series of one name), waits those of the exact exchange that runs here", Kind::kBand, 0.05},
           &PartOfStep,
           {{"step", "1319.85", {true, &Times::step}}, {"attention", "269.67", {true, &Times::attention}},

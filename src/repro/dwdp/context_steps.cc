@@ -7,6 +7,7 @@
 
 #include "base/rng.h"
 #include "cost/model.h"
+#include "engine/open_model.h"
 #include "model/routing.h"
 #include "repro/dwdp/roofline.h"
 
@@ -67,6 +68,7 @@ layout::EngineOptions OptionsOf(const ContextSteps& setting) {
       *layout::ParseDevices(fmt::format("sim:{}x{}", setting.ranks, setting.device));
   options.machine.routing = *model::ParseRouting(setting.routing, kSeed);
   options.machine.uncalibrated = setting.uncalibrated;
+  if (setting.fp8_kv) options.machine.kv_cache_format = cost::NumberFormat::kFP8;
   // What is averaged is a step and its kernels; of a whole job the time alone counts.
   options.profile = setting.output == 1;
   options.machine.full_detail = options.profile && !setting.alone;
@@ -110,11 +112,11 @@ double ContextTimes::*CategoryOf(const device::OpProfile& entry) {
 }
 
 std::string NameOf(const ContextSteps& s, int64_t steps) {
-  return fmt::format("context {} {} {} x{} {} {} {} {} {} {} {}{}{} {} {} {}{}{}{} {}", s.device,
-                     s.model, s.routing, s.ranks, schedule::Name(s.mode), s.prompt, s.ratio, s.rows,
-                     s.rank_cv, static_cast<int>(s.peers), s.by_part, s.merges, s.begins_cold,
-                     s.slice_bytes, s.round_rows, s.uncalibrated, s.auto_size, s.alone, steps,
-                     s.output);
+  return fmt::format("context {} {} {} x{} {} {} {} {} {} {} {}{}{} {} {} {}{}{}{}{}{} {}",
+                     s.device, s.model, s.routing, s.ranks, schedule::Name(s.mode), s.prompt,
+                     s.ratio, s.rows, s.rank_cv, static_cast<int>(s.peers), s.by_part, s.merges,
+                     s.begins_cold, s.slice_bytes, s.round_rows, s.fp8_kv, s.fp4_projections,
+                     s.uncalibrated, s.auto_size, s.alone, steps, s.output);
 }
 
 }  // namespace
@@ -124,7 +126,10 @@ base::Result<ContextTimes> RunContext(const ContextSteps& setting, Lab& lab) {
   const layout::EngineOptions options = OptionsOf(setting);
   const Prompts prompts = PromptsOf(setting, steps);
   const auto run = [&]() -> base::Result<trace::SimulationResult> {
+    FB_ASSIGN_OR_RETURN(engine::ModelFiles files, engine::OpenModel(options.model, true, 0));
+    if (setting.fp4_projections) files.config.stored->excluded.clear();
     return trace::Simulate({.engine = options,
+                            .files = &files,
                             .trace = &prompts.trace,
                             .hand_out = &prompts.taken,
                             .record_steps = true});

@@ -32,6 +32,10 @@ struct ContextSteps {
   bool by_part = false, merges = false, begins_cold = false;
   uint64_t slice_bytes = 0;   // as PoolOptions has it
   int32_t round_rows = 8192;  // that each rank ships at once
+  // The KV cache in fp8; else in bf16.
+  bool fp8_kv = false;
+  // Attention's projections in NVFP4, as experts are; else as the checkpoint has them, in bf16.
+  bool fp4_projections = false;
   bool uncalibrated = false;
   bool auto_size = false;  // memory that is left holds experts twice; else each is held once
   bool alone = false;      // kernels count as what they take without copies beside them

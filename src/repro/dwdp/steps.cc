@@ -47,10 +47,11 @@ using Measurement = std::function<base::Result<double>(ContextSteps, Account*)>;
 // What else an account says, which takes runs of its own.
 using More = std::function<base::Status(ContextSteps, Account*)>;
 
-// With calibrated and uncalibrated prices; in the account also under less skewed routing.
-FindingOr Both(Lab& lab, const ContextSteps& setting, const Measurement& measure,
-               const More& more = {}) {
-  Finding finding;
+// With calibrated and uncalibrated prices, and the KV cache that the paper states; in the account
+// also with a cache in bf16, with projections in NVFP4, and under less skewed routing.
+FindingOr Both(Lab& lab, ContextSteps setting, const Measurement& measure, const More& more = {}) {
+  setting.fp8_kv = true;
+  Finding finding{.shortened = lab.quick()};  // fewer steps
   FB_ASSIGN_OR_RETURN(finding.calibrated, measure(setting, &finding.account));
   if (lab.quick()) return finding;
   Account unused;
@@ -60,6 +61,16 @@ FindingOr Both(Lab& lab, const ContextSteps& setting, const Measurement& measure
   finding.more = [setting, measure, more](Account* account) -> base::Status {
     if (more) FB_RETURN_IF_ERROR(more(setting, account));
     Account of_another;
+    const auto add = [&](const char* name, const ContextSteps& other) -> base::Status {
+      FB_ASSIGN_OR_RETURN(const double figure, measure(other, &of_another));
+      account->push_back({name, figure});
+      return {};
+    };
+    ContextSteps other_formats = setting;
+    other_formats.fp8_kv = false;
+    FB_RETURN_IF_ERROR(add("with a bf16 cache", other_formats));
+    other_formats.fp8_kv = other_formats.fp4_projections = true;
+    FB_RETURN_IF_ERROR(add("with projections in NVFP4", other_formats));
     for (const char* routing : kLessSkewed) {
       ContextSteps other = setting;
       other.routing = routing;

@@ -2,9 +2,8 @@
 
 #include <algorithm>
 
-#include "cost/profile.h"
+#include "choose/decide.h"
 #include "model/builtin_configs.h"
-#include "model/derived.h"
 #include "model/modes.h"
 #include "model/shard.h"
 #include "model/ulysses.h"
@@ -202,6 +201,19 @@ FindingOr CountThatHold(const Counted& key, double, Lab& lab) {
   return finding;
 }
 
+FindingOr MostGained(const Extreme& key, double, Lab& lab) {
+  Finding finding;
+  for (const Compared& cell : key.cells) {
+    FB_ASSIGN_OR_RETURN(const Finding one, Compare(cell, 0, lab));
+    finding.shortened |= one.shortened;
+    const double gain = key.times ? 1 / one.calibrated : one.calibrated;
+    finding.calibrated = std::max(finding.calibrated, gain);
+    finding.account.push_back(
+        {fmt::format("{}, {} tokens", cell.above.model, cell.above.traffic.prompt), gain});
+  }
+  return finding;
+}
+
 FindingOr Crossings(const ByRate& key, double, Lab& lab) {
   Finding finding;
   double before = 0;
@@ -376,32 +388,39 @@ FindingOr AllToAllBytes(const MoeLayout& key, double, Lab&) {
 
 namespace {
 
-// KV tokens of a replica of one byte a weight and bf16 KV: the device's memory at 90 %, less the
-// profile's own share.
-base::Result<double> TokensOf(const model::ModelConfig& config, const model::Degrees& layout) {
-  FB_ASSIGN_OR_RETURN(const cost::DeviceProfile profile, cost::LoadProfile("h200"));
-  const model::DerivedFigures figures = model::Derive(config);
-  const double memory = 0.9 * profile.memory_bytes - profile.runtime_bytes,
-               weights = static_cast<double>(figures.params) / layout.tp,
-               token = 2.0 * static_cast<double>(figures.kv_values) * KvCopiesOf(config, layout) /
-                       layout.ranks();
-  return (memory - weights) / token;
+struct KvPlan {
+  double tokens = 0;  // of a replica
+  Account account;    // GB a device
+};
+base::Result<KvPlan> KvPlanOf(const MoeLayout& key) {
+  ShiftRun run{.model = key.model, .layout = {.sp = key.layout.sp, .tp = key.layout.tp}};
+  run.budget = 0;
+  const layout::EngineOptions options = OptionsOf(run);
+  FB_ASSIGN_OR_RETURN(const model::ModelConfig config, model::LoadBuiltinConfig(key.model));
+  FB_ASSIGN_OR_RETURN(const choose::Decision plan, choose::Decide(options, config));
+  const layout::MemoryPlan& memory = plan.ranks[0].memory;
+  const uint64_t weights = memory.bytes(layout::RegionUse::kWeights),
+                 kv = memory.bytes(layout::RegionUse::kKv);
+  return KvPlan{static_cast<double>(memory.kv_tokens()),
+                {{"KV tokens", static_cast<double>(memory.kv_tokens())},
+                 {"KV GB a device", 1e-9 * static_cast<double>(kv)},
+                 {"weights GB", 1e-9 * static_cast<double>(weights)},
+                 {"workspace GB", 1e-9 * static_cast<double>(memory.fixed_bytes() - weights)}}};
 }
 
 }  // namespace
 
 FindingOr MoeKvTokens(const MoeLayout& key, double, Lab&) {
-  FB_ASSIGN_OR_RETURN(const model::ModelConfig config, model::LoadBuiltinConfig(key.model));
-  FB_ASSIGN_OR_RETURN(const double tokens, TokensOf(config, key.layout));
-  return Finding{.calibrated = 1e-6 * tokens};
+  FB_ASSIGN_OR_RETURN(KvPlan plan, KvPlanOf(key));
+  return Finding{.calibrated = 1e-6 * plan.tokens, .account = std::move(plan.account)};
 }
 
 FindingOr MoeKvTokensOverSp(const MoeLayout& key, double, Lab&) {
-  FB_ASSIGN_OR_RETURN(const model::ModelConfig config, model::LoadBuiltinConfig(key.model));
-  FB_ASSIGN_OR_RETURN(const double tokens, TokensOf(config, key.layout));
-  FB_ASSIGN_OR_RETURN(const double alone, TokensOf(config, {.sp = key.layout.ranks()}));
-  return Finding{.calibrated = tokens / alone,
-                 .account = {{"KV tokens", tokens}, {"with sp alone", alone}}};
+  FB_ASSIGN_OR_RETURN(KvPlan plan, KvPlanOf(key));
+  FB_ASSIGN_OR_RETURN(KvPlan alone, KvPlanOf({key.model, {.sp = key.layout.ranks()}}));
+  Finding finding{.calibrated = plan.tokens / alone.tokens, .account = std::move(plan.account)};
+  Append("with sp alone: ", std::move(alone.account), &finding.account);
+  return finding;
 }
 
 }  // namespace forebay::repro

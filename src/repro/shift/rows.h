@@ -39,6 +39,11 @@ struct Counted {
   double at_least;
   std::vector<Compared> cells;
 };
+// The most by which one of these is better: times below over above, or rates above over below.
+struct Extreme {
+  bool times = false;
+  std::vector<Compared> cells;
+};
 // Completion by arrival rate.
 struct ByRate {
   std::string model;
@@ -83,6 +88,7 @@ ShiftRun OnH100(std::string model, ShiftLayout layout, int32_t prompt);
 FindingOr TradeOffCell(const TradeOff& key, double claimed, Lab& lab);
 FindingOr Compare(const Compared& key, double claimed, Lab& lab);
 FindingOr CountThatHold(const Counted& key, double claimed, Lab& lab);
+FindingOr MostGained(const Extreme& key, double claimed, Lab& lab);
 FindingOr Crossings(const ByRate& key, double claimed, Lab& lab);
 FindingOr BestOverBest(const AtBest& key, double claimed, Lab& lab);
 FindingOr CompletionUnderLoad(const UnderLoad& key, double claimed, Lab& lab);
@@ -94,7 +100,8 @@ FindingOr BytesCounted(const CountedBytes& key, double claimed, Lab& lab);
 // end, in a step of so many rows of Llama-3.1-70B.
 FindingOr SavedBetween(const int32_t& rows, double claimed, Lab& lab);
 // What follows from configurations: which KV head each rank holds, as digits from 1 on; bytes that
-// a row of a layer takes in all-to-alls; millions of KV tokens, and over those with sp alone.
+// a row of a layer takes in all-to-alls. What the engine plans: millions of KV tokens, and over
+// those with sp alone.
 FindingOr CopiesOfKvHeads(const MoeLayout& key, double claimed, Lab& lab);
 FindingOr KvHeadsOfRanks(const MoeLayout& key, double claimed, Lab& lab);
 FindingOr AllToAllBytes(const MoeLayout& key, double claimed, Lab& lab);

@@ -2,6 +2,7 @@
 // names.
 #include "choose/decide.h"
 #include "engine/open_model.h"
+#include "model/derived.h"
 #include "price/step_price.h"
 #include "repro/sidp/rows.h"
 
@@ -14,6 +15,10 @@ constexpr int kTps[] = {4, 2, 1};
 constexpr const char* kWorstInterference = ":frequency_loss=0.226";
 // Whole jobs are run of the longest requests, which gain most.
 constexpr int64_t kJobContext = 4096;
+// A link whose usual .8 is what the paper's own fetches come to: 687 GB/s on H20 and H200 (Figure
+// 11), 1,175 on B200 (Figure 9).
+constexpr const char *kClaimedLink = ":link_bytes_per_s=8.59e11",
+                     *kClaimedLinkB200 = ":link_bytes_per_s=1.469e12";
 
 // The paper's: all layers, whole, shifted.
 GroupSetting Pooled(GroupSetting setting) {
@@ -93,6 +98,60 @@ base::Result<BestPair> BestOfBoth(const GroupSetting& setting, Lab& lab) {
   return pair;
 }
 
+// As many choices as half of the KV tokens hold, which is what Figure 5 has (SI1.tokens), and
+// SiDP also over the link that the paper's fetches imply.
+base::Status AddPaperKv(const Gain& key, Lab& lab, Account* account) {
+  const auto best_of = [&](const GroupSetting& any) -> base::Result<Run> {
+    Run best{any, {}};
+    for (const int tp : kTps) {
+      GroupSetting each = any;
+      each.tp = tp;
+      FB_ASSIGN_OR_RETURN(const Decoding whole, lab.Decode(each));
+      each.batch = static_cast<int64_t>(whole.batch / 2);
+      if (each.batch == 0) continue;
+      FB_ASSIGN_OR_RETURN(const Decoding decoding, lab.Decode(each));
+      if (decoding.tokens_per_s > best.decoding.tokens_per_s) best = {each, decoding};
+    }
+    return best;
+  };
+  const auto add = [&](const char* of, const GroupSetting& setting,
+                       double claimed) -> base::Status {
+    FB_ASSIGN_OR_RETURN(const Run run, best_of(setting));
+    Append(of, TermsOf(run), account);
+    account->push_back({"of the claim", run.decoding.tokens_per_s / 1e3 / claimed});
+    return {};
+  };
+  FB_RETURN_IF_ERROR(add("at half of the KV tokens: DP: ", key.setting, key.claimed_dp));
+  GroupSetting pooled = Pooled(key.setting);
+  FB_RETURN_IF_ERROR(add("SiDP: ", pooled, key.claimed_sidp));
+  pooled.device += pooled.device == "b200" ? kClaimedLinkB200 : kClaimedLink;
+  return add("over the claimed link: SiDP: ", pooled, key.claimed_sidp);
+}
+
+// What of the devices' bf16 peak a step of so many choices in all takes, %.
+base::Result<double> PartOfPeak(const GroupSetting& setting, double choices, double step_ms) {
+  const layout::EngineOptions options = OptionsOf(setting);
+  FB_ASSIGN_OR_RETURN(const engine::ModelFiles files, engine::OpenModel(options.model, true, 0));
+  FB_ASSIGN_OR_RETURN(const cost::DeviceProfile profile, cost::LoadProfile(setting.device));
+  const double flops = 2 * choices * static_cast<double>(model::Derive(files.config).params);
+  return 100 * flops / (1e-3 * step_ms * setting.devices * profile.bf16_flops);
+}
+
+// What both steps have of the peak, and how much longer the claimed one is.
+base::Status AddPeaks(const Run& run, double claimed_step_ms, Account* account) {
+  const double choices = run.choices();
+  FB_ASSIGN_OR_RETURN(const double ours, PartOfPeak(run.setting, choices, run.decoding.step_ms));
+  FB_ASSIGN_OR_RETURN(const double claimed, PartOfPeak(run.setting, choices, claimed_step_ms));
+  Append("",
+         {{"claimed step ms", claimed_step_ms},
+          {"% of the bf16 peak", ours},
+          {"as claimed", claimed},
+          {"us a row that the claim is longer",
+           1e3 * (claimed_step_ms - run.decoding.step_ms) / run.decoding.batch}},
+         account);
+  return {};
+}
+
 // Runs `measure` with prices calibrated and, unless it is to be quick, not; the account is of the
 // first.
 template <typename Measure>
@@ -134,11 +193,40 @@ base::Result<double> FetchMs(const GroupSetting& setting) {
   return 1e3 * all / cost::PullRate(plan.machine.profile);
 }
 
+// What a step takes where all readers of a layer are at its owner at once, one after another.
+base::Status AddIncast(const Run& run, Account* account) {
+  FB_ASSIGN_OR_RETURN(const double fetch_ms, FetchMs(run.setting));
+  const double incast_ms = (run.setting.dp() - 1) * fetch_ms;
+  account->push_back({"all readers at one owner: step ms", incast_ms});
+  account->push_back({"K tok/s", run.choices() / incast_ms});
+  return {};
+}
+
+// Beside the row's: ranks in lockstep, and a copy stream an owner.
+base::Status AddOtherPulls(GroupSetting setting, Lab& lab, Account* account) {
+  const auto add = [&](const char* of, const GroupSetting& each) -> base::Status {
+    FB_ASSIGN_OR_RETURN(const Run run, RunOf(each, lab));
+    account->push_back({of, run.decoding.tokens_per_s / 1e3});
+    return {};
+  };
+  for (const bool lockstep : {true, false}) {
+    GroupSetting each = setting;
+    each.one_stream = lockstep;
+    if (lockstep) each.mode = kGather, each.look_ahead = 1;
+    each.as_used = false;
+    FB_RETURN_IF_ERROR(add(lockstep ? "in lockstep: K tok/s" : "a stream an owner: K tok/s", each));
+    each.as_used = true;
+    FB_RETURN_IF_ERROR(add("as used", each));
+  }
+  return {};
+}
+
 // The gain of peak shifting.
 base::Result<double> ShiftingGain(const Shifting& key, bool uncalibrated, Lab& lab,
                                   Account* account) {
   GroupSetting setting = Pooled(key.setting);
   setting.uncalibrated = uncalibrated;
+  setting.one_stream = true;
   FB_ASSIGN_OR_RETURN(const Run shifted, RunOf(setting, lab));
   setting.as_used = true;
   FB_ASSIGN_OR_RETURN(const Run as_used, RunOf(setting, lab));
@@ -148,13 +236,15 @@ base::Result<double> ShiftingGain(const Shifting& key, bool uncalibrated, Lab& l
   account->push_back({"step ms at our batch", shifted.choices() / key.claimed_shifted});
   account->push_back({"as used K tok/s", key.claimed_as_used});
   account->push_back({"step ms at our batch", as_used.choices() / key.claimed_as_used});
+  FB_RETURN_IF_ERROR(AddIncast(as_used, account));
+  if (!uncalibrated && !lab.quick()) FB_RETURN_IF_ERROR(AddOtherPulls(setting, lab, account));
   return shifted.decoding.tokens_per_s / as_used.decoding.tokens_per_s;
 }
 
 }  // namespace
 
 FindingOr Throughput(const Gain& key, double, Lab& lab) {
-  return Both(
+  FindingOr finding = Both(
       lab, key.setting, [&](const GroupSetting& setting, Account* account) -> base::Result<double> {
         FB_ASSIGN_OR_RETURN(const BestPair pair, BestOfBoth(setting, lab));
         Append("DP: ", TermsOf(pair.dp), account);
@@ -163,7 +253,8 @@ FindingOr Throughput(const Gain& key, double, Lab& lab) {
         account->push_back({"step ms at our batch", pair.dp.choices() / key.claimed_dp});
         account->push_back({"SiDP K tok/s", key.claimed_sidp});
         account->push_back({"step ms at our batch", pair.sidp.choices() / key.claimed_sidp});
-        if (setting.context == kJobContext && setting.utilization == 0.9 && !setting.uncalibrated) {
+        if (setting.context == kJobContext && setting.utilization == 0.9 && !setting.uncalibrated &&
+            !lab.quick()) {
           FB_RETURN_IF_ERROR(AddJobs(pair.dp, pair.sidp, lab, account));
         }
         if (!setting.uncalibrated && !lab.quick()) {
@@ -179,6 +270,9 @@ FindingOr Throughput(const Gain& key, double, Lab& lab) {
         FB_ASSIGN_OR_RETURN(const BestPair least, BestOfBoth(shortest, lab));
         return pair.gain() / least.gain();
       });
+  if (!finding.ok() || key.over_shortest) return finding;
+  finding->more = [key, &lab](Account* account) { return AddPaperKv(key, lab, account); };
+  return finding;
 }
 
 FindingOr LessMemory(const GroupSetting& key, double, Lab& lab) {
@@ -196,7 +290,7 @@ FindingOr BatchScalingTp(const GroupSetting& key, double claimed, Lab& lab) {
   return Both(lab, key, [&](const GroupSetting& setting, Account* account) -> base::Result<double> {
     FB_ASSIGN_OR_RETURN(const Run run, RunOf(setting, lab));
     Append("", TermsOf(run), account);
-    account->push_back({"claimed step ms", static_cast<double>(setting.batch) / claimed});
+    FB_RETURN_IF_ERROR(AddPeaks(run, static_cast<double>(setting.batch) / claimed, account));
     return run.decoding.tokens_per_s / 1e3;
   });
 }
@@ -256,10 +350,11 @@ FindingOr PeakShifting(const Shiftings& key, double, Lab& lab) {
               });
 }
 
-FindingOr StepMs(const GroupSetting& key, double, Lab& lab) {
+FindingOr StepMs(const GroupSetting& key, double claimed, Lab& lab) {
   return Both(lab, key, [&](const GroupSetting& setting, Account* account) -> base::Result<double> {
     FB_ASSIGN_OR_RETURN(const Run run, RunOf(setting, lab));
     Append("", TermsOf(run), account);
+    FB_RETURN_IF_ERROR(AddPeaks(run, claimed, account));
     return run.decoding.step_ms;
   });
 }

@@ -54,6 +54,11 @@ FindingOr KvTokens(const GroupSetting& key, double, Lab&) {
   return Finding{.calibrated = room.tokens};
 }
 
+FindingOr KvMillions(const GroupSetting& key, double, Lab&) {
+  FB_ASSIGN_OR_RETURN(const Room room, RoomOf(key));
+  return Finding{.calibrated = 1e-6 * room.tokens, .account = TermsOf(room)};
+}
+
 FindingOr KvByLayout(const GroupSetting& key, double, Lab&) {
   GroupSetting whole = key;
   whole.tp = key.devices;

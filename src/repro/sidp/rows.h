@@ -38,6 +38,7 @@ using Cells = std::vector<GroupSetting>;
 // Memory.
 FindingOr KvCapacity(const GroupSetting& key, double claimed, Lab& lab);
 FindingOr KvTokens(const GroupSetting& key, double claimed, Lab& lab);
+FindingOr KvMillions(const GroupSetting& key, double claimed, Lab& lab);
 FindingOr KvByLayout(const GroupSetting& key, double claimed, Lab& lab);
 // Decoding in a steady state.
 FindingOr BatchScaling(const int& batch, double claimed, Lab& lab);

@@ -19,11 +19,13 @@ struct Machine {
   int chunk = kChunk;
   double memory_gb = 0;  // 0: the device's own
   bool uncalibrated = false;
+  const char* policy = "continuous";
 };
 
 base::Result<const trace::SimulationResult*> RunArxiv(const Machine& machine, Lab& lab) {
-  const std::string name = fmt::format("arXiv, chunks of {}, {} GB, uncalibrated {}", machine.chunk,
-                                       machine.memory_gb, machine.uncalibrated);
+  const std::string name =
+      fmt::format("arXiv, chunks of {}, {} GB, uncalibrated {}, {}", machine.chunk,
+                  machine.memory_gb, machine.uncalibrated, machine.policy);
   return lab.Simulate(name, [&] {
     trace::LengthTrace trace = ArxivTrace();
     if (lab.quick()) trace.rows.resize(trace.rows.size() / 8);
@@ -36,6 +38,7 @@ base::Result<const trace::SimulationResult*> RunArxiv(const Machine& machine, La
     options.machine.memory_bytes =
         static_cast<uint64_t>(machine.memory_gb * kGigabyte * options.machine.memory_utilization);
     options.machine.uncalibrated = machine.uncalibrated;
+    options.policy = *schedule::FindPolicy(machine.policy);
     return trace::Simulate(simulation);
   });
 }
@@ -531,6 +534,11 @@ std::vector<Claim> VasukiClaims() {
            {"restarts, 4096 over 512", "> 1", {Of::kRestarts, {.chunk = 4096}, {}}},
            {"time, 2048 over 512", "> 1", {Of::kTime, {.chunk = 2048}, {}}},
            {"time, 4096 over 512", "> 1", {Of::kTime, {.chunk = 4096}, {}}}}),
+      Row<Comparison>(
+          {"VA7.vllm", "Vasuki, Figure 1", "The same: time of vLLM over Sarathi's, both on 24 GB",
+           "vLLM reads whole prompts, 4096 tokens a step; Sarathi in chunks of 512", Kind::kOrder},
+          &MemoryAndChunks,
+          {{"time", "> 1", {Of::kTime, {.chunk = 4096, .policy = "vllm"}, {.policy = "sarathi"}}}}),
   };
 }
 // clang-format on

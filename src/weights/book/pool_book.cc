@@ -66,11 +66,9 @@ std::vector<PullSpan> PoolBook::Pulls(int reader, int64_t layer, int32_t piece) 
 
 uint64_t PoolBook::PullBytes(int reader, int64_t layer, int32_t piece) const {
   uint64_t sum = 0;
-  const std::vector<TileRun>& runs = group_.layer(layer).runs;
-  for (size_t run = 0; run < runs.size(); ++run) {
-    if (runs[run].piece != piece) continue;
-    if (OffsetOf(reader, {layer, static_cast<int64_t>(run)}) == kNotHeld) sum += runs[run].bytes;
-  }
+  ForEachLacked(reader, layer, [&](const TileRun& run) {
+    if (run.piece == piece) sum += run.bytes;
+  });
   return sum;
 }
 

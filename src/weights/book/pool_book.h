@@ -37,6 +37,22 @@ class PoolBook {
   uint64_t held_bytes(int member) const { return held_bytes_[member]; }
   // Where the run lies in the member's pool region; kNotHeld also for a layer that is not pooled.
   uint64_t OffsetOf(int member, const RunId& run) const;
+  // Visits the layer's runs that the member does not hold, ascending.
+  template <typename Visit>
+  void ForEachLacked(int member, int64_t layer, Visit visit) const {
+    const std::vector<TileRun>& runs = group_.layer(layer).runs;
+    size_t run = 0;
+    const auto visit_until = [&](size_t end) {
+      for (; run < end; ++run) visit(runs[run]);
+    };
+    if (group_.pool_index[layer] >= 0) {
+      for (const Stretch& held : StretchesOf(member, layer)) {
+        visit_until(static_cast<size_t>(held.first));
+        run = static_cast<size_t>(held.end);
+      }
+    }
+    visit_until(runs.size());
+  }
   // Where the reader takes the run from: itself if it holds it.
   int SourceOf(int reader, const RunId& run) const {
     return placement_->Source(reader, run, group_);
