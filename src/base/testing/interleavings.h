@@ -1,10 +1,10 @@
-// How many interleavings tests of the tier's protocol try.
+// How many interleavings a test tries.
 #pragma once
 
 #include <cstdint>
 #include <cstdlib>
 
-namespace forebay::kv {
+namespace forebay::base {
 
 // `few`, or as many as tools/soak.sh asks for.
 inline uint64_t Interleavings(uint64_t few) {
@@ -12,4 +12,4 @@ inline uint64_t Interleavings(uint64_t few) {
   return asked == nullptr ? few : std::strtoull(asked, nullptr, 10);
 }
 
-}  // namespace forebay::kv
+}  // namespace forebay::base
