@@ -52,7 +52,8 @@ void ReadActivation(JsonFields* in, const ConfigRules& rules, ModelConfig* confi
   const bool gelu = rules.activation == Activation::kGelu;
   const bool erf = rules.activation == Activation::kErfGelu;
   const std::string expected = gelu ? "gelu_pytorch_tanh" : erf ? "gelu" : "silu";
-  const std::string key = gelu && in->Has("hidden_activation") ? "hidden_activation" : "hidden_act";
+  const std::string key =
+      (gelu || erf) && in->Has("hidden_activation") ? "hidden_activation" : "hidden_act";
   const std::string found = in->String(key, expected);
   if (found != expected && !(found == "swish" && expected == "silu"))
     in->Unsupported(key, found, expected);
