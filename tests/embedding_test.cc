@@ -95,7 +95,8 @@ TEST_P(GoldenEmbedding, AgreesWithTheReference) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, GoldenEmbedding, testing::Values("qwen3-embed"));
+INSTANTIATE_TEST_SUITE_P(All, GoldenEmbedding,
+                         testing::Values("qwen3-embed", "bert-embed", "modernbert-embed"));
 
 TEST(EmbeddingTest, AVectorHasTheSameBitsHoweverItIsComputed) {
   const auto runtime = runtime::CreateRealRuntime();
@@ -119,6 +120,37 @@ TEST(EmbeddingTest, AVectorHasTheSameBitsHoweverItIsComputed) {
           << pooling << " " << asked.layout;
     }
   }
+}
+
+TEST(EmbeddingTest, AnEncodersVectorHasTheSameBitsHoweverItIsComputed) {
+  const auto runtime = runtime::CreateRealRuntime();
+  const auto prompts = Prompts(golden::Tensors("models/bert-embed/golden.safetensors"));
+  const Asked asked{.model = "bert-embed"};
+  const auto engine = Open(*runtime, asked);
+  const Vectors expected = VectorsOf(*engine, {Pooled(0, prompts)});
+  ASSERT_EQ(expected.size(), prompts.size());
+  EXPECT_EQ(VectorsOf(*engine, {Pooled(0, prompts)}), expected);
+  std::vector<Asked> others;
+  // No more rows than the longest text: steps of one or two.
+  others.push_back({.rows = 128});
+  for (const char* layout : {"dp=2", "tp=2", "sp=2", "pp=2"})
+    others.push_back({.devices = "2xcpu", .layout = layout});
+  for (Asked& other : others) {
+    other.model = asked.model;
+    std::vector<Request> alone;
+    for (size_t i = 0; i < prompts.size(); ++i)
+      alone.push_back(Pooled(static_cast<int64_t>(i), {prompts[i]}));
+    EXPECT_EQ(VectorsOf(*Open(*runtime, other), std::move(alone)), expected) << other.layout;
+  }
+}
+
+TEST(EmbeddingTest, AnEncoderRefusesToGenerate) {
+  const auto runtime = runtime::CreateRealRuntime();
+  Request request = Pooled(0, {{5, 6}});
+  request.pooled = false;
+  const auto refusal = Open(*runtime, {.model = "bert-embed"})->Refusal(request);
+  ASSERT_TRUE(refusal.has_value());
+  EXPECT_EQ(refusal->error_code, "model_generates_nothing");
 }
 
 // Requests that generate run in the same steps, and their answers are those without neighbours.

@@ -196,6 +196,7 @@ JobForecast ForecastOf(const layout::EngineOptions& options, const model::ModelC
        .choices = {.limits = {.max_num_seqs = plan.machine.max_num_seqs,
                               .max_num_batched_tokens = plan.machine.max_num_batched_tokens,
                               .least_chunk = config.expands_prompts() ? model::kLeastChunk : 0,
+                              .whole_prompts = config.both_ways,
                               .total_blocks = memory.num_blocks + memory.streamed_blocks},
                    .prefix_caching = options.prefix_caching && Shares(sample.job),
                    // Books are as large as the job needs.

@@ -196,11 +196,12 @@ ReplicaOptions ReplicaOptionsOf(const Materials& job, const layout::JobGroup& gr
                   .limits = {.max_num_seqs = job.plan.machine.max_num_seqs,
                              .max_num_batched_tokens = job.plan.machine.max_num_batched_tokens,
                              .least_chunk = job.config.expands_prompts() ? model::kLeastChunk : 0,
+                             .whole_prompts = job.config.both_ways,
                              .total_blocks = memory.num_blocks,
                              .prompt_blocks = job.plan.prompt_blocks,
                              .target_itl_seconds = job.options.limits.target_itl_ms / 1e3,
                              .max_step_seconds = job.options.limits.max_step_ms / 1e3},
-                  .prefix_caching = job.options.prefix_caching,
+                  .prefix_caching = job.options.prefix_caching && !job.config.both_ways,
                   .max_blocks_per_sequence = memory.max_blocks_per_sequence,
                   .steps_in_flight = job.plan.steps_in_flight,
                   .kv_reaches = kv_reaches,
@@ -451,6 +452,7 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
 
   parts.facts.name = files.name;
   parts.facts.vocab_size = static_cast<int32_t>(config.vocab_size);
+  parts.facts.generates = !config.both_ways;
   if (config.pooling) {
     parts.facts.vector_width = static_cast<int32_t>(config.hidden_size);
     parts.facts.normalizes = config.pooling->normalize;

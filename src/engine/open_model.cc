@@ -193,6 +193,14 @@ base::Status OpenFiles(ModelFiles* files) {
     }
     FB_RETURN_IF_ERROR(ReadGenerationConfig(files->path, &files->generation));
   }
+  if (auto* const name_here = model::FindFamily(files->config.family)->name_here) {
+    std::vector<std::string> stored;
+    for (const weights::TensorInfo& tensor : owned->tensors()) stored.push_back(tensor.name);
+    for (const std::string& name : stored) {
+      std::string here = name_here(files->config, name);
+      if (here != name) owned->Rename(name, std::move(here));
+    }
+  }
   FB_RETURN_IF_ERROR(ResolveHead(owned.get(), files));
   FB_RETURN_IF_ERROR(CheckUnused(*owned, *files));
   files->config.forms = FormsOf(*owned);

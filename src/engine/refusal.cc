@@ -40,6 +40,11 @@ int64_t MostLogprobBytes(const Request& request, const ModelFacts& facts) {
 }  // namespace
 
 std::optional<RequestResult> RefusalOf(const Request& request, const ModelFacts& facts) {
+  if (!request.pooled && !facts.generates) {
+    return BadRequest(request, "model_generates_nothing", "",
+                      "the model is an encoder, which generates no text; expected a line of "
+                      "/v1/embeddings, /v1/score or /v1/rerank");
+  }
   if (request.pooled && facts.vector_width == 0) {
     return BadRequest(request, "pooling_missing", "input",
                       "the model makes no vectors: it has no modules.json beside it that says how; "

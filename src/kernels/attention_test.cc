@@ -94,6 +94,20 @@ TYPED_TEST(AttentionTest, Contexts) {
   }
 }
 
+// All rows of a sequence are in one step, of which a row sees what is behind it too.
+TYPED_TEST(AttentionTest, BothWays) {
+  for (const int32_t window : {0, 1, 2, 17, 33, 65, 1024}) {
+    AttentionShape shape{.heads = 4, .kv_heads = 2, .head_dim = 32, .window = window};
+    for (const int32_t ahead : {base::Reach::kAllAhead, window - 1, 40}) {
+      if (ahead <= 0) continue;
+      shape.ahead = ahead;
+      this->Check(shape, {{0, 80}, {0, 1}, {0, 33}, {0, 31}, {7, 100}});
+    }
+  }
+  this->Check({.heads = 2, .kv_heads = 1, .head_dim = 16, .ahead = base::Reach::kAllAhead},
+              {{0, 1100}});
+}
+
 TYPED_TEST(AttentionTest, Windows) {
   for (const int32_t window : {1, 2, 31, 32, 33, 100, 1024, 1500}) {
     this->Check({4, 2, 32, window}, {{0, 80}, {1000, 1040}, {2040, 2080}, {2099, 2100}},

@@ -63,6 +63,24 @@ inline float Gelu(float x) {
   return x / (1.0f + Exp(-u));
 }
 
+// GELU by the error function: x Phi(x) = max(x, 0) - |x| / 2 erfc(|x| / sqrt(2)), with erfc(z) = t
+// p(t) exp(-z^2), t = 1 / (1 + c z), p of degree 4 (Abramowitz and Stegun, 7.1.26; erf within
+// 1.5e-7).
+struct ErfGeluConstants {
+  static constexpr float kHalfRoot = 0.70710678f, kC = 0.3275911f;
+  static constexpr float kP[5] = {0.254829592f, -0.284496736f, 1.421413741f, -1.453152027f,
+                                  1.061405429f};
+};
+inline float ErfGelu(float x) {
+  using C = ErfGeluConstants;
+  const float size = x < 0 ? -x : x, z = size * C::kHalfRoot;
+  const float t = 1.0f / std::fma(z, C::kC, 1.0f);
+  float p = C::kP[4];
+  for (int i = 3; i >= 0; --i) p = std::fma(p, t, C::kP[i]);
+  const float tail = p * t * Exp(-(z * z)) * (size * 0.5f);
+  return (x < 0 ? 0.0f : x) - tail;
+}
+
 // gpt-oss's gate: min(x, 7) sigmoid(1.702 min(x, 7)); the linear part meets it within +-7, plus 1.
 struct ClampedSiluConstants {
   static constexpr float kLimit = 7.0f, kSlope = 1.702f;

@@ -42,5 +42,15 @@ TEST(SiluTest, Ends) {
   EXPECT_NEAR(Silu(1.0f), 0.7310586, 1e-7);
 }
 
+TEST(ErfGeluTest, IsNearTheErrorFunctions) {
+  for (float x = -12; x < 12; x += 0.0037f) {
+    const double exact = 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
+    EXPECT_NEAR(ErfGelu(x), exact, 2e-7 * (1 + std::abs(x))) << x;
+  }
+  EXPECT_EQ(ErfGelu(0.0f), 0.0f);
+  EXPECT_EQ(ErfGelu(100.0f), 100.0f);
+  EXPECT_EQ(ErfGelu(-100.0f), 0.0f);
+}
+
 }  // namespace
 }  // namespace forebay::kernels

@@ -24,12 +24,14 @@ enum class LinearOutput : uint8_t {
   kPartial,
   kGeluMul,         // gate/up weights: y T = round(gelu(s_gate) * s_up), see kernels::Gelu
   kClampedSiluMul,  // gate/up weights: y T = round(ClampedSilu(s_gate) * (clamped s_up + 1))
+  kErfGelu,         // y T = round(erf_gelu(s)), see kernels::ErfGelu
+  kErfGeluMul,      // gate/up weights: y T = round(erf_gelu(s_gate) * s_up)
 };
 
 // Whether the weight holds gate and up, and the output is their product.
 constexpr bool IsGated(LinearOutput output) {
   return output == LinearOutput::kSiluMul || output == LinearOutput::kGeluMul ||
-         output == LinearOutput::kClampedSiluMul;
+         output == LinearOutput::kClampedSiluMul || output == LinearOutput::kErfGeluMul;
 }
 
 struct LinearArgs {

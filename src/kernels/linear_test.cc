@@ -348,7 +348,8 @@ TEST(LinearTest, MatchesRefWhereKIsCutIntoBlocks) {
 TEST(LinearTest, MatchesRefWhereAFewRowsPassBatchesOfPanels) {
   for (const LinearOutput output :
        {LinearOutput::kResidual, LinearOutput::kPartial, LinearOutput::kSiluMul,
-        LinearOutput::kGeluMul, LinearOutput::kClampedSiluMul}) {
+        LinearOutput::kGeluMul, LinearOutput::kClampedSiluMul, LinearOutput::kErfGelu,
+        LinearOutput::kErfGeluMul}) {
     for (const int leaves : {1, 3, 8}) {
       for (int rows = 1; rows <= kTileRows + 1; ++rows) {
         Case c;

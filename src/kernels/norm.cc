@@ -20,6 +20,8 @@ void RmsNorm(device::Stream& stream, const KernelSet& kernels, const char* label
   CheckType(label, args.dtype);
   FB_CHECK(args.columns > 0 && args.weight != nullptr, "{}: {} columns, {} weight", label,
            args.columns, args.weight ? "a" : "no");
+  FB_CHECK(args.centered || args.bias == nullptr, "{}: a bias of a norm that is not centered",
+           label);
   const uint64_t columns = static_cast<uint64_t>(args.columns);
   const uint64_t extent =
       static_cast<uint64_t>(args.num_rows - 1) * static_cast<uint64_t>(args.Stride()) + columns;
@@ -38,6 +40,7 @@ void RmsNorm(device::Stream& stream, const KernelSet& kernels, const char* label
   }
   operation.Writes(args.out, extent * tensor::SizeOf(args.dtype))
       .Reads(args.weight, columns * sizeof(float));
+  if (args.bias != nullptr) operation.Reads(args.bias, columns * sizeof(float));
   stream.Enqueue(operation);
 }
 

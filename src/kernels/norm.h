@@ -12,14 +12,17 @@ struct KernelSet;
 // out[i] = round((x[r] * (1 / sqrt(mean(x[r]^2) + eps))) * weight), r = rows ? rows[i] : i. The sum
 // of squares has 16 fixed lanes (element j in lane j % 16, fused multiply-add in ascending order)
 // and a fixed tree (lanes i and i + 8, then i + 4, i + 2, i + 1); the mean is the sum divided by
-// columns.
+// columns. Centered (LayerNorm): x - mean(x), its sum of the same lanes by additions, stands for x;
+// a bias is added before rounding.
 struct RmsNormArgs {
   tensor::DType dtype = tensor::DType::kBF16;  // type of x and out
   bool x_f32 = false;                          // x is fp32, whatever `dtype` says
   const std::byte* x = nullptr;                // [.., columns]
   std::byte* out = nullptr;                    // [num_rows, columns]
   const float* weight = nullptr;               // [columns]
-  const int32_t* rows = nullptr;               // [num_rows] or null
+  const float* bias = nullptr;                 // [columns] or null; where `centered`
+  bool centered = false;
+  const int32_t* rows = nullptr;  // [num_rows] or null
   int32_t num_rows = 0;
   int32_t columns = 0;
   // Elements from one row of x and out to the next; 0: columns. x and out may be the same.
@@ -64,6 +67,11 @@ struct EmbedArgs {
   std::byte* out = nullptr;          // [rows, columns] of T
   int32_t columns = 0;
   float factor = 1;  // out[row] = round(embedding * factor)
+  // Learned positions: out[row] = round(embedding + types[0] + positions[position + offset]); null:
+  // the model has none.
+  const std::byte* positions = nullptr;  // [.., columns] of T
+  int32_t position_offset = 0;
+  const std::byte* types = nullptr;  // [.., columns] of T
 };
 void Embed(device::Stream& stream, const KernelSet& kernels, const EmbedArgs& args);
 

@@ -91,6 +91,53 @@ TYPED_TEST(RowsTest, RmsNorm) {
   }
 }
 
+TYPED_TEST(RowsTest, CenteredNorm) {
+  using T = TypeParam;
+  base::Rng rng(7);
+  for (const int32_t columns : {8, 16, 24, 100, 384, 1024}) {
+    std::vector<T> x = Random<T>(rng, 9 * columns, 3);
+    for (T& value : x) value = tensor::RoundTo<T>(tensor::ToFloat(value) + 2);
+    const std::vector<float> weight = Random<float>(rng, columns),
+                             bias = Random<float>(rng, columns);
+    const std::vector<int32_t> picked = {8, 0, 3, 3};
+    for (const bool biased : {false, true}) {
+      RmsNormArgs args{.dtype = kTypeOf<T>,
+                       .x = Bytes(x),
+                       .weight = weight.data(),
+                       .bias = biased ? bias.data() : nullptr,
+                       .centered = true,
+                       .rows = biased ? picked.data() : nullptr,
+                       .num_rows = biased ? 4 : 9,
+                       .columns = columns,
+                       .eps = 1e-5f};
+      std::vector<T> expected;
+      for (const KernelSet* kernels : AvailableKernels()) {
+        for (Team& team : this->teams_) {
+          std::vector<T> out(args.num_rows * columns);
+          args.out = Bytes(out);
+          team.Run([&](const device::WorkerContext& context) { kernels->rms_norm(args, context); });
+          if (expected.empty()) expected = out;
+          EXPECT_TRUE(SameBytes(out, expected)) << kernels->name << ", " << columns << " columns";
+        }
+      }
+      for (int32_t i = 0; i < args.num_rows; ++i) {
+        const T* row = x.data() + (biased ? picked[i] : i) * columns;
+        double mean = 0, squares = 0;
+        for (int32_t j = 0; j < columns; ++j) mean += double(tensor::ToFloat(row[j])) / columns;
+        for (int32_t j = 0; j < columns; ++j)
+          squares += std::pow(double(tensor::ToFloat(row[j])) - mean, 2);
+        for (int32_t j = 0; j < columns; ++j) {
+          const double normed =
+              (tensor::ToFloat(row[j]) - mean) / std::sqrt(squares / columns + 1e-5) * weight[j];
+          const double y = normed + (biased ? bias[j] : 0);
+          EXPECT_NEAR(tensor::ToFloat(expected[i * columns + j]), y,
+                      (std::abs(y) + std::abs(normed) + 1) * (sizeof(T) == 2 ? 0x1p-8 : 1e-6));
+        }
+      }
+    }
+  }
+}
+
 // In place, on a part of longer rows.
 TYPED_TEST(RowsTest, RmsNormOfPartsOfRows) {
   using T = TypeParam;

@@ -12,6 +12,8 @@ struct SequenceRows {
   int32_t num_rows;
   int32_t first_position;  // the first row's; the context before it is in the KV cache
   int32_t table_row;       // row of the block tables
+
+  int32_t last_position() const { return first_position + num_rows - 1; }
 };
 
 // Sums over a step's rows, for the price alone. A sequence with one row counts as decode, one with

@@ -57,6 +57,12 @@ base::Result<LayoutDraft> DraftLayout(const EngineOptions& options, const model:
   FB_ASSIGN_OR_RETURN(
       draft.layout,
       LayoutOf(options, draft.config, num_devices > 0 ? num_devices : draft.machine.spec.count));
+  if (draft.config.both_ways && draft.layout.pools()) {
+    return base::Status(base::kInvalidArgument,
+                        fmt::format("--layout: pool is not for {}, whose blocks are no decoder's; "
+                                    "expected dp, tp, sp or pp",
+                                    draft.config.architecture));
+  }
   FB_RETURN_IF_ERROR(CheckRouting(options, draft));
   FB_ASSIGN_OR_RETURN(draft.routing, platform.RoutingOf(options, draft.config));
   FB_RETURN_IF_ERROR(platform.Check(options, draft));

@@ -55,9 +55,14 @@ base::Result<std::vector<share::PoolPlan>> PlanPool(const EngineOptions& options
 base::Result<MemoryRequest> RequestOf(const EngineOptions& options, const LayoutDraft& draft,
                                       int rank) {
   const auto devices = static_cast<uint64_t>(draft.machine.spec.count);
+  // A sequence that is read both ways is in one step.
+  const int64_t longest = options.limits.max_model_len == 0 && draft.config.both_ways
+                              ? std::min<int64_t>(draft.config.max_position_embeddings,
+                                                  draft.machine.max_num_batched_tokens)
+                              : options.limits.max_model_len;
   MemoryRequest request{.budget_bytes = draft.machine.budget_bytes,
                         .device_bytes = draft.machine.device_bytes,
-                        .max_model_len = options.limits.max_model_len,
+                        .max_model_len = longest,
                         .stable_bytes = draft.machine.stable_bytes,
                         .max_num_seqs = draft.machine.max_num_seqs,
                         .max_num_batched_tokens = draft.machine.max_num_batched_tokens,

@@ -74,6 +74,14 @@ base::Result<MachinePlan> PlanMachine(const EngineOptions& options,
   if (limits.max_num_seqs > 0) plan.max_num_seqs = limits.max_num_seqs;
   if (limits.max_num_batched_tokens > 0)
     plan.max_num_batched_tokens = limits.max_num_batched_tokens;
+  if (config.both_ways && limits.max_model_len > plan.max_num_batched_tokens) {
+    return base::Status(
+        kMaxModelLen,
+        fmt::format("--max-model-len {} is more than the {} rows of a step "
+                    "(--max-num-batched-tokens), and {} reads a text in one step; expected at most "
+                    "that many",
+                    limits.max_model_len, plan.max_num_batched_tokens, config.architecture));
+  }
   return plan;
 }
 

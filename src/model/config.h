@@ -39,7 +39,7 @@ struct RopeSpec {
 };
 
 // What a feed-forward block multiplies its linear half by (kernels::LinearOutput).
-enum class Activation : uint8_t { kSilu, kGelu, kClampedSilu };
+enum class Activation : uint8_t { kSilu, kGelu, kClampedSilu, kErfGelu };
 
 // A mixture of experts in place of some layers' feed-forward block. All experts are gated SiLU
 // blocks of one width.
@@ -121,6 +121,17 @@ struct ModelConfig {
   // Which norms a layer has: of a block's input, and of its output before it is added.
   bool norm_before = true, norm_after = false;
   bool norm_plus_one = false;  // norm weights are stored less 1
+  // Norms are of x - mean(x), with a bias where `norm_biases`.
+  bool centered_norms = false, norm_biases = false;
+  // Norms stand behind blocks, of the residual with the block's output added; the last layer's is
+  // the final norm.
+  bool norm_of_sum = false;
+  bool gated = true;  // feed-forward blocks have a gate
+  // A row sees all of its sequence, or so many positions on either side as its layer's window.
+  bool both_ways = false;
+  // Learned positions: rows of their table, the first position's row; and of token types.
+  int64_t position_rows = 0, position_offset = 0, token_types = 0;
+  bool embedding_norm = false;  // of the embedded rows
   Activation activation = Activation::kSilu;
   // Factors of embeddings, of what blocks add to the residual, of logits, and of scores (0: 1 /
   // sqrt(head_dim)).
@@ -171,7 +182,9 @@ struct ModelConfig {
   bool AddsPlainly() const { return !norm_after && residual_factor == 1; }
   bool HasRope(int64_t layer) const { return without_rope.empty() || without_rope[layer] == 0; }
   base::Reach ReachOf(int64_t layer) const {
-    return {sliding_window[layer], HasRope(layer) ? attention_chunk : 0};
+    const int32_t window = sliding_window[layer];
+    if (both_ways) return {window, 0, window > 0 ? window - 1 : base::Reach::kAllAhead};
+    return {window, HasRope(layer) ? attention_chunk : 0};
   }
 };
 

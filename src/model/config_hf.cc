@@ -50,10 +50,13 @@ Result<const Family*> FindConfigFamily(JsonFields* in, ModelConfig* config) {
 void ReadActivation(JsonFields* in, const ConfigRules& rules, ModelConfig* config) {
   config->activation = rules.activation;
   const bool gelu = rules.activation == Activation::kGelu;
-  const std::string expected = gelu ? "gelu_pytorch_tanh" : "silu";
-  const std::string key = gelu && in->Has("hidden_activation") ? "hidden_activation" : "hidden_act";
+  const bool erf = rules.activation == Activation::kErfGelu;
+  const std::string expected = gelu ? "gelu_pytorch_tanh" : erf ? "gelu" : "silu";
+  const std::string key =
+      (gelu || erf) && in->Has("hidden_activation") ? "hidden_activation" : "hidden_act";
   const std::string found = in->String(key, expected);
-  if (found != expected && !(found == "swish" && !gelu)) in->Unsupported(key, found, expected);
+  if (found != expected && !(found == "swish" && expected == "silu"))
+    in->Unsupported(key, found, expected);
 }
 
 void ReadSizes(JsonFields* in, const ConfigRules& rules, ModelConfig* config) {
@@ -211,6 +214,10 @@ RopeReadings ReadRopeObjects(JsonFields* in, const ConfigRules& rules, int64_t m
   rope.original_max_position_embeddings =
       static_cast<double>(in->Int("original_max_position_embeddings", 1, kMostPositions, 0));
   readings.full.part = in->Float("partial_rotary_factor", 0, 1, 1.0);
+  if (typed && in->Has("local_rope_theta")) {  // ModernBERT
+    rope.theta = in->Float("global_rope_theta", kLeastTheta, kMostTheta, 160000);
+    readings.windowed.emplace().rope.theta = in->Float("local_rope_theta", kLeastTheta, kMostTheta);
+  }
   if (typed && in->Has("rope_local_base_freq")) {
     readings.windowed.emplace().rope.theta =
         in->Float("rope_local_base_freq", kLeastTheta, kMostTheta);

@@ -24,14 +24,22 @@ void Decoder::Forward(const kernels::StepBatch& whole, const kernels::ContextSum
     kernels::StepBatch own_batch = batch;
     own_batch.num_rows = own_rows;
     own_batch.tokens += own.begin;
+    own_batch.positions += own.begin;
     kernels::EmbedArgs embed{.dtype = dtype,
                              .batch = own_batch,
                              .table = weights.embedding,
                              .packed = weights.head,
                              .out = activations.residual,
                              .columns = static_cast<int32_t>(config->hidden_size),
-                             .factor = config->embedding_factor};
+                             .factor = config->embedding_factor,
+                             .positions = weights.positions,
+                             .position_offset = static_cast<int32_t>(config->position_offset),
+                             .types = weights.types};
     kernels::Embed(*stream, *kernels, embed);
+    if (weights.embedding_norm != nullptr) {
+      Norm(*this, "embedding_norm", activations.residual, weights.embedding_norm, nullptr, own_rows,
+           activations.residual, weights.embedding_norm_bias);
+    }
   }
   if (exchanged != nullptr) {
     const int sp = weights.shard.mode.sp;
@@ -130,7 +138,7 @@ void Decoder::WantedRows(const kernels::StepBatch& batch, int32_t first, int32_t
     GatherWanted(batch, first, count);
   } else {
     Norm(*this, "final_norm", activations.residual, weights.final_norm, batch.logit_rows + first,
-         count, activations.head_input);
+         count, activations.head_input, weights.final_norm_bias);
   }
 }
 
@@ -150,7 +158,7 @@ void Decoder::GatherWanted(const kernels::StepBatch& batch, int32_t first, int32
   const std::byte* const row_0 =
       activations.residual - static_cast<uint64_t>(OwnRows(batch).begin) * row_bytes;
   Norm(*this, "final_norm", row_0, weights.final_norm, wanted + own.row,
-       static_cast<int32_t>(own.rows), exchange.mine());
+       static_cast<int32_t>(own.rows), exchange.mine(), weights.final_norm_bias);
   const std::span all(blocks, static_cast<size_t>(exchange.num_ranks()));
   fabric::AllGather(*stream, exchange, "wanted_rows", all, activations.head_input, row_bytes);
   CountMeeting(*this, &ExchangeCounters::bytes_head, fabric::BytesFromOthers(exchange, all));

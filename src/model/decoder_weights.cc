@@ -11,7 +11,29 @@
 namespace forebay::model {
 namespace {
 
-constexpr char kFinalNorm[] = "model.norm.weight";
+constexpr char kFinalNorm[] = "model.norm.weight", kFinalNormBias[] = "model.norm.bias";
+constexpr char kEmbeddingNorm[] = "model.embed_norm.weight",
+               kEmbeddingNormBias[] = "model.embed_norm.bias";
+constexpr char kPositions[] = "model.embed_positions.weight", kTypes[] = "model.embed_types.weight";
+
+// The first stage's, beside the embedding.
+struct EmbeddedTable {
+  const char* tensor;
+  int64_t rows;
+};
+std::vector<EmbeddedTable> EmbeddedTables(const DecoderPlan& plan) {
+  if (plan.config.position_rows == 0 || !plan.shard.cut.first_stage()) return {};
+  return {{kPositions, plan.config.position_rows}, {kTypes, plan.config.token_types}};
+}
+
+// Norms that belong to no layer.
+std::vector<const char*> OwnNorms(const ModelConfig& config) {
+  std::vector<const char*> norms = {kFinalNorm};
+  if (config.norm_biases) norms.push_back(kFinalNormBias);
+  if (config.embedding_norm) norms.push_back(kEmbeddingNorm);
+  if (config.embedding_norm && config.norm_biases) norms.push_back(kEmbeddingNormBias);
+  return norms;
+}
 
 uint64_t VectorBytes(int64_t size) {
   return base::RoundUp(static_cast<uint64_t>(size) * sizeof(float), 64);
@@ -128,7 +150,11 @@ DecoderPlan PlanDecoder(const ModelConfig& config, tensor::DType dtype, const Re
 }
 
 uint64_t DecoderPlan::bytes(int64_t max_positions) const {
-  uint64_t sum = VectorBytes(config.hidden_size);
+  uint64_t sum = OwnNorms(config).size() * VectorBytes(config.hidden_size);
+  for (const EmbeddedTable& table : EmbeddedTables(*this)) {
+    sum += base::RoundUp(
+        tensor::BytesOf(dtype, static_cast<uint64_t>(table.rows * config.hidden_size)), 64);
+  }
   for (const LayerPlan& layer : layers) {
     for (const PlannedVector& vector : layer.vectors) sum += VectorBytes(vector.size);
     for (const PlannedMatrix& matrix : layer.matrices) {
@@ -181,7 +207,9 @@ std::map<std::string, tensor::Shape, std::less<>> DecoderPlan::TensorShapes() co
   for (const LayerPlan& layer : layers) {
     for (const PlannedVector& vector : layer.vectors) shapes[vector.tensor] = {vector.size};
   }
-  shapes[kFinalNorm] = {config.hidden_size};
+  for (const char* norm : OwnNorms(config)) shapes[norm] = {config.hidden_size};
+  for (const EmbeddedTable& table : EmbeddedTables(*this))
+    shapes[table.tensor] = {table.rows, config.hidden_size};
   shapes[kEmbeddingTensor] = {config.vocab_size, config.hidden_size};
   return shapes;
 }
@@ -232,10 +260,16 @@ base::Result<DecoderWeights> LoadDecoder(const DecoderPlan& plan, int64_t max_po
     loaded.expert_offsets =
         reinterpret_cast<int32_t*>(table_cutter.Cut(OffsetsBytes(config.moe->num_experts)));
   }
-  loaded.final_norm = vectors.Load({.role = {"final_norm"},
-                                    .tensor = kFinalNorm,
-                                    .size = config.hidden_size,
-                                    .plus_one = config.norm_plus_one});
+  const float** const places[] = {&loaded.final_norm, &loaded.final_norm_bias,
+                                  &loaded.embedding_norm, &loaded.embedding_norm_bias};
+  const char* const tensors[] = {kFinalNorm, kFinalNormBias, kEmbeddingNorm, kEmbeddingNormBias};
+  for (const char* norm : OwnNorms(config)) {
+    const auto at = std::ranges::find(tensors, norm) - std::begin(tensors);
+    *places[at] = vectors.Load({.role = {"norm"},
+                                .tensor = norm,
+                                .size = config.hidden_size,
+                                .plus_one = config.norm_plus_one});
+  }
   FB_RETURN_IF_ERROR(vectors.status());
   const weights::PlacedWeight head = place(plan.head);
   weights::ForEachRun(head.weight, 0, [&](const weights::RunPlace& run) {
@@ -250,6 +284,15 @@ base::Result<DecoderWeights> LoadDecoder(const DecoderPlan& plan, int64_t max_po
                                                device));
     }
     loaded.embedding = table;
+  }
+  for (const EmbeddedTable& table : EmbeddedTables(plan)) {
+    std::byte* const rows = cutter.Cut(plan.dtype, {table.rows, config.hidden_size}).data;
+    if (reader) {
+      FB_RETURN_IF_ERROR(weights::LoadRowMajor(*reader, table.tensor, table.rows,
+                                               config.hidden_size, plan.dtype, rows, num_threads,
+                                               device));
+    }
+    (table.tensor == kPositions ? loaded.positions : loaded.types) = rows;
   }
   if (reader) FB_RETURN_IF_ERROR(weights::LoadMatrices(*reader, matrices, num_threads, device));
   const int64_t half = config.head_dim / 2;

@@ -44,9 +44,14 @@ struct DecoderWeights {
   Shard shard;
   std::vector<LayerWeights> layers;
   const float* final_norm = nullptr;
-  kernels::PackedWeight head;            // n = 0: the rank owns no part of it
-  const std::byte* embedding = nullptr;  // [vocab, hidden] of T; null: gathered from `head`
-  const float* rope_cos = nullptr;       // [max_positions, head_dim / 2]
+  const float* final_norm_bias = nullptr;      // null: it has none
+  const float* embedding_norm = nullptr;       // null: it has none
+  const float* embedding_norm_bias = nullptr;  // likewise
+  const std::byte* positions = nullptr;        // [position_rows, hidden] of T; null: none learned
+  const std::byte* types = nullptr;            // [token_types, hidden] of T
+  kernels::PackedWeight head;                  // n = 0: the rank owns no part of it
+  const std::byte* embedding = nullptr;        // [vocab, hidden] of T; null: gathered from `head`
+  const float* rope_cos = nullptr;             // [max_positions, head_dim / 2]
   const float* rope_sin = nullptr;
   const float* windowed_cos = nullptr;  // of layers with a window; null: theirs are those
   const float* windowed_sin = nullptr;

@@ -11,10 +11,10 @@ namespace forebay::model {
 
 std::span<const Family* const> Families() {
   static const Family* const kFamilies[] = {
-      &kLlama,   &kMistral,     &kQwen2,     &kQwen3,  &kQwen3Moe,   &kMixtral, &kDeepseekV3,
-      &kLlama4,  &kGptOss,      &kGemma2,    &kGemma3, &kMinistral3, &kPhi3,    &kGlm4,
-      &kGlm4Moe, &kGlm4MoeLite, &kMiniMaxM2, &kOlmo2,  &kOlmo3,      &kSmolLm3, &kGranite,
-      &kSeedOss, &kErnie45,     &kExaone4,   &kHunyuan};
+      &kLlama,   &kMistral,     &kQwen2,     &kQwen3,   &kQwen3Moe,   &kMixtral, &kDeepseekV3,
+      &kLlama4,  &kGptOss,      &kGemma2,    &kGemma3,  &kMinistral3, &kPhi3,    &kGlm4,
+      &kGlm4Moe, &kGlm4MoeLite, &kMiniMaxM2, &kOlmo2,   &kOlmo3,      &kSmolLm3, &kGranite,
+      &kSeedOss, &kErnie45,     &kExaone4,   &kHunyuan, &kBert,       &kRoberta, &kModernBert};
   return kFamilies;
 }
 
@@ -56,6 +56,10 @@ bool HasEntryALayer(JsonFields* in, std::string_view key, size_t entries, int64_
   in->Invalid(
       fmt::format("{} has {} entries; expected num_hidden_layers = {}", key, entries, num_layers));
   return false;
+}
+
+std::string BiasOf(std::string_view weight) {
+  return std::string(weight.substr(0, weight.rfind('.'))) + ".bias";
 }
 
 std::string LayerPrefix(int64_t layer) { return "model.layers." + std::to_string(layer) + "."; }

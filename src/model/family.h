@@ -70,6 +70,8 @@ struct Family {
   // The tensors of layer `layer`.
   LayerNames (*layer_names)(const ModelConfig& config, int64_t layer);
   ConfigRules rules = {};
+  // What a stored tensor is called here, where that differs; null: as it is stored.
+  std::string (*name_here)(const ModelConfig& config, std::string_view stored) = nullptr;
 };
 
 // All families; an unknown id or architecture is null.
@@ -86,6 +88,8 @@ void ReadLayersWithoutRope(JsonFields* in, int64_t interval, ModelConfig* config
 // Whether a list of the file has an entry for each layer; where not, an error.
 bool HasEntryALayer(JsonFields* in, std::string_view key, size_t entries, int64_t num_layers);
 
+// The bias beside a tensor "....weight".
+std::string BiasOf(std::string_view weight);
 // What the names of a layer's tensors begin with.
 std::string LayerPrefix(int64_t layer);
 // The names that Llama gave and that most families share; features (biases, QK norm) as the config

@@ -44,6 +44,8 @@ void CheckPlan(const StepView& view, const StepPlan& plan) {
              "waiting choice {} is admitted out of order", entry.index);
     FB_CHECK(entry.rows > 0 && entry.rows <= left, "waiting choice {}: {} rows of {}", entry.index,
              entry.rows, left);
+    FB_CHECK(!limits.whole_prompts || entry.rows == left,
+             "waiting choice {}: {} rows of {} are cut", entry.index, entry.rows, left);
     rows += entry.rows;
     blocks += MissingBlocks(choice.cached_tokens + entry.rows,
                             choice.held_tokens / limits.block_tokens, limits);

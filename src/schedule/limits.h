@@ -15,6 +15,8 @@ struct Limits {
   // Rows of a prompt in a step, at least, but for its last ones and where blocks are what it lacks:
   // of models to which a chunk costs more the less of it there is. No more than half of a step.
   int32_t least_chunk = 0;
+  // A prompt is in one step: of models whose rows see what is behind them.
+  bool whole_prompts = false;
   int32_t block_tokens = kv::kBlockTokens;
   int32_t total_blocks = 0;
   // So many of these lie below the device and are read from there in every step: only full blocks

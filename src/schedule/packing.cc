@@ -133,6 +133,10 @@ void PackWaiting(const StepView& view, int64_t lookahead, StepRoom room, StepPla
     const int64_t left = choice.known_tokens - choice.cached_tokens;
     const int64_t chunk =
         std::min({left, room.rows, (held + now) * limits.block_tokens - choice.cached_tokens});
+    if (limits.whole_prompts && chunk < left) {
+      blocks += ReachBlocks(choice, lookahead, limits);
+      continue;
+    }
     if (chunk <= 0 || room.rows < LeastRows(left, limits)) return;
     now -= MissingBlocks(choice.cached_tokens + chunk, held, limits);
     plan->admit.push_back({static_cast<int32_t>(i), static_cast<int32_t>(chunk)});

@@ -65,7 +65,9 @@ StepRoom PackRunning(const StepView& view, StepPlan* plan);
 // running and admitted one finds blocks for its known tokens and `lookahead` more (or up to its
 // end), so that no admission causes a preemption in the next `lookahead` steps. The first that does
 // not fit ends it: later ones do not overtake. `spare_blocks` stay free. What a step has no blocks
-// for yet, the next ones may. REQUIRES: nothing was preempted in this plan.
+// for yet, the next ones may. With Limits::whole_prompts a choice that is longer than what is left
+// of the step's rows waits, and shorter ones behind it overtake; the next step begins with it.
+// REQUIRES: nothing was preempted in this plan.
 void PackWaiting(const StepView& view, int64_t lookahead, StepRoom room, StepPlan* plan,
                  int64_t spare_blocks = 0);
 // Takes the last admission back where it is a part of a prompt that fits a whole step, or is not

@@ -103,8 +103,10 @@ class Attender {
   }
 
   // Positions that a row sees, both included.
-  FB_INLINE int32_t Last(int row) const { return item_.position + row; }
-  FB_INLINE int32_t First(int row) const { return args_.reach.First(Last(row)); }
+  FB_INLINE int32_t Last(int row) const {
+    return args_.reach.Last(item_.position + row, item_.last_position);
+  }
+  FB_INLINE int32_t First(int row) const { return args_.reach.First(item_.position + row); }
   // A row's first head among all heads of all rows.
   FB_INLINE int64_t FirstHead(const AttentionItem& item, int row) const {
     return (item.row + row) * args_.HeadsOfRow() + item.head;
@@ -336,8 +338,9 @@ class Attender {
   void AddEdge(int32_t block) {
     const int heads = item_.num_heads;
     const int32_t start = block * kBlockTokens;
-    // Rows before `begin` lie before the block; rows from `end` on have moved their window past it.
-    const int begin = Max(0, start - item_.position);
+    // Rows before `begin` see less; rows from `end` on have moved their window past the block.
+    int begin = 0;
+    while (Last(begin) < start) ++begin;
     int end = begin;
     while (end < item_.num_rows && First(end) < start + kBlockTokens) ++end;
     const T* keys = Keys(item_, block);

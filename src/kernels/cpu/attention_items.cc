@@ -94,6 +94,7 @@ bool ItemWalk::Seek(int64_t ticket, AttentionItem& item) {
   item.row = sequence.first_row + row_;
   item.num_rows = RowsOf(sequence, row_);
   item.position = sequence.first_position + row_;
+  item.last_position = sequence.last_position();
   const int32_t pieces = cut_.Pieces(unit_);
   const auto index = static_cast<int32_t>(ticket - first_ticket_);
   const int32_t span = index / pieces, piece = index % pieces;
@@ -127,13 +128,18 @@ int32_t ItemWalk::FirstBlock(const SequenceRows& sequence, int32_t row) const {
 }
 
 int32_t ItemWalk::EndBlock(const SequenceRows& sequence, int32_t row) const {
-  return (sequence.first_position + row + RowsOf(sequence, row) - 1) / kBlockTokens + 1;
+  return LastSeen(sequence, row) / kBlockTokens + 1;
+}
+
+int32_t ItemWalk::LastSeen(const SequenceRows& sequence, int32_t row) const {
+  return args_.reach.Last(sequence.first_position + row + RowsOf(sequence, row) - 1,
+                          sequence.last_position());
 }
 
 uint32_t ItemWalk::Cost(const SequenceRows& sequence, int32_t row) const {
   const int64_t rows = RowsOf(sequence, row);
   const int32_t position = sequence.first_position + row;
-  const int64_t context = position + rows - args_.reach.First(position);
+  const int64_t context = LastSeen(sequence, row) + 1 - args_.reach.First(position);
   // A row adds about an eighth of what reading the block costs.
   return static_cast<uint32_t>(context * (8 + rows) / 8);
 }

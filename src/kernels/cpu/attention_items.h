@@ -23,6 +23,7 @@ struct AttentionItem {
   int64_t row;             // first row of the step
   int32_t num_rows;
   int32_t position;                // the first row's
+  int32_t last_position;           // the sequence's, as far as this step has it
   int32_t kv_head, num_kv_heads;   // several: all query heads of each
   int32_t head, num_heads;         // query heads
   int32_t first_block, end_block;  // half-open, as far as the rows see
@@ -75,6 +76,8 @@ class ItemWalk {
   int32_t RowsOf(const SequenceRows& sequence, int32_t row) const;
   int32_t FirstBlock(const SequenceRows& sequence, int32_t row) const;
   int32_t EndBlock(const SequenceRows& sequence, int32_t row) const;
+  // The last position that the unit which begins with the row sees.
+  int32_t LastSeen(const SequenceRows& sequence, int32_t row) const;
   uint32_t Cost(const SequenceRows& sequence, int32_t row) const;
   void NextUnit();
 

@@ -25,6 +25,7 @@ FB_INLINE const std::byte* XRow(const LinearArgs& args, int64_t row) {
 template <LinearOutput kOutput>
 FB_INLINE Vector GatedProduct(Vector gate, Vector up) {
   if constexpr (kOutput == LinearOutput::kGeluMul) return Gelu(gate) * up;
+  if constexpr (kOutput == LinearOutput::kErfGeluMul) return ErfGelu(gate) * up;
   if constexpr (kOutput == LinearOutput::kClampedSiluMul) return ClampedSilu(gate) * ClampedUp(up);
   return Silu(gate) * up;
 }
@@ -40,8 +41,10 @@ FB_INLINE void FinishLanes(const float* sums, const float* bias, std::byte* y, i
     case LinearOutput::kPartial: StorePart(reinterpret_cast<float*>(y), sum, n); break;
     case LinearOutput::kRounded: StorePart(out, sum, n); break;
     case LinearOutput::kResidual: StorePart(out, sum + LoadPart(out, n), n); break;
+    case LinearOutput::kErfGelu: StorePart(out, ErfGelu(sum), n); break;
     case LinearOutput::kSiluMul:
     case LinearOutput::kGeluMul:
+    case LinearOutput::kErfGeluMul:
     case LinearOutput::kClampedSiluMul: {
       Vector up = Vector::Load(sums + kPanelColumns / 2);
       if (bias != nullptr) up = up + Vector::Load(bias + kPanelColumns / 2);
@@ -111,6 +114,10 @@ FB_INLINE void FinishTile(const LinearArgs& args, Rows rows, int64_t panel, int6
       return FinishRows<T, LinearOutput::kGeluMul>(args, rows, panel, plane, sums);
     case LinearOutput::kClampedSiluMul:
       return FinishRows<T, LinearOutput::kClampedSiluMul>(args, rows, panel, plane, sums);
+    case LinearOutput::kErfGelu:
+      return FinishRows<T, LinearOutput::kErfGelu>(args, rows, panel, plane, sums);
+    case LinearOutput::kErfGeluMul:
+      return FinishRows<T, LinearOutput::kErfGeluMul>(args, rows, panel, plane, sums);
   }
 }
 

@@ -44,8 +44,41 @@ void NormRows(const RmsNormArgs& args, device::Range rows) {
   }
 }
 
+// As NormRows, of x - mean(x).
+template <typename X, typename T>
+void CenterRows(const RmsNormArgs& args, device::Range rows) {
+  const int columns = args.columns;
+  for (int64_t i = rows.begin; i < rows.end; ++i) {
+    const X* x =
+        reinterpret_cast<const X*>(args.x) + (args.rows ? args.rows[i] : i) * args.Stride();
+    T* out = reinterpret_cast<T*>(args.out) + i * args.Stride();
+    Vector lanes = Vector::Zero();
+    for (int j = 0; j < columns; j += kLanes) lanes = lanes + LoadPart(x + j, columns - j);
+    const Vector mean = Vector::Set(ReduceAdd(lanes) / static_cast<float>(columns));
+    lanes = Vector::Zero();
+    for (int j = 0; j < columns; j += kLanes) {
+      // Lanes beyond the row's end count nothing.
+      const Vector part =
+          SelectRange(0, columns - j, LoadPart(x + j, columns - j) - mean, Vector::Zero());
+      lanes = Fma(part, part, lanes);
+    }
+    const Vector inverse =
+        Vector::Set(1.0f / SquareRoot(ReduceAdd(lanes) / static_cast<float>(columns) + args.eps));
+    for (int j = 0; j < columns; j += kLanes) {
+      const int rest = columns - j;
+      Vector normed = (LoadPart(x + j, rest) - mean) * inverse * LoadPart(args.weight + j, rest);
+      if (args.bias) normed = normed + LoadPart(args.bias + j, rest);
+      StorePart(out + j, normed, rest);
+    }
+  }
+}
+
 void NormAllRows(const RmsNormArgs& args, const device::WorkerContext& context) {
   const device::Range rows = OwnRows(context, args.num_rows);
+  if (args.centered) {
+    if (args.dtype == tensor::DType::kF32) return CenterRows<float, float>(args, rows);
+    return args.x_f32 ? CenterRows<float, BF16>(args, rows) : CenterRows<BF16, BF16>(args, rows);
+  }
   if (args.dtype == tensor::DType::kF32) return NormRows<float, float>(args, rows);
   args.x_f32 ? NormRows<float, BF16>(args, rows) : NormRows<BF16, BF16>(args, rows);
 }

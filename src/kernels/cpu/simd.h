@@ -423,7 +423,7 @@ FB_INLINE Vector Exp(Vector x) {
 // As kernels::Silu, lane by lane.
 FB_INLINE Vector Silu(Vector x) { return x / (Vector::Set(1.0f) + Exp(Negate(x))); }
 
-// As kernels::Cap, Gelu, ClampedSilu and ClampedUp, lane by lane.
+// As kernels::Cap, Gelu, ErfGelu, ClampedSilu and ClampedUp, lane by lane.
 FB_INLINE Vector Cap(Vector x, Vector c) {
   const Vector one = Vector::Set(1.0f), two = Vector::Set(2.0f), part = x / c;
   return c * (one - two / (Exp(part + part) + one));
@@ -433,6 +433,17 @@ FB_INLINE Vector Gelu(Vector x) {
   const Vector one = Vector::Set(1.0f);
   const Vector u = x * Fma(x * x, Vector::Set(C::kCubic), one) * Vector::Set(C::kTwoRoot);
   return x / (one + Exp(Negate(u)));
+}
+FB_INLINE Vector ErfGelu(Vector x) {
+  using C = ErfGeluConstants;
+  const Vector one = Vector::Set(1.0f), zero = Vector::Zero();
+  const Vector size = SelectLess(x, zero, Negate(x), x), z = size * Vector::Set(C::kHalfRoot);
+  const Vector t = one / Fma(z, Vector::Set(C::kC), one);
+  Vector p = Vector::Set(C::kP[4]);
+#pragma GCC unroll 4
+  for (int i = 3; i >= 0; --i) p = Fma(p, t, Vector::Set(C::kP[i]));
+  const Vector tail = p * t * Exp(Negate(z * z)) * (size * Vector::Set(0.5f));
+  return SelectLess(x, zero, zero, x) - tail;
 }
 FB_INLINE Vector ClampedSilu(Vector x) {
   using C = ClampedSiluConstants;

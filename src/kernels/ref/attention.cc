@@ -178,7 +178,7 @@ void Attention(const AttentionArgs& args, const device::WorkerContext& context) 
                         int64_t{sequence.first_row} + row,
                         static_cast<int32_t>(item % args.heads),
                         args.reach.First(position),
-                        position};
+                        args.reach.Last(position, sequence.last_position())};
       args.layout.dtype == tensor::DType::kF32 ? Attend<float>(query) : Attend<tensor::BF16>(query);
     }
   }

@@ -47,6 +47,17 @@ void GatherRow(const EmbedArgs& args, int32_t token, T* out) {
 }
 
 template <typename T>
+void AddPosition(const EmbedArgs& args, int32_t position, T* out) {
+  const T* type = reinterpret_cast<const T*>(args.types);
+  const T* learned = reinterpret_cast<const T*>(args.positions) +
+                     int64_t{position + args.position_offset} * args.columns;
+  for (int32_t j = 0; j < args.columns; ++j) {
+    const float typed = tensor::ToFloat(out[j]) + (type ? tensor::ToFloat(type[j]) : 0.0f);
+    out[j] = tensor::RoundTo<T>(typed + tensor::ToFloat(learned[j]));
+  }
+}
+
+template <typename T>
 void EmbedRows(const EmbedArgs& args, device::Range rows) {
   for (int64_t row = rows.begin; row < rows.end; ++row) {
     const int32_t entry = args.batch.tokens[row];
@@ -59,6 +70,7 @@ void EmbedRows(const EmbedArgs& args, device::Range rows) {
           reinterpret_cast<const T*>(args.table) + static_cast<int64_t>(token) * args.columns;
       std::memcpy(out, from, static_cast<size_t>(args.columns) * sizeof(T));
     }
+    if (args.positions != nullptr) AddPosition(args, args.batch.positions[row], out);
     if (args.factor == 1.0f) continue;
     for (int32_t j = 0; j < args.columns; ++j)
       out[j] = tensor::RoundTo<T>(tensor::ToFloat(out[j]) * args.factor);

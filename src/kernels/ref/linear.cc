@@ -164,6 +164,10 @@ class RefLinear {
         break;
       case LinearOutput::kSiluMul: *y = tensor::RoundTo<T>(Silu(Sum(panel, column)) * up()); break;
       case LinearOutput::kGeluMul: *y = tensor::RoundTo<T>(Gelu(Sum(panel, column)) * up()); break;
+      case LinearOutput::kErfGelu: *y = tensor::RoundTo<T>(ErfGelu(Sum(panel, column))); break;
+      case LinearOutput::kErfGeluMul:
+        *y = tensor::RoundTo<T>(ErfGelu(Sum(panel, column)) * up());
+        break;
       case LinearOutput::kClampedSiluMul:
         *y = tensor::RoundTo<T>(ClampedSilu(Sum(panel, column)) * ClampedUp(up()));
         break;

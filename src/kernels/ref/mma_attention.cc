@@ -41,8 +41,8 @@ class MmaQuery {
         args_(args),
         table_(args.batch.block_tables + sequence.table_row * args.batch.table_stride),
         kv_head_(head / (args.heads / args.layout.kv_heads)),
-        last_(sequence.first_position + row),
-        first_(args.reach.First(last_)),
+        last_(args.reach.Last(sequence.first_position + row, sequence.last_position())),
+        first_(args.reach.First(sequence.first_position + row)),
         at_((int64_t{sequence.first_row} + row) * args.HeadsOfRow() + head),
         c_(MmaScale(args.score_cap > 0 ? 1.0f : args.scale)),
         head_(head) {}

@@ -14,10 +14,13 @@ void NormRows(const RmsNormArgs& args, device::Range rows) {
     const X* x =
         reinterpret_cast<const X*>(args.x) + (args.rows ? args.rows[i] : i) * args.Stride();
     T* out = reinterpret_cast<T*>(args.out) + i * args.Stride();
-    const float inverse =
-        InverseRms([x](int64_t j) { return tensor::ToFloat(x[j]); }, args.columns, args.eps);
+    const auto value = [x](int64_t j) { return tensor::ToFloat(x[j]); };
+    const float mean = args.centered ? Mean(value, args.columns) : 0;
+    const auto centered = [&](int64_t j) { return args.centered ? value(j) - mean : value(j); };
+    const float inverse = InverseRms(centered, args.columns, args.eps);
     for (int64_t j = 0; j < args.columns; ++j) {
-      out[j] = tensor::RoundTo<T>(tensor::ToFloat(x[j]) * inverse * args.weight[j]);
+      const float normed = centered(j) * inverse * args.weight[j];
+      out[j] = tensor::RoundTo<T>(args.bias ? normed + args.bias[j] : normed);
     }
   }
 }

@@ -24,6 +24,14 @@ inline float SumTree(float lanes[kLanes]) {
   return ReduceTree(lanes, [](float a, float b) { return a + b; });
 }
 
+// mean(x); `at(j)` is element j.
+template <typename At>
+float Mean(At at, int64_t columns) {
+  float lanes[kLanes] = {};
+  for (int64_t j = 0; j < columns; ++j) lanes[j % kLanes] += at(j);
+  return SumTree(lanes) / static_cast<float>(columns);
+}
+
 // 1 / sqrt(mean(x^2) + eps); `at(j)` is element j.
 template <typename At>
 float InverseRms(At at, int64_t columns, float eps) {

@@ -22,6 +22,7 @@ struct AttentionShape {
   bool values_in_keys = false;  // a value is the begin of its key
   float score_cap = 0;
   bool sinks = false;
+  int32_t ahead = 0;  // positions behind its own that a row sees
 
   int32_t values() const { return value_dim ? value_dim : head_dim; }
 };
@@ -153,7 +154,7 @@ class AttentionProblem {
     args_.out = reinterpret_cast<std::byte*>(out_.data());
     args_.heads = shape_.heads;
     args_.scale = 1.0f / std::sqrt(static_cast<float>(shape_.head_dim));
-    args_.reach = {shape_.window, shape_.chunk};
+    args_.reach = {shape_.window, shape_.chunk, shape_.ahead};
     args_.score_cap = shape_.score_cap;
     args_.sinks = shape_.sinks ? sinks_.data() : nullptr;
   }
@@ -169,10 +170,11 @@ class AttentionProblem {
     for (int32_t position = first; position < length; ++position) {
       for (int32_t head = 0; head < shape_.heads; ++head) {
         const int32_t kv_head = head / (shape_.heads / shape_.kv_heads);
-        const int32_t begin = args_.reach.First(position);
+        const int32_t begin = args_.reach.First(position),
+                      end = args_.reach.Last(position, length - 1);
         std::vector<double> scores, values(value_dim);
         double maximum = -1e300, sum = 0;
-        for (int32_t t = begin; t <= position; ++t) {
+        for (int32_t t = begin; t <= end; ++t) {
           double dot = 0;
           for (int32_t j = 0; j < dim; ++j) {
             dot +=
@@ -183,7 +185,7 @@ class AttentionProblem {
           scores.push_back(cap > 0 ? cap * std::tanh(score / cap) : score);
           maximum = std::max(maximum, scores.back());
         }
-        for (int32_t t = begin; t <= position; ++t) {
+        for (int32_t t = begin; t <= end; ++t) {
           const double p = std::exp(scores[t - begin] - maximum);
           sum += p;
           for (int32_t j = 0; j < value_dim; ++j) {

@@ -126,6 +126,12 @@ class Cuda final : public Platform {
       return {share::kCannotShip,
               "--mode: steps that ship rows have no kernels for GPUs yet; expected --mode pull"};
     }
+    if (draft.config.both_ways) {
+      return Refusal(
+          fmt::format("--devices: {} reads both ways, for which there are no kernels for GPUs yet; "
+                      "expected cpu",
+                      draft.config.architecture));
+    }
     if (draft.config.moe && (layout.tp > 1 || layout.sp > 1)) {
       return Refusal(
           "--layout: experts of tp or sp ranks have no kernels for GPUs yet; expected dp or pp");

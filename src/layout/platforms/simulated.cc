@@ -72,6 +72,12 @@ class Simulated final : public Platform {
           "--record-routing: simulated devices have no data that would choose experts; expected "
           "--devices cpu");
     }
+    if (draft.config.both_ways) {
+      return Invalid(fmt::format(
+          "--devices {}: {} reads both ways, and its steps have no prices yet; expected "
+          "--devices cpu",
+          draft.machine.spec.text, draft.config.architecture));
+    }
     if (options.digest) {
       return Invalid(
           fmt::format("--digest: the devices {} have no data to digest", draft.machine.spec.text));

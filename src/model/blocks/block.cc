@@ -14,12 +14,14 @@ LayerWeight::LayerWeight(const BlockContext& context, int64_t layer, const Role&
                                  : &context.weights.layers[layer].placed(role)) {}
 
 void Norm(const BlockContext& context, const char* label, const std::byte* x, const float* weight,
-          const int32_t* rows, int32_t num_rows, std::byte* out) {
+          const int32_t* rows, int32_t num_rows, std::byte* out, const float* bias) {
   kernels::RmsNorm(*context.stream, *context.kernels, label,
                    {.dtype = context.dtype,
                     .x = x,
                     .out = out,
                     .weight = weight,
+                    .bias = bias,
+                    .centered = context.config->centered_norms,
                     .rows = rows,
                     .num_rows = num_rows,
                     .columns = static_cast<int32_t>(context.config->hidden_size),
@@ -28,8 +30,11 @@ void Norm(const BlockContext& context, const char* label, const std::byte* x, co
 
 void LayerNorm(const BlockContext& context, int64_t layer, const Role& role, int32_t rows,
                std::byte* out) {
-  Norm(context, role.name, context.activations.residual, context.weights.layers[layer].vector(role),
-       nullptr, rows, out);
+  const LayerWeights& w = context.weights.layers[layer];
+  const float* bias = nullptr;
+  if (role == kAttentionPostNorm) bias = w.vector(kAttentionPostNormBias);
+  if (role == kFfnPostNorm) bias = w.vector(kFfnPostNormBias);
+  Norm(context, role.name, context.activations.residual, w.vector(role), nullptr, rows, out, bias);
 }
 
 const std::byte* BlockInput(const BlockContext& context, int64_t layer, const Role& role,
@@ -44,6 +49,7 @@ kernels::LinearOutput GatedOutput(const ModelConfig& config) {
   switch (config.activation) {
     case Activation::kSilu: break;
     case Activation::kGelu: return kernels::LinearOutput::kGeluMul;
+    case Activation::kErfGelu: return kernels::LinearOutput::kErfGeluMul;
     case Activation::kClampedSilu: return kernels::LinearOutput::kClampedSiluMul;
   }
   return kernels::LinearOutput::kSiluMul;
@@ -118,10 +124,8 @@ void GatherResidual(const BlockContext& context, int64_t rows, uint64_t row_byte
                fabric::BytesFromOthers(exchange, all));
 }
 
-}  // namespace
-
-void AddLinear(const BlockContext& context, int64_t layer, const Role& role, const Role& norm,
-               const std::byte* x, int32_t rows) {
+void AddSums(const BlockContext& context, int64_t layer, const Role& role, const Role& norm,
+             const std::byte* x, int32_t rows) {
   fabric::Exchange* const exchange = context.links.tensor;
   std::byte* const residual = context.activations.residual;
   float* const sums = context.activations.sums;
@@ -180,6 +184,15 @@ void AddLinear(const BlockContext& context, int64_t layer, const Role& role, con
     kernels::AddNormed(*context.stream, *context.kernels, norm.name, added_rows);
   }
   if (twice) GatherResidual(context, rows, row_bytes);
+}
+
+}  // namespace
+
+void AddLinear(const BlockContext& context, int64_t layer, const Role& role, const Role& norm,
+               const std::byte* x, int32_t rows) {
+  AddSums(context, layer, role, norm, x, rows);
+  if (context.config->norm_of_sum && context.weights.layers[layer].vector(norm) != nullptr)
+    LayerNorm(context, layer, norm, rows, context.activations.residual);
 }
 
 }  // namespace forebay::model

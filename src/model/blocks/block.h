@@ -83,10 +83,12 @@ class LayerKv {
 inline constexpr Role kAttentionNorm{"attention_norm"}, kOutput{"output"}, kFfnNorm{"ffn_norm"};
 // Norms of what a block gives, where the model has them.
 inline constexpr Role kAttentionPostNorm{"attention_post_norm"}, kFfnPostNorm{"ffn_post_norm"};
+inline constexpr Role kAttentionPostNormBias{"attention_post_norm_bias"},
+    kFfnPostNormBias{"ffn_post_norm_bias"};
 
 // out [num_rows, hidden] T: the norm of rows of x, of all in order where `rows` is null.
 void Norm(const BlockContext& context, const char* label, const std::byte* x, const float* weight,
-          const int32_t* rows, int32_t num_rows, std::byte* out);
+          const int32_t* rows, int32_t num_rows, std::byte* out, const float* bias = nullptr);
 // The same with one of a layer's norms, of all rows of the residual.
 void LayerNorm(const BlockContext& context, int64_t layer, const Role& role, int32_t rows,
                std::byte* out);
@@ -101,7 +103,8 @@ void LayerLinear(const BlockContext& context, int64_t layer, const Role& role, c
 // The counters of a meeting that brought bytes of the kind.
 void CountMeeting(const BlockContext& context, std::atomic<int64_t> ExchangeCounters::*kind,
                   uint64_t bytes);
-// residual += norm(x W^T) * ModelConfig::residual_factor, summed over the leaves of all ranks that
+// residual += norm(x W^T) * ModelConfig::residual_factor, or norm(residual + x W^T) where the model
+// norms sums, summed over the leaves of all ranks that
 // have these rows; without the norm where the layer has none of that role. Either the ranks
 // meet once and each adds all rows, or each adds its part and they meet again to copy the others'
 // parts. The bytes are the same.

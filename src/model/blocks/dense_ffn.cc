@@ -6,7 +6,7 @@ namespace forebay::model {
 namespace {
 
 bool HasDenseFfn(const ModelConfig& config, int64_t layer) {
-  return !config.moe || config.moe->has_experts[layer] == 0;
+  return config.gated && (!config.moe || config.moe->has_experts[layer] == 0);
 }
 
 void PlanDenseFfn(const LayerSite& site, LayerPlan* layer) {

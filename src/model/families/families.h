@@ -30,5 +30,6 @@ extern const Family kSeedOss;
 extern const Family kErnie45;
 extern const Family kExaone4;
 extern const Family kHunyuan;
+extern const Family kBert, kRoberta, kModernBert;
 
 }  // namespace forebay::model

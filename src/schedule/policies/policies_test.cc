@@ -51,6 +51,12 @@ Limits Chunked(int32_t seqs, int32_t rows, int32_t blocks, int32_t least) {
   return limits;
 }
 
+Limits Whole(int32_t seqs, int32_t rows, int32_t blocks) {
+  Limits limits = Of(seqs, rows, blocks);
+  limits.whole_prompts = true;
+  return limits;
+}
+
 RunningView Streamed(RunningView choice, int64_t blocks) {
   choice.streamed_blocks = blocks;
   return choice;
@@ -110,6 +116,13 @@ TEST(ContinuousTest, Table) {
            {},
            {{0, 1}},
            {{0, 5}}},
+          {"whole prompts are not cut, and shorter ones overtake",
+           {.waiting = {Wait(40), Wait(40), Wait(20), Wait(9), Wait(4)},
+            .available_blocks = 100,
+            .limits = Whole(9, 64, 100)},
+           {},
+           {},
+           {{0, 40}, {2, 20}, {4, 4}}},
           {"a prompt waits where fewer rows are left than a chunk has",
            {.running = {Decode(10), Prompt(99, 64), Prompt(500, 32), Prompt(40, 32)},
             .waiting = {Wait(50)},

@@ -1,0 +1,66 @@
+// ModernBERT: an encoder with rope, gated feed-forward blocks of GELU, LayerNorm without biases,
+// and on most layers a window that reaches as far behind a row as before it.
+#include "model/config_reader.h"
+#include "model/families/families.h"
+#include "model/json_fields.h"
+
+namespace forebay::model {
+namespace {
+
+constexpr std::string_view kModernBertArchitectures[] = {"ModernBertModel"};
+
+LayerNames ModernBertLayerNames(const ModelConfig& /*config*/, int64_t layer) {
+  const std::string prefix = "layers." + std::to_string(layer) + ".";
+  LayerNames names;
+  // The first layer's is that of the embedding.
+  if (layer > 0) names.attention_norm = prefix + "attn_norm.weight";
+  names.q = names.k = names.v = prefix + "attn.Wqkv.weight";
+  names.o = prefix + "attn.Wo.weight";
+  names.ffn_norm = prefix + "mlp_norm.weight";
+  names.gate = names.up = prefix + "mlp.Wi.weight";
+  names.down = prefix + "mlp.Wo.weight";
+  return names;
+}
+
+std::string ModernBertNameHere(const ModelConfig& /*config*/, std::string_view stored) {
+  constexpr std::pair<std::string_view, std::string_view> kParts[] = {
+      {"embeddings.tok_embeddings.", "model.embed_tokens."},
+      {"embeddings.norm.", "model.embed_norm."},
+      {"final_norm.", "model.norm."}};
+  for (const auto& [there, here] : kParts) {
+    if (stored.starts_with(there))
+      return std::string(here) + std::string(stored.substr(there.size()));
+  }
+  return std::string(stored);
+}
+
+void ReadModernBert(JsonFields* in, ModelConfig* config) {
+  for (const char* key : {"norm_bias", "attention_bias", "mlp_bias"}) {
+    if (in->Bool(key, false)) in->Unsupported(key, "true", "false");
+  }
+  config->rms_norm_eps = static_cast<float>(in->Float("norm_eps", 0, 1, 1e-5));
+  config->centered_norms = true;
+  config->both_ways = true;
+  config->embedding_norm = true;
+  config->tie_word_embeddings = true;  // no head is computed
+  const int64_t full_every = in->Int("global_attn_every_n_layers", 1, kMostLayers, 3);
+  const int64_t local = in->Int("local_attention", 2, kMostPositions, 128);
+  for (int64_t layer = 0; layer < config->num_layers; ++layer) {
+    // Half of them on either side of the row's own position.
+    config->sliding_window[static_cast<size_t>(layer)] =
+        layer % full_every == 0 ? 0 : static_cast<int32_t>(local / 2 + 1);
+  }
+}
+
+}  // namespace
+
+const Family kModernBert{"modernbert",
+                         kModernBertArchitectures,
+                         &ModernBertLayerNames,
+                         {.window = WindowRule::kTypedLayers,
+                          .window_pattern = 1,
+                          .activation = Activation::kErfGelu,
+                          .read_more = &ReadModernBert},
+                         &ModernBertNameHere};
+
+}  // namespace forebay::model
