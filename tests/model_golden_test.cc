@@ -413,6 +413,8 @@ TEST(GoldenFeatures, AreSeenWhereTheyAreLeftOut) {
        [](ModelConfig* c) {
          c->mla->softmax_scale = 1 / std::sqrt(static_cast<float>(c->mla->qk_head_dim()));
        }},
+      {"qwen3-next", "gate of the shared expert",
+       [](ModelConfig* c) { c->moe->shared_gate = false; }},
       {"llama4-text", "chunks", [](ModelConfig* c) { c->attention_chunk = 0; }},
       {"llama4-text", "layers without rope", [](ModelConfig* c) { c->without_rope.clear(); }},
       {"llama4-text", "temperature", [](ModelConfig* c) { c->temperature_floor = 0; }},
@@ -434,16 +436,17 @@ std::string TestName(const testing::TestParamInfo<std::string>& info) {
 INSTANTIATE_TEST_SUITE_P(Models, GoldenExperts,
                          testing::ValuesIn(golden::Models({"qwen3-moe", "mixtral", "deepseek-v3",
                                                            "llama4-text", "gpt-oss", "glm4-moe",
-                                                           "minimax-m2"})),
+                                                           "minimax-m2", "qwen3-next"})),
                          TestName);
 
 // One model a feature; the folders of further families run from where FOREBAY_GOLDEN says.
-INSTANTIATE_TEST_SUITE_P(Models, GoldenModel,
-                         testing::ValuesIn(golden::Models(
-                             {"llama2-mha", "llama3-gqa", "mistral", "qwen2", "qwen2-tied", "qwen3",
-                              "smollm2-like", "yarn-qwen2.5", "phi3", "phi4-mini", "glm4", "olmo3",
-                              "granite", "exaone4", "hunyuan", "ministral3", "gemma2", "gemma3"})),
-                         TestName);
+INSTANTIATE_TEST_SUITE_P(
+    Models, GoldenModel,
+    testing::ValuesIn(golden::Models({"llama2-mha", "llama3-gqa", "mistral", "qwen2", "qwen2-tied",
+                                      "qwen3", "smollm2-like", "yarn-qwen2.5", "phi3", "phi4-mini",
+                                      "glm4", "olmo3", "granite", "exaone4", "hunyuan",
+                                      "ministral3", "gemma2", "gemma3", "qwen3.5"})),
+    TestName);
 
 class GoldenGguf : public testing::TestWithParam<std::tuple<const char*, const char*>> {};
 

@@ -11,10 +11,10 @@ namespace forebay::model {
 
 std::span<const Family* const> Families() {
   static const Family* const kFamilies[] = {
-      &kLlama,   &kMistral,     &kQwen2,     &kQwen3,  &kQwen3Moe,   &kMixtral, &kDeepseekV3,
-      &kLlama4,  &kGptOss,      &kGemma2,    &kGemma3, &kMinistral3, &kPhi3,    &kGlm4,
-      &kGlm4Moe, &kGlm4MoeLite, &kMiniMaxM2, &kOlmo2,  &kOlmo3,      &kSmolLm3, &kGranite,
-      &kSeedOss, &kErnie45,     &kExaone4,   &kHunyuan};
+      &kLlama,   &kMistral,     &kQwen2,     &kQwen3,   &kQwen3Moe,   &kMixtral,   &kDeepseekV3,
+      &kLlama4,  &kGptOss,      &kGemma2,    &kGemma3,  &kMinistral3, &kPhi3,      &kGlm4,
+      &kGlm4Moe, &kGlm4MoeLite, &kMiniMaxM2, &kOlmo2,   &kOlmo3,      &kSmolLm3,   &kGranite,
+      &kSeedOss, &kErnie45,     &kExaone4,   &kHunyuan, &kQwen35,     &kQwen35Moe, &kQwen3Next};
   return kFamilies;
 }
 
