@@ -123,9 +123,11 @@ class CudaJobs : public testing::TestWithParam<std::tuple<const char*, const cha
         {.seed = 1,
          .memory_bytes = 256 << 20,
          .kernel = RunKernel,
-         .params_bytes = [](std::string_view name) {
-           return kernels::cuda::testing::EmulatedKernelNamed(name).params_bytes();
-         }});
+         .params_bytes =
+             [](std::string_view name) {
+               return kernels::cuda::testing::EmulatedKernelNamed(name).params_bytes();
+             },
+         .queue_commands = queue_commands_});
     options.trial.driver = &emulated.driver();
     Answers answers = Run(options, devices, layout);
     EXPECT_EQ(emulated.Leaks(), "");
@@ -154,6 +156,7 @@ class CudaJobs : public testing::TestWithParam<std::tuple<const char*, const cha
   engine::ModelFiles files_;
   layout::EngineOptions options_;
   EngineStats stats_;
+  size_t queue_commands_ = 1024;  // of the emulated driver
 
  private:
   Answers cpu_;  // the whole model's, once asked for
@@ -195,6 +198,8 @@ TEST_P(CudaJobsOfRanks, ThatShareAGpu) {
   }
   for (const std::string& layout : layouts) {
     layout::EngineOptions options = options_;
+    // Less than a step of these layers.
+    queue_commands_ = 32;
     if (layout.find("pool") != std::string::npos)
       options.ship.mode = schedule::ParseWantedMode("pull").value();
     ExpectCpusAnswers(options, "2xcuda:0", layout);

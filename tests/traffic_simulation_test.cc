@@ -104,6 +104,14 @@ TEST(TrafficSimulation, DeadlinesOrderBatches) {
   }
   EXPECT_GT(last_due, 0);
   EXPECT_LT(last_due, first_other + 5);
+  // Who is late is counted.
+  EXPECT_LT(last_due, 30);
+  EXPECT_EQ(run.latencies.with_deadline, 100);
+  EXPECT_EQ(run.latencies.late, 0);
+  for (size_t i = 100; i < batch.rows.size(); ++i) batch.rows[i].deadline_seconds = 0.5;
+  const CountedRun late = RunTraffic(options);
+  EXPECT_EQ(late.batch->latencies.late, 100);
+  EXPECT_NEAR(late.batch->latencies.most_late, last_due - 0.5, 0.05 * last_due);
 }
 
 }  // namespace

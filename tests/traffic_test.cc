@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/rng.h"
+#include "base/testing/interleavings.h"
+#include "runtime/virtual/virtual_runtime.h"
 #include "testing/layout_fixture.h"
 
 namespace forebay {
@@ -13,19 +16,18 @@ using testing_support::ListSink;
 // Gives batch requests at once, and an interactive one each few times that a replica asks.
 class TrafficSource final : public RequestSource {
  public:
-  explicit TrafficSource(const std::vector<Request>& requests) {
+  explicit TrafficSource(const std::vector<Request>& requests, int asks = 3) : asks_(asks) {
     for (const Request& request : requests) {
       (request.service == Service::kInteractive ? people_ : batch_).push_back(request);
     }
   }
   std::optional<Request> NextInteractive() override {
-    constexpr int kAsks = 3;
-    if (next_person_ == people_.size() || ++asked_ % kAsks != 0) return std::nullopt;
-    return people_[next_person_++];
+    if (next_person_ == people_.size() || ++asked_ % asks_ != 0) return std::nullopt;
+    return Give(people_[next_person_++]);
   }
   std::optional<Request> Next(bool) override {
-    if (next_ < batch_.size()) return batch_[next_++];
-    if (next_person_ < people_.size()) return people_[next_person_++];
+    if (next_ < batch_.size()) return Give(batch_[next_++]);
+    if (next_person_ < people_.size()) return Give(people_[next_person_++]);
     return std::nullopt;
   }
   bool ended() const override { return remaining() == 0; }
@@ -33,9 +35,17 @@ class TrafficSource final : public RequestSource {
     return static_cast<int64_t>(batch_.size() - next_ + people_.size() - next_person_);
   }
   bool in_order() const override { return true; }
+  const std::vector<int64_t>& given() const { return given_; }  // ids
 
  private:
+  const Request& Give(const Request& request) {
+    given_.push_back(request.id);
+    return request;
+  }
+
+  const int asks_;
   std::vector<Request> people_, batch_;
+  std::vector<int64_t> given_;
   size_t next_ = 0, next_person_ = 0;
   int asked_ = 0;
 };
@@ -147,6 +157,90 @@ TEST_P(TrafficTest, AcrossRoles) {
   options_.roles = {*layout::ParseLayout("dp=1"), *layout::ParseLayout("dp=1")};
   EXPECT_EQ(RunMixed("2xcpu"), expected);
   EXPECT_GT(stats_.requests_handed_over, 0);
+}
+
+// Arrivals, preemption, parking, stealing, handing over and cancels in each order that a seed
+// gives: whoever is not cancelled has the answer that it has alone, and blocks and places come
+// back.
+TEST_P(TrafficTest, SeededInterleavings) {
+  requests_.resize(12);
+  for (Request& request : requests_) request.sampling.max_tokens = 2 + request.id % 7;
+  const Answers expected = Run("cpu", "");
+  options_.policy = *schedule::FindPolicy("interactive");
+  options_.steal = layout::Stealing::kAlways;
+  options_.trial.max_virtual_delay = 200;
+  int64_t cancelled = 0;
+  std::map<std::string, int64_t> counted;
+  for (uint64_t seed = 0; seed < base::Interleavings(300); ++seed) {
+    base::Rng rng(seed);
+    layout::EngineOptions options = options_;
+    options.trial.delay_seed = seed;
+    options.limits.max_num_seqs = static_cast<int64_t>(2 + rng.Below(3));
+    options.limits.target_itl_ms = rng.Below(2) == 0 ? -1 : 1e-6;
+    static constexpr const char* kLayouts[] = {"", "dp=2", "sp=2", "pp=2", "roles"};
+    const std::string layout = kLayouts[rng.Below(std::size(kLayouts))];
+    options.machine.devices = *layout::ParseDevices(layout.empty() ? "cpu" : "2xcpu");
+    if (layout == "roles") {
+      options.roles = {*layout::ParseLayout("dp=1"), *layout::ParseLayout("dp=1")};
+    } else {
+      options.layout = *layout::ParseLayout(layout);
+      options.trial.shift_every = options.layout->sp > 1 ? schedule::kFlipAtRandom : 0;
+    }
+    if (layout != "roles" && layout != "pp=2" && rng.Below(2) == 0) {
+      options.limits.kv_blocks = 14;
+      options.tier = {.host_bytes = 64 << 20, .preempt = layout::Preempting::kPark};
+    }
+    SCOPED_TRACE(fmt::format("seed {}: {}", seed, layout));
+    device::HazardChecker checker;
+    options.trial.checker = &checker;
+    testing_support::ListSink sink;
+    runtime::VirtualRuntime runtime(seed);
+    const base::Status status = runtime.Run([&] {
+      auto engine = choose::CreateEngine(runtime, options, files_, nullptr);
+      ASSERT_TRUE(engine.ok()) << engine.status().ToString();
+      TrafficSource source(requests_, static_cast<int>(1 + rng.Below(6)));
+      RunControl control;
+      bool ended = false;
+      const auto cancelling = runtime.Spawn({.name = "cancels"}, [&] {
+        for (int i = 0; i < 4 && !ended; ++i) {
+          runtime.Sleep(static_cast<runtime::TimeNs>(rng.Below(200'000)));
+          if (ended || source.given().empty()) continue;
+          const int64_t id = source.given()[rng.Below(source.given().size())];
+          const auto of_it = [id](const RequestResult& result) { return result.id == id; };
+          if (std::ranges::none_of(sink.results, of_it)) (*engine)->Cancel(id);
+        }
+      });
+      EXPECT_EQ((*engine)->Run(source, sink, control), RunEnd::kComplete);
+      ended = true;
+      cancelling->Join();
+      const EngineStats stats = (*engine)->stats();
+      counted["preemptions"] += stats.preemptions;
+      counted["stolen"] += stats.requests_stolen;
+      counted["handed over"] += stats.requests_handed_over;
+      counted["parks"] += stats.counter("kv_parks").value_or(0);
+      for (int i = 0; i < (*engine)->num_replicas(); ++i) {
+        EXPECT_EQ((*engine)->replica(i).choices().book().held_blocks(), 0) << "replica " << i;
+        EXPECT_EQ((*engine)->replica(i).choices().num_running(), 0u) << "replica " << i;
+      }
+    });
+    ASSERT_TRUE(status.ok()) << status.ToString();
+    ASSERT_TRUE(checker.status().ok()) << checker.status().ToString();
+    ASSERT_EQ(sink.results.size(), requests_.size());
+    for (const RequestResult& result : sink.results) {
+      if (result.error_code == engine::kRequestCancelled.name) {
+        ++cancelled;
+        continue;
+      }
+      ASSERT_EQ(result.error_message, "");
+      for (const Choice& choice : result.choices) {
+        const std::pair answer(choice.tokens, choice.digest);
+        ASSERT_EQ(answer, expected.at({result.id, choice.index}));
+      }
+    }
+    ASSERT_FALSE(HasFailure());
+  }
+  EXPECT_GT(cancelled, 3);
+  for (const auto& [what, count] : counted) EXPECT_GT(count, 3) << what;
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, TrafficTest, testing::Values("llama3-gqa"));

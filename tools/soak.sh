@@ -57,10 +57,12 @@ for test in signals disk_full resume api command_line; do
   step "$test" python3 "tests/e2e/${test}_test.py" "$forebay"
   row "$test" "$(found "$test" ' skipped$')"
 done
-ninja -C build/release -j "$jobs" kv_test oracle_solver_test
+ninja -C build/release -j "$jobs" kv_test traffic_test oracle_solver_test
 step interleavings env FOREBAY_INTERLEAVINGS=10000 build/release/src/kv/kv_test \
   --gtest_filter='TierTest.NoInterleaving*:ChainStoreTest.NoInterleaving*:WindowTest.AttentionFinds*'
 row "interleavings of copies of KV cache and steps, each of three protocols" "10000"
+step traffic env FOREBAY_INTERLEAVINGS=10000 build/release/tests/traffic_test --gtest_filter='*SeededInterleavings*'
+row "interleavings of people, a batch, parking, stealing and cancels" "10000"
 tools/fetch_highs.sh
 step oracle env FOREBAY_ORACLE_INSTANCES=100 build/release/src/oracle/oracle_solver_test --gtest_filter='SolverTest.Ours*'
 row "packings beside the optimum, 100 instances, printed" "$(found oracle '^printed')"

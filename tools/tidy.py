@@ -25,6 +25,8 @@ ONLY = {
     "schedule": {"base", "cost", "weights/book", "kv/book"},
     "weights/book": {"base", "tensor", "cost"},
     "kv/book": {"base", "tensor", "cost"},
+    "job/lines": {"base"},
+    "job/files": {"base", "schedule", "job/lines"},
 }
 # Who may include them.
 USERS = {"oracle": {"repro", "cli"},

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/json.h"
-#include "job/log_io.h"
+#include "job/files/log_io.h"
 #include "model.h"
 
 namespace forebay::python {

@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <functional>
 
-#include "job/likelihood.h"
-#include "job/vectors.h"
+#include "job/lines/likelihood.h"
+#include "job/lines/vectors.h"
 #include "model.h"
 #include "prompts.h"
 

@@ -11,11 +11,11 @@
 #include <optional>
 #include <thread>
 
+#include "job/files/log_io.h"
+#include "job/files/settings.h"
 #include "job/job.h"
 #include "job/job_clock.h"
 #include "job/line_server.h"
-#include "job/log_io.h"
-#include "job/settings.h"
 #include "job/shared_job.h"
 #include "model.h"
 #include "open/check_lines.h"

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "job/parsed_line.h"
+#include "job/lines/parsed_line.h"
 
 namespace forebay::python {
 

@@ -6,7 +6,7 @@
 #include "base/read_file.h"
 #include "cli/commands.h"
 #include "cli/outcome.h"
-#include "job/parameter_page.h"
+#include "job/lines/parameter_page.h"
 #include "settings/page.h"
 
 namespace forebay::cli {

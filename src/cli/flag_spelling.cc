@@ -6,7 +6,7 @@
 #include <numeric>
 #include <utility>
 
-#include "job/parameters.h"
+#include "job/lines/parameters.h"
 
 namespace forebay::cli {
 namespace {

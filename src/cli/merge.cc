@@ -5,7 +5,7 @@
 #include "cli/commands.h"
 #include "cli/outcome.h"
 #include "job/exit_code.h"
-#include "job/merge.h"
+#include "job/files/merge.h"
 
 namespace forebay::cli {
 namespace {

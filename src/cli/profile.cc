@@ -6,7 +6,7 @@
 #include "cli/commands.h"
 #include "cli/outcome.h"
 #include "cost/profile_writer.h"
-#include "job/output_check.h"
+#include "job/files/output_check.h"
 #include "profile/profile_device.h"
 #include "runtime/real/real_runtime.h"
 

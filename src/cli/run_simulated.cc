@@ -6,7 +6,7 @@
 #include "choose/layout_search.h"
 #include "cli/outcome.h"
 #include "cli/run_flags.h"
-#include "job/job_file.h"
+#include "job/files/job_file.h"
 #include "job/signal_control.h"
 #include "layout/machine.h"
 #include "open/describe_job.h"

@@ -2,7 +2,7 @@
 #include "cli/commands.h"
 #include "cli/open_text.h"
 #include "cli/outcome.h"
-#include "job/line_parser.h"
+#include "job/lines/line_parser.h"
 #include "settings/run_options.h"
 
 namespace forebay::cli {

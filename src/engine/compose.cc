@@ -220,6 +220,7 @@ ReplicaOptions ReplicaOptionsOf(const Materials& job, const layout::JobGroup& gr
       .mode = ModeRuleOf(job, group.layout),
       .seed = job.options.seed,
       .stall_timeout = static_cast<runtime::TimeNs>(job.options.stall_seconds * 1e9),
+      .enqueue_waits = job.backend.enqueue_waits(),
       .routing = job.plan.routing,
       .routing_log = job.routing_log};
 }

@@ -12,11 +12,14 @@ constexpr runtime::TimeNs kFaultGlance = 200'000'000;
 }  // namespace
 
 RankSet::RankSet(runtime::Runtime& runtime, std::vector<std::unique_ptr<Rank>> ranks,
-                 runtime::TimeNs timeout)
+                 runtime::TimeNs timeout, bool enqueue_waits)
     : runtime_(runtime),
       ranks_(std::move(ranks)),
       leader_(std::ranges::find_if(ranks_, [](const auto& rank) { return rank->leads(); })->get()),
-      timeout_(timeout) {}
+      timeout_(timeout) {
+  if (size() > 1 && enqueue_waits)
+    tasks_ = std::make_unique<RankTasks>(runtime, static_cast<int>(size()));
+}
 
 void RankSet::SetTable(const kv::GroupBooks& book, kv::SequenceId sequence, size_t first_block) {
   for (const auto& rank : ranks_) {
@@ -28,12 +31,21 @@ void RankSet::SetTable(const kv::GroupBooks& book, kv::SequenceId sequence, size
 void RankSet::EnqueueStep(std::vector<LogitTask>* tasks, const Round& round, int flight) {
   for (const auto& rank : ranks_) {
     if (rank.get() != leader_) rank->buffers(flight).CopyStep(leader_->buffers(flight));
-    rank->EnqueueStep(tasks, round.mode, round.rows, round.steps, flight);
   }
+  EachRank(
+      [&](Rank& rank) { rank.EnqueueStep(tasks, round.mode, round.rows, round.steps, flight); });
 }
 
 void RankSet::EnqueueService(const Round& round) {
-  for (const auto& rank : ranks_) rank->EnqueueService(round.mode, round.rows, round.steps);
+  EachRank([&](Rank& rank) { rank.EnqueueService(round.mode, round.rows, round.steps); });
+}
+
+void RankSet::EachRank(const std::function<void(Rank&)>& enqueue) {
+  if (tasks_ != nullptr) {
+    tasks_->Run([&](int rank) { enqueue(*ranks_[static_cast<size_t>(rank)]); });
+    return;
+  }
+  for (const auto& rank : ranks_) enqueue(*rank);
 }
 
 base::Status RankSet::WaitStep(int flight) {

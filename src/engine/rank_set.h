@@ -2,12 +2,14 @@
 // the model, and each of the last stage draws the tokens of its share of the rows.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "engine/group_control.h"
 #include "engine/rank.h"
+#include "engine/rank_tasks.h"
 #include "engine/steal_board.h"
 #include "forebay/engine.h"
 #include "kv/book/group_books.h"
@@ -17,9 +19,9 @@ namespace forebay::engine {
 class RankSet {
  public:
   // `ranks`: one, or the stages' sp x tp ranks one behind the other. `timeout`: of whatever is
-  // waited for.
+  // waited for. `enqueue_waits`: Backend.
   RankSet(runtime::Runtime& runtime, std::vector<std::unique_ptr<Rank>> ranks,
-          runtime::TimeNs timeout);
+          runtime::TimeNs timeout, bool enqueue_waits);
 
   std::span<const std::unique_ptr<Rank>> all() const { return ranks_; }
   size_t size() const { return ranks_.size(); }
@@ -72,6 +74,8 @@ class RankSet {
   void TakeCounts(StepRecord* record);
 
  private:
+  void EachRank(const std::function<void(Rank&)>& enqueue);
+
   struct Counts {
     WaitSeconds waits;
     int64_t bytes_wanted = 0, rows_routed = 0, experts_touched = 0, expert_busiest_rows = 0;
@@ -86,6 +90,7 @@ class RankSet {
   const std::vector<std::unique_ptr<Rank>> ranks_;
   Rank* const leader_;  // one of ranks_
   const runtime::TimeNs timeout_;
+  std::unique_ptr<RankTasks> tasks_;               // where enqueuing may wait for another rank
   std::vector<Rank*> pending_;                     // not at the step's end; kept for its capacity
   Counts counted_;                                 // by the last TakeCounts
   int64_t kv_blocks_down_ = 0, kv_blocks_up_ = 0;  // that moved from and to each rank

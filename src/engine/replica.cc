@@ -112,7 +112,7 @@ Replica::Replica(runtime::Runtime& runtime, std::vector<std::unique_ptr<Rank>> r
                    : Choices::KvDigest()),
       routing_(options.choices.replica, options.routing, options.routing_log),
       flights_(static_cast<size_t>(options.choices.steps_in_flight)),
-      ranks_(runtime, std::move(ranks), options.stall_timeout) {
+      ranks_(runtime, std::move(ranks), options.stall_timeout, options.enqueue_waits) {
   const kv::Tier* const tier = ranks_.leader().tier();
   if (tier != nullptr) choices_.KeepBelow(tier->store().kept());
 }

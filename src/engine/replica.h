@@ -30,6 +30,7 @@ struct ReplicaOptions {
   schedule::ModeRule mode;
   uint64_t seed = 0;  // the job's
   runtime::TimeNs stall_timeout = runtime::kForever;
+  bool enqueue_waits = false;                      // Backend
   std::shared_ptr<const model::Routing> routing;   // null: data say which experts rows go to
   std::shared_ptr<model::RoutingLog> routing_log;  // null: nobody keeps that
 };

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "forebay/request.h"
-#include "job/parsed_line.h"
-#include "job/result_format.h"
-#include "job/result_id.h"
-#include "job/text_pipeline.h"
+#include "job/lines/parsed_line.h"
+#include "job/lines/result_format.h"
+#include "job/lines/result_id.h"
+#include "job/lines/text_pipeline.h"
 
 namespace forebay::job {
 

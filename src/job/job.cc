@@ -9,9 +9,9 @@
 #include "base/log.h"
 #include "job/check_lines.h"
 #include "job/counters.h"
+#include "job/files/results_log.h"
 #include "job/request_feed.h"
 #include "job/result_writer.h"
-#include "job/results_log.h"
 #include "job/ticker.h"
 #include "job/timed_source.h"
 

@@ -15,7 +15,7 @@
 
 #include "base/json.h"
 #include "base/log.h"
-#include "job/results_log.h"
+#include "job/files/results_log.h"
 #include "job/testing/fake_engine.h"
 #include "job/testing/fake_pipeline.h"
 #include "job/testing/files.h"

@@ -33,13 +33,17 @@ Percentiles PercentilesOf(std::span<double> values) {
 }
 
 Latencies Summarize(std::vector<RequestTimes> requests) {
+  Latencies latencies;
   std::vector<double> first_token, token, completion;
   for (const RequestTimes& times : requests) {
     completion.push_back(times.end - times.arrival);
     if (times.first_token >= 0) first_token.push_back(times.first_token - times.arrival);
     if (times.token() >= 0) token.push_back(times.token());
+    if (!std::isfinite(times.deadline)) continue;
+    ++latencies.with_deadline;
+    latencies.late += times.end > times.deadline ? 1 : 0;
+    latencies.most_late = std::max(latencies.most_late, times.end - times.deadline);
   }
-  Latencies latencies;
   for (const double seconds : token) {
     if (seconds > 0) latencies.tokens_per_s_user += 1 / seconds / static_cast<double>(token.size());
   }
@@ -139,6 +143,11 @@ void AddLatencies(const Latencies& latencies, JobSummary* summary, const std::st
   add("e2el", latencies.completion);
   add_value("tokens_per_second_per_user", latencies.tokens_per_s_user);
   add_value("num_unfinished", static_cast<double>(latencies.unfinished));
+  if (latencies.with_deadline > 0) {
+    add_value("num_with_deadline", static_cast<double>(latencies.with_deadline));
+    add_value("num_late", static_cast<double>(latencies.late));
+    add_value("most_late_seconds", latencies.most_late);
+  }
   if (!latencies.tokens.any) return;
   add("itl", latencies.tokens.between);
   add_value("peak_output_tokens_per_second_1s", latencies.tokens.peak_1s);
@@ -166,6 +175,11 @@ void LogLatencies(const Latencies& latencies, const std::string& prefix) {
     base::Log(base::LogLevel::kInfo,
               fmt::format("most output tokens a second: {:.1f} over 1 s, {:.1f} over 10 s",
                           latencies.tokens.peak_1s, latencies.tokens.peak_10s));
+  }
+  if (latencies.with_deadline > 0) {
+    base::Log(base::LogLevel::kInfo,
+              fmt::format("{}deadlines: {} of {} requests late, by at most {:.2f} s", prefix,
+                          latencies.late, latencies.with_deadline, latencies.most_late));
   }
   if (latencies.unfinished > 0) {
     base::Log(base::LogLevel::kInfo,

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <map>
 #include <span>
 #include <string>
@@ -23,6 +24,7 @@ Percentiles PercentilesOf(std::span<double> values);
 struct RequestTimes {
   double arrival = 0, first_token = -1, end = 0;  // first_token < 0: it has none
   int64_t longest = 0;                            // tokens of its longest choice
+  double deadline = std::numeric_limits<double>::infinity();
 
   // From the first token to the last, by the tokens after the first; < 0: there are none.
   double token() const {
@@ -57,6 +59,9 @@ struct Latencies {
   double tokens_per_s_user = 0;        // mean of what the requests had: 1 / TPOT
   std::vector<RequestTimes> requests;  // as they ended
   int64_t unfinished = 0;              // requests that came and have no result
+  // Requests with a deadline, those that ended after theirs, and by how many seconds at most.
+  int64_t with_deadline = 0, late = 0;
+  double most_late = 0;
   TokenTimes tokens;
 };
 

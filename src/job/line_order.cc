@@ -12,7 +12,7 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "engine/request_queue.h"
-#include "job/parameters.h"
+#include "job/lines/parameters.h"
 
 namespace forebay::job {
 namespace {

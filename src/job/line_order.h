@@ -11,7 +11,7 @@
 
 #include "base/status.h"
 #include "engine/engine.h"
-#include "job/job_file.h"
+#include "job/files/job_file.h"
 #include "layout/options.h"
 
 namespace forebay::job {

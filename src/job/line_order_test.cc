@@ -8,7 +8,7 @@
 #include <string>
 
 #include "base/rng.h"
-#include "job/parameters.h"
+#include "job/lines/parameters.h"
 #include "job/testing/files.h"
 
 namespace forebay::job {

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "base/testing/allocation_counter.h"
-#include "job/line_parser.h"
-#include "job/results_scan.h"
+#include "job/files/results_scan.h"
+#include "job/lines/line_parser.h"
 
 namespace forebay::job {
 namespace {

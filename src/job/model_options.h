@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "job/job_defaults.h"
+#include "job/lines/job_defaults.h"
 #include "job/model_text.h"
 #include "layout/options.h"
 

@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
+#include "job/lines/text_pipeline.h"
 #include "job/model_templates.h"
-#include "job/text_pipeline.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 #include "weights/formats/gguf.h"

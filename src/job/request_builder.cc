@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "job/result_format.h"
+#include "job/lines/result_format.h"
 
 namespace forebay::job {
 namespace {

@@ -7,9 +7,9 @@
 
 #include "base/status.h"
 #include "forebay/engine.h"
-#include "job/job_file.h"
-#include "job/line_parser.h"
-#include "job/text_pipeline.h"
+#include "job/files/job_file.h"
+#include "job/lines/line_parser.h"
+#include "job/lines/text_pipeline.h"
 
 namespace forebay::job {
 

@@ -10,11 +10,11 @@
 #include "forebay/engine.h"
 #include "job/answer_lines.h"
 #include "job/counters.h"
-#include "job/failures.h"
-#include "job/job_file.h"
-#include "job/result_format.h"
-#include "job/results_log.h"
-#include "job/text_pipeline.h"
+#include "job/files/failures.h"
+#include "job/files/job_file.h"
+#include "job/files/results_log.h"
+#include "job/lines/result_format.h"
+#include "job/lines/text_pipeline.h"
 #include "runtime/runtime.h"
 
 namespace forebay::job {

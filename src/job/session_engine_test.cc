@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "base/log.h"
+#include "job/files/job_file.h"
 #include "job/job.h"
-#include "job/job_file.h"
 #include "job/testing/fake_engine.h"
 #include "job/testing/fake_pipeline.h"
 #include "job/testing/files.h"

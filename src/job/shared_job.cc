@@ -7,11 +7,11 @@
 #include <utility>
 
 #include "base/log.h"
-#include "job/answer.h"
+#include "job/files/answer.h"
+#include "job/files/merge.h"
 #include "job/line_order.h"
-#include "job/merge.h"
+#include "job/lines/result_format.h"
 #include "job/request_builder.h"
-#include "job/result_format.h"
 
 namespace forebay::job {
 namespace {

@@ -12,12 +12,12 @@
 #include <vector>
 
 #include "base/status.h"
-#include "job/failures.h"
-#include "job/job_file.h"
+#include "job/files/failures.h"
+#include "job/files/job_file.h"
+#include "job/files/results_log.h"
 #include "job/lease_book.h"
 #include "job/line_server.h"
 #include "job/progress.h"
-#include "job/results_log.h"
 
 namespace forebay::job {
 

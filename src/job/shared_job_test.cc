@@ -8,8 +8,8 @@
 #include <random>
 
 #include "base/log.h"
-#include "job/merge.h"
-#include "job/result_id.h"
+#include "job/files/merge.h"
+#include "job/lines/result_id.h"
 #include "job/testing/files.h"
 #include "runtime/mailbox.h"
 #include "runtime/virtual/virtual_runtime.h"

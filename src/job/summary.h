@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "forebay/engine.h"
 #include "job/counters.h"
-#include "job/failures.h"
+#include "job/files/failures.h"
 
 namespace forebay::job {
 

@@ -8,8 +8,8 @@
 
 #include "base/status.h"
 #include "forebay/engine.h"
+#include "job/files/results_log.h"
 #include "job/progress.h"
-#include "job/results_log.h"
 #include "runtime/runtime.h"
 
 namespace forebay::job {

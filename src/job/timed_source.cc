@@ -42,7 +42,8 @@ std::optional<Request> TimedSource::Next(bool wait) {
       ++given_;
       int64_t prompt_tokens = 0;
       for (const auto& prompt : request->prompts) prompt_tokens += std::ssize(prompt);
-      arrived_.emplace(request->id, Underway{std::min(due, now), prompt_tokens, {}});
+      arrived_.emplace(request->id,
+                       Underway{std::min(due, now), prompt_tokens, {}, request->deadline_seconds});
       if (each_token_) request->stream = true;
       return request;
     }
@@ -59,6 +60,7 @@ bool TimedSource::Finish(RequestResult result) {
     const std::lock_guard lock(mutex_);
     const auto found = arrived_.find(result.id);
     const runtime::TimeNs arrival = found->second.arrival;
+    const double deadline = found->second.deadline;
     if (static_cast<int64_t>(arrived_.size()) == arrivals_.max_concurrency) free_since_ = now;
     arrived_.erase(found);
     if (result.error_message.empty()) {
@@ -69,7 +71,8 @@ bool TimedSource::Finish(RequestResult result) {
           {.arrival = Seconds(arrival),
            .first_token = result.first_token_ns < 0 ? -1 : Seconds(result.first_token_ns),
            .end = Seconds(now),
-           .longest = longest});
+           .longest = longest,
+           .deadline = deadline});
     }
   }
   freed_->Set();

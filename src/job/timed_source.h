@@ -59,6 +59,7 @@ class TimedSource final : public RequestSource, public ResultSink {
     // when the last one came, by choice.
     int64_t prompt_tokens = 0;
     std::vector<double> last_token;
+    double deadline;  // seconds since the run's begin
   };
 
   mutable std::mutex mutex_;  // guards what is below

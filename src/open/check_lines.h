@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "job/job_file.h"
+#include "job/files/job_file.h"
 #include "job/model_options.h"
 
 namespace forebay::open {

@@ -3,9 +3,9 @@
 
 #include <functional>
 
-#include "job/job_file.h"
-#include "job/line_parser.h"
-#include "job/text_pipeline.h"
+#include "job/files/job_file.h"
+#include "job/lines/line_parser.h"
+#include "job/lines/text_pipeline.h"
 #include "layout/options.h"
 #include "model/config.h"
 #include "trace/output_lengths.h"

@@ -1,7 +1,7 @@
 // How long a job's prompts and answers are, by its lines.
 #pragma once
 
-#include "job/job_file.h"
+#include "job/files/job_file.h"
 #include "job/request_builder.h"
 #include "layout/options.h"
 #include "model/config.h"

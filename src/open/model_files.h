@@ -8,10 +8,10 @@
 
 #include "engine/open_model.h"
 #include "forebay/engine.h"
-#include "job/line_parser.h"
+#include "job/files/output_check.h"
+#include "job/lines/line_parser.h"
 #include "job/model_options.h"
 #include "job/model_text.h"
-#include "job/output_check.h"
 
 namespace forebay::open {
 

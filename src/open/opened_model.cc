@@ -10,9 +10,9 @@
 
 #include "base/hash.h"
 #include "choose/create_engine.h"
+#include "job/files/settings.h"
 #include "job/job_clock.h"
 #include "job/line_order.h"
-#include "job/settings.h"
 #include "open/answer_ends.h"
 #include "open/model_files.h"
 #include "profile/cpu_cache.h"

@@ -417,6 +417,11 @@ class Page {
       Row("most output tokens a second, over 1 s and 10 s",
           fmt::format("{:.1f}, {:.1f}", tokens.peak_1s, tokens.peak_10s));
     }
+    if (run_.latencies.with_deadline > 0) {
+      Row("late, of requests with a deadline",
+          fmt::format("{} of {}, by at most {:.1f} s", run_.latencies.late,
+                      run_.latencies.with_deadline, run_.latencies.most_late));
+    }
     if (run_.latencies.unfinished > 0)
       Row("requests that came and have no result", fmt::format("{}", run_.latencies.unfinished));
   }

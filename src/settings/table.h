@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "job/settings.h"
+#include "job/files/settings.h"
 #include "settings/mute.h"
 #include "settings/run_options.h"
 #include "settings/value.h"

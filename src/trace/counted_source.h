@@ -5,7 +5,7 @@
 
 #include "base/status.h"
 #include "forebay/engine.h"
-#include "job/failures.h"
+#include "job/files/failures.h"
 
 namespace forebay::trace {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "forebay/engine.h"
-#include "job/failures.h"
+#include "job/files/failures.h"
 #include "runtime/runtime.h"
 
 namespace forebay::trace {

@@ -4,7 +4,7 @@
 #include <atomic>
 #include <vector>
 
-#include "job/job_file.h"
+#include "job/files/job_file.h"
 #include "job/line_order.h"
 #include "job/request_builder.h"
 #include "trace/counted_source.h"

@@ -8,7 +8,7 @@
 #include <fstream>
 
 #include "base/json.h"
-#include "job/result_id.h"
+#include "job/lines/result_id.h"
 
 namespace forebay::trace {
 namespace {

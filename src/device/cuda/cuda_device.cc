@@ -51,22 +51,10 @@ class CudaDevice final : public Device {
     driver_.DevicePrimaryCtxRelease(device_);
   }
 
-  // Makes its streams. Errors: kCudaFailed.
+  // Loads its kernels and makes the streams that every rank has. Errors: kCudaFailed.
   base::Status Start() {
-    for (size_t i = 0; i < streams_.size(); ++i) {
-      cu::Stream stream = nullptr;
-      FB_RETURN_IF_ERROR(
-          driver_.Check(driver_.StreamCreateWithPriority(&stream, cu::kStreamNonBlocking,
-                                                         i == 0 ? kComputePriority : kCopyPriority),
-                        "a stream"));
-      streams_[i] = std::make_unique<CudaStream>(
-          driver_, *modules_, stream,
-          CudaStreamOptions{.name = fmt::format("rank {} {}", options_.rank,
-                                                i == 0 ? "compute" : kCopyNames[i - 1]),
-                            .context = context_,
-                            .profile = options_.profile,
-                            .debug_sync = options_.debug_sync});
-    }
+    FB_RETURN_IF_ERROR(modules_->Load(options_.kernels));
+    FB_RETURN_IF_ERROR(MakeStream(0));
     FB_RETURN_IF_ERROR(driver_.Check(
         driver_.StreamCreateWithPriority(&staging_stream_, cu::kStreamNonBlocking, kCopyPriority),
         "a stream"));
@@ -87,9 +75,16 @@ class CudaDevice final : public Device {
     Enter();
     return *streams_[0];
   }
+  // A stream that waits holds up those that share its connection, and a GPU has 32: there are none
+  // without use.
   Stream& copy(CopyKind kind) override {
     Enter();
-    return *streams_[1 + static_cast<size_t>(kind)];
+    const size_t index = 1 + static_cast<size_t>(kind);
+    if (streams_[index] == nullptr) {
+      const base::Status made = MakeStream(index);
+      FB_CHECK(made.ok(), "{}", made.ToString());
+    }
+    return *streams_[index];
   }
   std::unique_ptr<DeviceEvent> NewEvent() override {
     Enter();
@@ -131,6 +126,7 @@ class CudaDevice final : public Device {
     Enter();
     std::vector<OpProfile> profile;
     for (const auto& stream : streams_) {
+      if (stream == nullptr) continue;
       for (const OpProfile& entry : stream->profile()) AddCalls(entry, &profile);
     }
     return profile;
@@ -149,6 +145,21 @@ class CudaDevice final : public Device {
   }
 
  private:
+  base::Status MakeStream(size_t index) {
+    cu::Stream stream = nullptr;
+    FB_RETURN_IF_ERROR(driver_.Check(
+        driver_.StreamCreateWithPriority(&stream, cu::kStreamNonBlocking,
+                                         index == 0 ? kComputePriority : kCopyPriority),
+        "a stream"));
+    streams_[index] = std::make_unique<CudaStream>(
+        driver_, *modules_, stream,
+        CudaStreamOptions{.name = fmt::format("rank {} {}", options_.rank,
+                                              index == 0 ? "compute" : kCopyNames[index - 1]),
+                          .context = context_,
+                          .profile = options_.profile,
+                          .debug_sync = options_.debug_sync});
+    return base::Status::Ok();
+  }
   // The context is the thread's from here on: a task that calls the device may run on any.
   void Enter() const { driver_.CtxSetCurrent(context_); }
 

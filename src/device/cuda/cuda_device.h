@@ -13,6 +13,7 @@
 #include <string>
 
 #include "device/cuda/driver.h"
+#include "device/cuda/launch_context.h"
 #include "device/device.h"
 
 namespace forebay::device {
@@ -24,6 +25,7 @@ struct CudaDeviceOptions {
   bool profile = false;       // times each operation, which costs two events
   // The host waits for each operation that waits for no other rank: a fault names the operation.
   bool debug_sync = false;
+  std::span<const CudaKernel> kernels;  // loaded at the start; must outlive the device
 };
 
 // The driver must outlive the device. Destroying it waits for what was enqueued. Errors:

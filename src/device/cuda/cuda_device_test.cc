@@ -5,7 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstring>
+#include <span>
 #include <vector>
 
 #include "base/units.h"
@@ -13,6 +15,7 @@
 #include "device/cuda/launch_context.h"
 #include "device/cuda/testing/driver_under_test.h"
 #include "device/cuda/testing/emulated_driver.h"
+#include "runtime/real/real_runtime.h"
 #include "runtime/virtual/virtual_runtime.h"
 
 namespace forebay::device {
@@ -20,6 +23,7 @@ namespace {
 
 using base::kMiB;
 using testing::EmulatedDriver;
+using testing::EmulatedDriverOptions;
 using ::testing::HasSubstr;
 using testing::OnDriver;
 using testing::RealDriver;
@@ -194,6 +198,39 @@ TEST(CudaDeviceDeathTest, TheHostDoesNotTouchTheGpusMemory) {
   EXPECT_TRUE(status.ok()) << status.ToString();
 }
 
+// What a stream of rank 0 waits for, rank 1 would post behind a call of the host that waits for the
+// GPU: the emulated driver names the call.
+TEST(CudaDevice, CallsThatWaitForAPeerAreNamed) {
+  if (RealDriver() != nullptr) GTEST_SKIP() << "a GPU waits for ever";
+  struct Case {
+    EmulatedDriverOptions options;
+    const char* call;  // null: nothing waits
+  };
+  EmulatedDriverOptions narrow{.queue_commands = 2}, few{.connections = 1}, usual;
+  for (const Case& c : {Case{usual, nullptr}, Case{narrow, "a launch into a full queue"},
+                        Case{few, "cuStreamSynchronize"}}) {
+    EmulatedDriverOptions options = c.options;
+    options.longest_call = std::chrono::milliseconds(20);
+    EmulatedDriver emulated(options);
+    const auto runtime = runtime::CreateRealRuntime();
+    {
+      const auto there = CreateCudaCounter(emulated.driver(), "there").value();
+      const auto first = MakeCuda(*runtime, emulated.driver(), 0),
+                 second = MakeCuda(*runtime, emulated.driver(), 1);
+      const Region* data = first->arena().Allocate("data", 64, MemoryUse::kControl).value();
+      const Region* own = second->arena().Allocate("own", 64).value();
+      first->compute().Await(*there, 1);
+      for (int i = 0; i < 3; ++i)
+        first->compute().Enqueue(MakeCopy("on the host", data->data, data->data + 32, 32));
+      second->compute().Post(*there, 1);
+      base::Status status = second->Write(own->data, data->data + 8, 8);
+      if (status.ok()) status = first->Synchronize(first->compute());
+      EXPECT_EQ(status.ok(), c.call == nullptr) << status.ToString();
+      EXPECT_THAT(status.message(), HasSubstr(c.call != nullptr ? c.call : ""));
+    }
+  }
+}
+
 struct AddParams {
   int32_t* values;
   int32_t addend, count;
@@ -205,6 +242,31 @@ const CudaKernel& AddKernel() {
 }
 void Add(const AddParams& params, const WorkerContext& context) {
   static_cast<const LaunchContext&>(context).Launch(AddKernel(), {.blocks = {2, 1, 1}}, params);
+}
+
+// Loading code waits for the GPU, and so, at a first launch, for what a peer is yet to post.
+TEST(CudaDevice, KernelsAreLoadedBeforeAnythingWaits) {
+  if (RealDriver() != nullptr) GTEST_SKIP() << "a GPU waits for ever";
+  for (const bool at_the_start : {true, false}) {
+    EmulatedDriver emulated({.kernel = [](std::string_view, const cu::LaunchConfig&, const void*,
+                                          uint64_t) { return base::Status::Ok(); },
+                             .params_bytes = [](std::string_view) { return sizeof(AddParams); },
+                             .longest_call = std::chrono::milliseconds(20)});
+    const auto runtime = runtime::CreateRealRuntime();
+    {
+      const auto there = CreateCudaCounter(emulated.driver(), "there").value();
+      CudaDeviceOptions options{.memory_bytes = kMiB};
+      if (at_the_start) options.kernels = std::span(&AddKernel(), 1);
+      const auto device = CreateCudaDevice(*runtime, emulated.driver(), options).value();
+      device->copy(CopyKind::kWeights).Await(*there, 1);
+      device->compute().Enqueue(MakeOperation({.label = "add"}, AddParams{}, &Add));
+      device->compute().Post(*there, 1);
+      const base::Status status = device->Synchronize(device->compute());
+      EXPECT_EQ(status.ok(), at_the_start);
+      EXPECT_THAT(status.message(),
+                  HasSubstr(at_the_start ? "" : "cuModuleLoadData never returns"));
+    }
+  }
 }
 
 // Kernels run in the order of their stream, with the parameters of their launch.
@@ -239,7 +301,7 @@ TEST(CudaDevice, LaunchesKernels) {
       EXPECT_TRUE(device->Synchronize(device->compute()).ok());
       for (int i = 0; i < 10; ++i)
         EXPECT_EQ(reinterpret_cast<const int32_t*>(seen->data)[i], (1 * 3 + 2) * 3 + 3);
-      EXPECT_EQ(emulated.num_streams(), 5);
+      EXPECT_EQ(emulated.num_streams(), 2);  // no copies of weights or KV were asked for
     });
     EXPECT_TRUE(status.ok()) << status.ToString();
     EXPECT_EQ(launches, 3);

@@ -46,6 +46,8 @@ base::Result<Driver> Load() {
   // Streams that wait for values must not hold up others in a queue that they share: the driver has
   // 8 queues unless it is told.
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  // Code that is loaded at its first launch waits for all streams, also for those that wait for it.
+  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   const cu::Result started = driver.Init(0);
   int version = 0, count = 0;
   if (started == cu::kSuccess) {

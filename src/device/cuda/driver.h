@@ -47,7 +47,8 @@ struct LaunchAttribute {
   } value;
 };
 using HostFunction = void (*)(void* data);
-enum class MemoryType : int { kUnified = 4 };
+enum class MemoryType : int { kHost = 1, kUnified = 4 };
+enum class PointerAttribute : int { kMemoryType = 2 };
 // CUDA_MEMCPY2D: places of the unified address space, no arrays.
 struct Copy2D {
   size_t source_x, source_y;
@@ -98,6 +99,7 @@ inline constexpr base::ErrorCode kCudaFailed{"cuda_failed"};
   X(MemFree, (cu::DevicePtr address))                                                              \
   X(MemHostAlloc, (void** address, size_t bytes, unsigned flags))                                  \
   X(MemFreeHost, (void* address))                                                                  \
+  X(PointerGetAttribute, (void* value, cu::PointerAttribute attribute, cu::DevicePtr address))     \
   X(MemsetD8, (cu::DevicePtr address, unsigned char value, size_t bytes))                          \
   X(MemsetD8Async, (cu::DevicePtr address, unsigned char value, size_t bytes, cu::Stream stream))  \
   X(MemcpyAsync, (cu::DevicePtr to, cu::DevicePtr from, size_t bytes, cu::Stream stream))          \

@@ -48,6 +48,9 @@ TEST(CudaDriver, HasTheNumbersAndLayoutsOfTheHeader) {
   EXPECT_EQ(cu::kLaunchCluster, static_cast<int>(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION));
   EXPECT_EQ(cu::kPeerAccessIsOn, static_cast<int>(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED));
   EXPECT_EQ(static_cast<int>(cu::MemoryType::kUnified), static_cast<int>(CU_MEMORYTYPE_UNIFIED));
+  EXPECT_EQ(static_cast<int>(cu::MemoryType::kHost), static_cast<int>(CU_MEMORYTYPE_HOST));
+  EXPECT_EQ(static_cast<int>(cu::PointerAttribute::kMemoryType),
+            static_cast<int>(CU_POINTER_ATTRIBUTE_MEMORY_TYPE));
   EXPECT_EQ(sizeof(cu::Copy2D), sizeof(CUDA_MEMCPY2D));
   EXPECT_EQ(offsetof(cu::Copy2D, source_y), offsetof(CUDA_MEMCPY2D, srcY));
   EXPECT_EQ(offsetof(cu::Copy2D, source_type), offsetof(CUDA_MEMCPY2D, srcMemoryType));

@@ -34,6 +34,16 @@ base::Result<CudaModules::Entry*> CudaModules::Find(const CudaKernel& kernel) {
   return &entries_.emplace(&kernel, entry).first->second;
 }
 
+base::Status CudaModules::Load(std::span<const CudaKernel> kernels) {
+  const std::lock_guard lock(mutex_);
+  for (const CudaKernel& kernel : kernels) {
+    if (kernel.image.empty() && driver_.needs_images) continue;
+    if (architecture_ < kernel.least_architecture) continue;
+    FB_RETURN_IF_ERROR(Find(kernel).status());
+  }
+  return base::Status::Ok();
+}
+
 base::Status CudaModules::Launch(const CudaKernel& kernel, const LaunchShape& shape,
                                  const void* params, cu::Stream stream) {
   const std::lock_guard lock(mutex_);

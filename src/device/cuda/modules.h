@@ -1,8 +1,11 @@
-// The kernels of one context: images are loaded when the first of their kernels is launched.
+// The kernels of one context. Loading an image may wait for all streams of the GPU: where one of
+// them waits for what another rank is yet to enqueue, a first launch would never return. So `Load`
+// comes before ranks meet.
 #pragma once
 
 #include <map>
 #include <mutex>
+#include <span>
 
 #include "device/cuda/driver.h"
 #include "device/cuda/launch_context.h"
@@ -18,8 +21,10 @@ class CudaModules {
   ~CudaModules();
   CudaModules(const CudaModules&) = delete;
 
-  // Errors: kCudaUnavailable (built without kernels, or the GPU is older than the kernel's),
-  // kCudaFailed.
+  // Those of the kernels that the GPU and this build have. Errors: kCudaFailed.
+  base::Status Load(std::span<const CudaKernel> kernels);
+  // Loads a kernel that `Load` was not given. Errors: kCudaUnavailable (built without kernels, or
+  // the GPU is older than the kernel's), kCudaFailed.
   base::Status Launch(const CudaKernel& kernel, const LaunchShape& shape, const void* params,
                       cu::Stream stream);
 

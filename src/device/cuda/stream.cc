@@ -12,6 +12,19 @@
 #include "runtime/flush_denormals.h"
 
 namespace forebay::device {
+namespace {
+
+void CopyOnHost(const void* raw, const WorkerContext&) {
+  const auto& rows = *static_cast<const CopiedRows*>(raw);
+  for (int64_t row = 0; row < rows.rows; ++row) {
+    const auto at = static_cast<uint64_t>(row);
+    std::memcpy(static_cast<std::byte*>(rows.destination) + at * rows.destination_stride,
+                static_cast<const std::byte*>(rows.source) + at * rows.source_stride,
+                rows.row_bytes);
+  }
+}
+
+}  // namespace
 
 // What an operation's function launches with.
 class CudaStreamContext final : public LaunchContext {
@@ -55,7 +68,17 @@ void CudaStream::Latch(base::Status status) {
                                               status.message(), labels.empty() ? "none" : labels));
 }
 
+bool CudaStream::OnHost(const void* data) const {
+  unsigned type = 0;
+  return driver_.PointerGetAttribute(&type, cu::PointerAttribute::kMemoryType,
+                                     reinterpret_cast<cu::DevicePtr>(data)) == cu::kSuccess &&
+         type == static_cast<unsigned>(cu::MemoryType::kHost);
+}
+
 void CudaStream::Copy(const CopiedRows& rows, const char* label) {
+  // The driver makes a copy from host to host while the call waits for the stream.
+  if (OnHost(rows.destination) && OnHost(rows.source))
+    return RunOnHost(&CopyOnHost, &rows, sizeof rows);
   const auto to = reinterpret_cast<cu::DevicePtr>(rows.destination),
              from = reinterpret_cast<cu::DevicePtr>(rows.source);
   const auto count = static_cast<size_t>(rows.rows);

@@ -84,6 +84,7 @@ class CudaStream final : public Stream {
   void Enter() const { driver_.CtxSetCurrent(options_.context); }
   void Run(const Operation& operation);
   void Copy(const CopiedRows& rows, const char* label);
+  bool OnHost(const void* data) const;
   void RunOnHost(Operation::RunFn run, const void* args, size_t bytes);
   // Waits for the operation and latches its fault with its name.
   void Settle(const char* label);

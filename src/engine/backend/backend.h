@@ -27,6 +27,9 @@ class Backend {
   virtual bool computes() const { return true; }
   // The devices of a group, by rank, with the memory that the plan gives them.
   virtual base::Result<Devices> MakeDevices(const layout::JobGroup& group) = 0;
+  // Whether a stream's calls may wait until it has run something: then each rank of a replica has a
+  // task that enqueues.
+  virtual bool enqueue_waits() const { return false; }
   // `name` appears in reports of deadlocks.
   virtual std::unique_ptr<device::Counter> NewCounter(std::string name) = 0;
   // The fabrics of ranks that pull and meet, by rank.

@@ -3,6 +3,7 @@
 #include "device/cuda/cuda_device.h"
 #include "engine/backend/backend.h"
 #include "fabric/local/local_fabric.h"
+#include "kernels/cuda/registry.h"
 
 namespace forebay::engine {
 namespace {
@@ -26,7 +27,8 @@ class CudaBackend final : public Backend {
           .ordinal = machine_.spec.ordinals[static_cast<size_t>(group.first_device + rank)],
           .memory_bytes = machine_.budget_bytes,
           .profile = options_.profile,
-          .debug_sync = options_.machine.debug_sync};
+          .debug_sync = options_.machine.debug_sync,
+          .kernels = kernels::cuda::Kernels()};
       FB_ASSIGN_OR_RETURN(devices.emplace_back(),
                           device::CreateCudaDevice(runtime_, driver_, device));
     }
@@ -34,6 +36,8 @@ class CudaBackend final : public Backend {
     return devices;
   }
 
+  // A driver's queue takes some thousand launches.
+  bool enqueue_waits() const override { return true; }
   std::unique_ptr<device::Counter> NewCounter(std::string name) override {
     auto counter = device::CreateCudaCounter(driver_, std::move(name));
     FB_CHECK(counter.ok(), "{}", counter.status().ToString());

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "job/text_pipeline.h"
+#include "job/lines/text_pipeline.h"
 
 namespace forebay::job {
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/rng.h"
-#include "job/results_log.h"
+#include "job/files/results_log.h"
 
 namespace forebay::job {
 

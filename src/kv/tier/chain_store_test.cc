@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "base/testing/interleavings.h"
 #include "base/units.h"
 #include "device/hazard_checker.h"
 #include "kv/book/tier_book.h"
 #include "kv/testing/disk.h"
 #include "kv/testing/groups.h"
-#include "kv/testing/interleavings.h"
 #include "kv/testing/write_block.h"
 #include "kv/tier/tier.h"
 #include "runtime/real/real_runtime.h"
@@ -189,7 +189,7 @@ base::Status RunSteps(uint64_t seed, Mistake mistake, int64_t* demoted, bool* wr
 
 TEST(ChainStoreTest, NoInterleavingBringsBackAnotherBlock) {
   int64_t demoted = 0;
-  for (uint64_t seed = 0; seed < Interleavings(300); ++seed) {
+  for (uint64_t seed = 0; seed < base::Interleavings(300); ++seed) {
     bool wrong = false;
     const base::Status found = RunSteps(seed, Mistake::kNone, &demoted, &wrong);
     ASSERT_TRUE(found.ok()) << seed << ": " << found.ToString();

@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "base/testing/interleavings.h"
 #include "base/units.h"
 #include "device/hazard_checker.h"
 #include "kv/testing/bytes_of.h"
 #include "kv/testing/groups.h"
-#include "kv/testing/interleavings.h"
 #include "kv/testing/write_block.h"
 #include "runtime/real/real_runtime.h"
 #include "runtime/virtual/virtual_runtime.h"
@@ -117,7 +117,7 @@ base::Status RunSteps(uint64_t seed, Mistake mistake) {
 }
 
 TEST(TierTest, NoInterleavingTouchesABlockOnItsWay) {
-  for (uint64_t seed = 0; seed < Interleavings(1500); ++seed)
+  for (uint64_t seed = 0; seed < base::Interleavings(1500); ++seed)
     ASSERT_TRUE(RunSteps(seed, Mistake::kNone).ok()) << seed;
 }
 

@@ -10,10 +10,10 @@
 #include <map>
 
 #include "base/rng.h"
+#include "base/testing/interleavings.h"
 #include "base/units.h"
 #include "device/hazard_checker.h"
 #include "kv/testing/disk.h"
-#include "kv/testing/interleavings.h"
 #include "runtime/virtual/virtual_runtime.h"
 
 namespace forebay::kv {
@@ -148,7 +148,7 @@ Found RunSteps(uint64_t seed, Mistake mistake, bool in_file = false) {
 
 TEST(WindowTest, AttentionFindsWhatWentDown) {
   int64_t layers_read = 0;
-  for (uint64_t seed = 0; seed < Interleavings(300); ++seed) {
+  for (uint64_t seed = 0; seed < base::Interleavings(300); ++seed) {
     const Found found = RunSteps(seed, Mistake::kNone, /*in_file=*/seed % 3 == 2);
     EXPECT_TRUE(found.status.ok()) << seed << ": " << found.status.ToString();
     EXPECT_EQ(found.wrong, 0) << seed;

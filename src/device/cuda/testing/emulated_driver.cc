@@ -3,10 +3,14 @@
 #include <fmt/core.h>
 #include <sys/mman.h>
 
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <map>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -16,7 +20,8 @@
 namespace forebay::device::testing {
 namespace {
 
-constexpr cu::Result kInvalidValue = 1, kInvalidHandle = 400, kIllegalAddress = 700;
+constexpr cu::Result kInvalidValue = 1, kInvalidHandle = 400, kIllegalAddress = 700,
+                     kLaunchTimeout = 702;
 constexpr size_t kHostPage = 4096;
 constexpr int kMajor = 9, kMinor = 0;
 
@@ -31,7 +36,9 @@ struct StreamState {
   struct Command {
     std::function<bool()> ready;  // null: always
     std::function<cu::Result()> run;
+    uint64_t number = 0;  // of all commands, as they were enqueued
   };
+  int connection = 0;
   std::deque<Command> commands;
 };
 
@@ -60,16 +67,25 @@ struct EmulatedDriver::State {
 
   // Runs a command of a stream that can go on, if there is one.
   bool RunOne() {
-    std::vector<StreamState*> able;
+    // A connection is in order: the first command of its streams holds up the others.
+    std::map<int, StreamState*> first;
     for (const auto& [handle, stream] : streams) {
       if (stream->commands.empty()) continue;
+      StreamState*& of = first[stream->connection];
+      if (of == nullptr || stream->commands.front().number < of->commands.front().number)
+        of = stream.get();
+    }
+    std::vector<StreamState*> able;
+    for (const auto& [connection, stream] : first) {
       const auto& ready = stream->commands.front().ready;
-      if (!ready || ready()) able.push_back(stream.get());
+      if (!ready || ready()) able.push_back(stream);
     }
     if (able.empty()) return false;
     StreamState& stream = *able[rng.Below(able.size())];
     const StreamState::Command command = std::move(stream.commands.front());
     stream.commands.pop_front();
+    ++progress;
+    changed.notify_all();
     if (error != cu::kSuccess) return true;  // the context is dead
     Open(true);
     error = command.run();
@@ -81,8 +97,47 @@ struct EmulatedDriver::State {
     for (uint64_t n = rng.Below(4); n > 1 && RunOne();) --n;
   }
 
+  // Whether a command that was enqueued before this one is still to run.
+  bool Pending(uint64_t number) const {
+    return std::ranges::any_of(streams, [number](const auto& entry) {
+      const auto& commands = entry.second->commands;
+      return !commands.empty() && commands.front().number < number;
+    });
+  }
+  // Streams run until `done`, as those of a GPU do while a call of the host waits. Other threads
+  // may go on. False, and the context is dead: nothing can run, and nobody has enqueued anything
+  // for a while. REQUIRES: the mutex is held once.
+  bool Block(std::unique_lock<std::recursive_mutex>& lock, std::string_view call,
+             const std::function<bool()>& done) {
+    constexpr auto kLook = std::chrono::milliseconds(1);
+    auto idle_since = std::chrono::steady_clock::now();
+    for (uint64_t seen = progress; !done();) {
+      if (error != cu::kSuccess) return false;
+      if (RunOne()) continue;
+      changed.wait_for(lock, kLook);
+      const auto now = std::chrono::steady_clock::now();
+      if (std::exchange(seen, progress) != seen) idle_since = now;
+      if (now - idle_since < options.longest_call) continue;
+      error = kLaunchTimeout;
+      what = fmt::format("{} never returns: it waits for what nobody has enqueued", call);
+      return false;
+    }
+    return true;
+  }
+  // The call waits for all that was enqueued before it.
+  cu::Result Drain(std::string_view call) {
+    std::unique_lock lock(mutex);
+    const uint64_t before = next_command;
+    Block(lock, call, [&] { return !Pending(before); });
+    return error;
+  }
+
   EmulatedDriverOptions options;
   std::recursive_mutex mutex;
+  std::condition_variable_any changed;  // with progress
+  uint64_t progress = 0;                // commands enqueued or run
+  uint64_t next_command = 0;
+  int next_connection = 0;
   base::Rng rng;
   Driver table;
   cu::Result error = cu::kSuccess;  // sticky, as a kernel's fault is
@@ -107,14 +162,35 @@ struct EmulatedCalls {
   static Handle NewHandle() {
     return reinterpret_cast<Handle>(the->next_handle++);
   }
-  static cu::Result Push(cu::Stream stream, Command command) {
-    const std::lock_guard lock(the->mutex);
+  // REQUIRES: the mutex is not held. `blocks`: until it has run.
+  static cu::Result Push(cu::Stream stream, Command command, const char* blocks = nullptr) {
+    std::unique_lock lock(the->mutex);
     const auto found = the->streams.find(stream);
     if (found == the->streams.end()) return kInvalidHandle;
+    std::deque<Command>& commands = found->second->commands;
+    the->Block(lock, "a launch into a full queue",
+               [&] { return commands.size() < the->options.queue_commands; });
     if (the->error != cu::kSuccess) return the->error;
-    found->second->commands.push_back(std::move(command));
+    const uint64_t number = the->next_command++;
+    command.number = number;
+    commands.push_back(std::move(command));
+    ++the->progress;
+    the->changed.notify_all();
     the->Interleave();
-    return cu::kSuccess;
+    if (blocks != nullptr) {
+      the->Block(lock, blocks,
+                 [&] { return commands.empty() || commands.front().number > number; });
+    }
+    return blocks != nullptr ? the->error : cu::kSuccess;
+  }
+  // Copies between two places of the host's memory are made while the call waits.
+  static const char* BlocksCopy(cu::DevicePtr to, cu::DevicePtr from) {
+    const std::lock_guard lock(the->mutex);
+    const auto pinned = [](cu::DevicePtr address) {
+      const Memory* const memory = the->Find(address, 1);
+      return memory != nullptr && memory->pinned;
+    };
+    return pinned(to) && pinned(from) ? "a copy from host to host" : nullptr;
   }
   static cu::Result Illegal(std::string what) {
     if (the->what.empty()) the->what = std::move(what);
@@ -132,6 +208,7 @@ struct EmulatedCalls {
   static cu::Result GetErrorName(cu::Result result, const char** name) {
     *name = result == kIllegalAddress    ? "CUDA_ERROR_ILLEGAL_ADDRESS"
             : result == cu::kOutOfMemory ? "CUDA_ERROR_OUT_OF_MEMORY"
+            : result == kLaunchTimeout   ? "CUDA_ERROR_LAUNCH_TIMEOUT"
             : result == kInvalidValue    ? "CUDA_ERROR_INVALID_VALUE"
             : result == kInvalidHandle   ? "CUDA_ERROR_INVALID_HANDLE"
                                          : "CUDA_SUCCESS";
@@ -180,6 +257,7 @@ struct EmulatedCalls {
     return cu::kSuccess;
   }
   static cu::Result NewMemory(size_t bytes, bool pinned, uint64_t* address) {
+    the->Drain(pinned ? "cuMemHostAlloc" : "cuMemAlloc");
     const std::lock_guard lock(the->mutex);
     if (!pinned && bytes > the->options.memory_bytes - the->used) return cu::kOutOfMemory;
     const size_t whole = base::RoundUp(bytes, kHostPage);
@@ -192,6 +270,7 @@ struct EmulatedCalls {
     return cu::kSuccess;
   }
   static cu::Result DropMemory(uint64_t address, bool pinned) {
+    the->Drain(pinned ? "cuMemFreeHost" : "cuMemFree");
     const std::lock_guard lock(the->mutex);
     const auto found = the->memory.find(address);
     if (found == the->memory.end() || found->second.pinned != pinned) return kInvalidValue;
@@ -216,6 +295,15 @@ struct EmulatedCalls {
   static cu::Result MemFreeHost(void* address) {
     return DropMemory(reinterpret_cast<uint64_t>(address), true);
   }
+  static cu::Result PointerGetAttribute(void* value, cu::PointerAttribute, cu::DevicePtr address) {
+    constexpr unsigned kOfDevice = 2;
+    const std::lock_guard lock(the->mutex);
+    const Memory* const memory = the->Find(address, 1);
+    if (memory == nullptr) return kInvalidValue;
+    *static_cast<unsigned*>(value) =
+        memory->pinned ? static_cast<unsigned>(cu::MemoryType::kHost) : kOfDevice;
+    return cu::kSuccess;
+  }
   static cu::Result MemsetD8(cu::DevicePtr address, unsigned char value, size_t bytes) {
     const std::lock_guard lock(the->mutex);
     if (!Reaches(address, bytes)) return kInvalidValue;
@@ -235,13 +323,15 @@ struct EmulatedCalls {
   static cu::Result MemcpyAsync(cu::DevicePtr to, cu::DevicePtr from, size_t bytes,
                                 cu::Stream stream) {
     return Push(stream,
-                {nullptr, [=] {
+                {nullptr,
+                 [=] {
                    if (!Reaches(to, bytes) || !Reaches(from, bytes))
                      return Illegal(fmt::format("a copy of {} bytes of no allocation", bytes));
                    std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from),
                                bytes);
                    return cu::kSuccess;
-                 }});
+                 }},
+                BlocksCopy(to, from));
   }
 
   static cu::Result Memcpy2DAsync(const cu::Copy2D* asked, cu::Stream stream) {
@@ -250,17 +340,20 @@ struct EmulatedCalls {
         copy.destination_type != cu::MemoryType::kUnified || copy.width > copy.source_pitch ||
         copy.width > copy.destination_pitch)
       return kInvalidValue;
-    return Push(stream, {nullptr, [copy] {
-                           for (size_t row = 0; row < copy.height; ++row) {
-                             const uint64_t to = copy.destination + row * copy.destination_pitch,
-                                            from = copy.source + row * copy.source_pitch;
-                             if (!Reaches(to, copy.width) || !Reaches(from, copy.width))
-                               return Illegal("a copy of rows of no allocation");
-                             std::memcpy(reinterpret_cast<void*>(to),
-                                         reinterpret_cast<const void*>(from), copy.width);
-                           }
-                           return cu::kSuccess;
-                         }});
+    return Push(stream,
+                {nullptr,
+                 [copy] {
+                   for (size_t row = 0; row < copy.height; ++row) {
+                     const uint64_t to = copy.destination + row * copy.destination_pitch,
+                                    from = copy.source + row * copy.source_pitch;
+                     if (!Reaches(to, copy.width) || !Reaches(from, copy.width))
+                       return Illegal("a copy of rows of no allocation");
+                     std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from),
+                                 copy.width);
+                   }
+                   return cu::kSuccess;
+                 }},
+                BlocksCopy(copy.destination, copy.source));
   }
   // The host's own code reaches the host's memory alone.
   static cu::Result LaunchHostFunc(cu::Stream stream, cu::HostFunction function, void* data) {
@@ -280,21 +373,21 @@ struct EmulatedCalls {
   static cu::Result StreamCreateWithPriority(cu::Stream* stream, unsigned, int) {
     const std::lock_guard lock(the->mutex);
     *stream = NewHandle<cu::Stream>();
-    the->streams[*stream] = std::make_unique<StreamState>();
+    auto& made = the->streams[*stream] = std::make_unique<StreamState>();
+    made->connection = the->next_connection++ % the->options.connections;
     return cu::kSuccess;
   }
   static cu::Result StreamDestroy(cu::Stream stream) {
     const std::lock_guard lock(the->mutex);
     return the->streams.erase(stream) == 1 ? cu::kSuccess : kInvalidHandle;
   }
-  // The default stream has nothing to do. Another one may not wait for what is not enqueued yet.
+  // The default stream has nothing to do.
   static cu::Result StreamSynchronize(cu::Stream stream) {
     if (stream == nullptr) return cu::kSuccess;
-    const std::lock_guard lock(the->mutex);
+    std::unique_lock lock(the->mutex);
     const auto found = the->streams.find(stream);
     if (found == the->streams.end()) return kInvalidHandle;
-    while (!found->second->commands.empty())
-      FB_CHECK(the->RunOne(), "a stream that waits for ever");
+    the->Block(lock, "cuStreamSynchronize", [&] { return found->second->commands.empty(); });
     return the->error;
   }
   static cu::Result StreamQuery(cu::Stream stream) {
@@ -306,11 +399,12 @@ struct EmulatedCalls {
     return found->second->commands.empty() ? cu::kSuccess : cu::kNotReady;
   }
   static cu::Result StreamWaitEvent(cu::Stream stream, cu::Event event, unsigned) {
-    const std::lock_guard lock(the->mutex);
+    std::unique_lock lock(the->mutex);
     const auto found = the->events.find(event);
     if (found == the->events.end()) return kInvalidHandle;
     // The record that counts is the last one now; the event may be gone when the stream gets there.
     const uint64_t awaited = found->second->recorded;
+    lock.unlock();
     return Push(stream, {[event, awaited] {
                            const auto at = the->events.find(event);
                            return at == the->events.end() || at->second->reached >= awaited;
@@ -353,10 +447,11 @@ struct EmulatedCalls {
     return the->events.erase(event) == 1 ? cu::kSuccess : kInvalidHandle;
   }
   static cu::Result EventRecord(cu::Event event, cu::Stream stream) {
-    const std::lock_guard lock(the->mutex);
+    std::unique_lock lock(the->mutex);
     const auto found = the->events.find(event);
     if (found == the->events.end()) return kInvalidHandle;
     const uint64_t number = ++found->second->recorded;
+    lock.unlock();
     return Push(stream, {nullptr, [event, number] {
                            const auto at = the->events.find(event);
                            if (at != the->events.end()) at->second->reached = number;
@@ -376,7 +471,10 @@ struct EmulatedCalls {
     return cu::kSuccess;
   }
 
+  // Loading, lazy or not, may wait for all that the context has to do.
   static cu::Result ModuleLoadData(cu::Module* module, const void* image) {
+    if (const cu::Result drained = the->Drain("cuModuleLoadData"); drained != cu::kSuccess)
+      return drained;
     const std::lock_guard lock(the->mutex);
     *module = NewHandle<cu::Module>();
     the->modules[*module] = image;
@@ -387,6 +485,8 @@ struct EmulatedCalls {
     return the->modules.erase(module) == 1 ? cu::kSuccess : kInvalidHandle;
   }
   static cu::Result ModuleGetFunction(cu::Function* function, cu::Module module, const char* name) {
+    if (const cu::Result drained = the->Drain("cuModuleGetFunction"); drained != cu::kSuccess)
+      return drained;
     const std::lock_guard lock(the->mutex);
     if (!the->modules.contains(module)) return kInvalidHandle;
     *function = NewHandle<cu::Function>();
@@ -398,7 +498,7 @@ struct EmulatedCalls {
   }
   static cu::Result LaunchKernelEx(const cu::LaunchConfig* config, cu::Function function,
                                    void** params, void**) {
-    const std::lock_guard lock(the->mutex);
+    std::unique_lock lock(the->mutex);
     const auto found = the->functions.find(function);
     if (found == the->functions.end() || !the->options.kernel) return kInvalidHandle;
     const std::string name = found->second;
@@ -410,6 +510,7 @@ struct EmulatedCalls {
     kept.num_attributes = 0;
     cu::LaunchAttribute cluster =
         config->num_attributes > 0 ? *config->attributes : cu::LaunchAttribute{};
+    lock.unlock();
     return Push(config->stream, {nullptr, [name, copy, seed, kept, cluster]() mutable {
                                    if (cluster.id != 0) {
                                      kept.attributes = &cluster;

@@ -2,11 +2,16 @@
 // seed, a command at a time, inside the driver's own calls. It checks what a GPU would not forgive:
 //
 //  - the host touches memory of the GPU: that faults;
+//  - a call that waits for streams where a GPU's driver may: loading code, allocating and freeing,
+//    copies from host to host, launches into a full queue. What it waits for must be enqueued, or
+//    come from another thread; else it ends with a launch timeout that says so;
+//  - streams that share a connection, which runs in the order in which things were enqueued;
 //  - a copy, a wait or a written value outside of what was allocated, or of memory that was freed
 //    before the command ran: the stream's error, as an illegal address is;
 //  - streams, events and memory that are left behind: `Leaks`.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -25,6 +30,10 @@ struct EmulatedDriverOptions {
   EmulatedKernelFn kernel;           // null: there are none
   // Bytes of a kernel's parameters, which the driver copies when it is launched.
   std::function<size_t(std::string_view kernel)> params_bytes;
+  int connections = 32;          // that streams are dealt to; CUDA_DEVICE_MAX_CONNECTIONS
+  size_t queue_commands = 1024;  // of a stream; the next launch waits
+  // How long a call waits while no stream can run and no thread enqueues.
+  std::chrono::milliseconds longest_call{10'000};
 };
 
 // One at a time.
