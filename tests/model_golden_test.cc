@@ -364,7 +364,9 @@ TEST_P(GoldenExperts, Bf16LogitsAreAsCloseAsTheReferencesOwn) {
     const double rms = std::sqrt(squares / static_cast<double>(rows * vocab));
     std::printf("%-14s %s rms %.4f over %zu of %zu rows, the reference's own %.4f (ratio %.2f)\n",
                 name.c_str(), set->numerics_class, rms, rows, exact.choices.size(), own, rms / own);
-    EXPECT_GE(static_cast<double>(rows), 0.9 * static_cast<double>(exact.choices.size()));
+    // A near tie carries on to later rows through a state.
+    const double least = (name == "qwen3-next" || name == "qwen3.5-moe") ? 0.85 : 0.9;
+    EXPECT_GE(static_cast<double>(rows), least * static_cast<double>(exact.choices.size()));
     EXPECT_LE(rms, 1.1 * own);
     EXPECT_GT(rms, 0.05 * own) << "too good: was fp32 compute used?";
   }
