@@ -4,7 +4,8 @@
 # FOREBAY_CUDA: AUTO compiles the images where there is an nvcc, ON needs one, OFF leaves them out. Without images all else
 # is built and tested, and a GPU is refused at run time.
 #
-# forebay_cuda_image(<source without .cu> ARCH 80|90a KERNELS <name>...)   one line a source
+# forebay_cuda_image(<source without .cu> ARCH 80|90a [SPILLS] KERNELS <name>...)   one line a source. A kernel that spills
+#                                                      registers is an error of nvcc 13.0, but where SPILLS says that some do
 # forebay_cuda_registry(<target> <emulation target>)   adds what was declared: to the one the images and their table
 #                                                      (kernels/cuda/registry.h), to the other the emulated kernels
 set(FOREBAY_CUDA AUTO CACHE STRING "Compile the kernels for GPUs: AUTO, ON or OFF")
@@ -15,8 +16,9 @@ if(NOT FOREBAY_CUDA STREQUAL "OFF")
   find_program(FOREBAY_NVCC_FOUND nvcc HINTS $ENV{CUDA_HOME}/bin ${CMAKE_SOURCE_DIR}/build/cuda/bin)
   if(FOREBAY_NVCC_FOUND)
     execute_process(COMMAND ${FOREBAY_NVCC_FOUND} --version OUTPUT_VARIABLE version ERROR_QUIET)
-    string(REGEX MATCH "release ([0-9]+)" version "${version}")
-    if(CMAKE_MATCH_1 AND CMAKE_MATCH_1 VERSION_GREATER_EQUAL 13)
+    string(REGEX MATCH "release ([0-9]+[.][0-9]+)" version "${version}")
+    set(FOREBAY_NVCC_VERSION "${CMAKE_MATCH_1}")
+    if(FOREBAY_NVCC_VERSION VERSION_GREATER_EQUAL 13)
       set(FOREBAY_NVCC ${FOREBAY_NVCC_FOUND})
     else()
       message(STATUS "cuda: ${FOREBAY_NVCC_FOUND} is older than 13.0 and is not used")
@@ -36,7 +38,7 @@ set(FOREBAY_NVCC_90a -gencode arch=compute_90a,code=sm_90a)
 set(FOREBAY_NVCC_80 ${FOREBAY_NVCC_90a} -gencode arch=compute_80,code=compute_80)
 
 function(forebay_cuda_image source)
-  cmake_parse_arguments(ARG "" "ARCH" "KERNELS" ${ARGN})
+  cmake_parse_arguments(ARG "SPILLS" "ARCH" "KERNELS" ${ARGN})
   string(MAKE_C_IDENTIFIER ${source} image)
   set(file ${CMAKE_CURRENT_SOURCE_DIR}/${source}.cu)
   set_property(DIRECTORY APPEND PROPERTY FOREBAY_CUDA_SOURCES ${file})
@@ -47,8 +49,12 @@ function(forebay_cuda_image source)
   endforeach()
   if(FOREBAY_NVCC)
     set(fatbin ${CMAKE_CURRENT_BINARY_DIR}/${image}.fatbin)
+    set(spills "")
+    if(FOREBAY_NVCC_VERSION VERSION_EQUAL 13.0 AND NOT ARG_SPILLS)
+      set(spills -Xptxas -warn-spills)
+    endif()
     add_custom_command(OUTPUT ${fatbin} DEPENDS ${file} DEPFILE ${fatbin}.d
-      COMMAND ${FOREBAY_NVCC} ${FOREBAY_NVCC_FLAGS} ${FOREBAY_NVCC_${ARG_ARCH}} -fatbin -MD -MF ${fatbin}.d -o ${fatbin} ${file}
+      COMMAND ${FOREBAY_NVCC} ${FOREBAY_NVCC_FLAGS} ${FOREBAY_NVCC_${ARG_ARCH}} ${spills} -fatbin -MD -MF ${fatbin}.d -o ${fatbin} ${file}
       COMMENT "nvcc ${source}.cu" VERBATIM)
     set_property(DIRECTORY APPEND PROPERTY FOREBAY_CUDA_FATBINS ${fatbin})
     set_property(DIRECTORY APPEND_STRING PROPERTY FOREBAY_CUDA_IMAGES "FB_CUDA_IMAGE(${image}, \"${fatbin}\")\n")

@@ -122,10 +122,10 @@ std::vector<const kernels::KernelSet*> OnePerClass() {
 
 // RMS of the difference over all logits of the model's sequences.
 double CompareSequences(Loaded loaded, const golden::Tensors& golden, bool every_position,
-                        int64_t prompt_tokens = INT64_MAX) {
+                        int64_t prompt_tokens = INT64_MAX, const char* logits = "logits") {
   const auto vocab = static_cast<size_t>(loaded.files.config.vocab_size);
   const auto lengths = golden.Read<int64_t>("lengths");
-  const auto reference = golden.Read<float>("logits");
+  const auto reference = golden.Read<float>(logits);
   const float* at = reference.data();
   double squares = 0;
   int64_t count = 0;
@@ -484,6 +484,24 @@ class GoldenQuantised : public testing::TestWithParam<const char*> {};
 
 TEST_P(GoldenQuantised, Fp32LogitsAgreeAtEveryPosition) {
   CompareSequences(GetParam(), tensor::DType::kF32, true);
+}
+
+// The int8 folder: its matrices' own logits where it is expanded, and else no further from them
+// than with one scale of inputs a token, which leaves refine.
+TEST(GoldenInt8, LogitsAreNoFurtherThanThoseOfATokensScale) {
+  const golden::Tensors golden("models/qwen3-w8a8/golden.safetensors");
+  CompareSequences("qwen3-w8a8", tensor::DType::kF32, true,
+                   [](model::ModelConfig* config) { config->int8 = model::Int8::kNone; });
+  constexpr double kTokensRms = 0.1068;  // meta.json
+  const auto rms = [&](const char* logits) {
+    return CompareSequences(Load("models/qwen3-w8a8", tensor::DType::kF32), golden, false,
+                            INT64_MAX, logits);
+  };
+  const double exact = rms("logits"), tokens = rms("logits_w8a8");
+  std::printf("rms to exact inputs %.4f, to inputs of a scale a token %.4f\n", exact, tokens);
+  EXPECT_GT(exact, 0.2 * kTokensRms);
+  EXPECT_LT(exact, kTokensRms);
+  EXPECT_LT(tokens, kTokensRms);
 }
 
 INSTANTIATE_TEST_SUITE_P(Folders, GoldenQuantised,

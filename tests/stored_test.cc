@@ -2,6 +2,8 @@
 // weights expanded when they are loaded, in every set and layout.
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "kernels/testing/tile_sets.h"
 #include "testing/layout_fixture.h"
 
@@ -16,6 +18,7 @@ class StoredTest : public LayoutTest {
     options_.machine.quantization.expanded = false;
     return answers;
   }
+  void ExpectEveryLayout(const Answers& expected);
 };
 
 TEST_P(StoredTest, EverySetGivesTheDigestsOfExpandedWeights) {
@@ -31,8 +34,7 @@ TEST_P(StoredTest, EverySetGivesTheDigestsOfExpandedWeights) {
   }
 }
 
-TEST_P(StoredTest, EveryLayoutGivesTheDigestsOfExpandedWeights) {
-  const Answers expected = RunExpanded("cpu", "");
+void StoredTest::ExpectEveryLayout(const Answers& expected) {
   std::vector<std::pair<const char*, const char*>> layouts = {
       {"2xcpu", "tp=2"}, {"3xcpu", "tp=3"}, {"2xcpu", "pp=2"}, {"2xcpu", "sp=2"}};
   if (files_.config.moe) {
@@ -58,6 +60,10 @@ TEST_P(StoredTest, EveryLayoutGivesTheDigestsOfExpandedWeights) {
   EXPECT_GT(stats_.mode_counters["steps_ship"], 0);
 }
 
+TEST_P(StoredTest, EveryLayoutGivesTheDigestsOfExpandedWeights) {
+  ExpectEveryLayout(RunExpanded("cpu", ""));
+}
+
 // Longer answers than there are blocks for.
 TEST_P(StoredTest, AfterPreemption) {
   for (Request& request : requests_) request.sampling.max_tokens += 40;
@@ -66,6 +72,60 @@ TEST_P(StoredTest, AfterPreemption) {
   EXPECT_EQ(Run("cpu", ""), expected);
   EXPECT_GT(stats_.preemptions, 0);
 }
+
+// Layers that multiply in int8: another class, in which every set and layout gives one answer.
+class Int8Test : public StoredTest {
+ protected:
+  void SetUp() override {
+    StoredTest::SetUp();
+    options_.machine.quantization.format = cost::NumberFormat::kInt8;
+  }
+};
+
+TEST_P(Int8Test, EverySetGivesTheDigestsOfItsOracle) {
+  requests_.resize(4);
+  for (const tensor::DType dtype : {tensor::DType::kBF16, tensor::DType::kF32}) {
+    options_.machine.dtype = dtype;
+    std::map<std::string, Answers> of_class;  // oracles are slow
+    for (const auto& [set, oracle] : kernels::testing::SetsWithOracles()) {
+      options_.machine.kernels = &set;
+      const Answers answers = Run("cpu", "");
+      if (!of_class.contains(numerics_class_)) {
+        options_.machine.kernels = &oracle;
+        of_class[numerics_class_] = Run("cpu", "");
+      }
+      EXPECT_EQ(answers, of_class[numerics_class_]) << set.name;
+      EXPECT_NE(numerics_class_.find(dtype == tensor::DType::kF32 ? "-w8a8-kvf32" : "-w8a8-kvbf16"),
+                std::string::npos)
+          << numerics_class_;
+    }
+  }
+}
+
+TEST_P(Int8Test, EveryLayoutGivesTheDigestsOfOneRank) {
+  const Answers expected = Run("cpu", "");
+  options_.machine.quantization.format.reset();
+  EXPECT_NE(Run("cpu", ""), expected);
+  options_.machine.quantization.format = cost::NumberFormat::kInt8;
+  ExpectEveryLayout(expected);
+}
+
+TEST_P(Int8Test, AfterPreemption) {
+  for (Request& request : requests_) request.sampling.max_tokens += 40;
+  const Answers expected = Run("cpu", "");
+  options_.limits.kv_blocks = 9;
+  EXPECT_EQ(Run("cpu", ""), expected);
+  EXPECT_GT(stats_.preemptions, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Files, Int8Test,
+                         testing::Values("llama3-gqa", "qwen3-moe", "mixtral", "deepseek-v3",
+                                         "llama4-text", "../gguf/qwen3-Q4_1.gguf"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::erase_if(name, [](char c) { return std::isalnum(c) == 0; });
+                           return name;
+                         });
 
 INSTANTIATE_TEST_SUITE_P(Files, StoredTest,
                          testing::Values("../gguf/qwen3-mixed.gguf", "../gguf/llama3-gqa-Q8_0.gguf",

@@ -158,12 +158,13 @@ std::shared_ptr<const model::TensorForms> FormsOf(const weights::WeightSource& s
 }
 
 // Makers of 8-bit and 4-bit float models quantise activations too.
-void SayWhatStaysExact(const weights::WeightSource& source, const std::string& path) {
+void SayWhatStaysExact(const weights::WeightSource& source, const model::ModelConfig& config,
+                       const std::string& path) {
   const auto quantised = std::ranges::count_if(source.tensors(), [&](const auto& tensor) {
     using kernels::TileForm;
     const TileForm form = source.FormOf(tensor.name);
-    return form == TileForm::kF8Block || form == TileForm::kF8Row || form == TileForm::kInt8Row ||
-           form == TileForm::kNVFP4;
+    return form == TileForm::kF8Block || form == TileForm::kF8Row || form == TileForm::kNVFP4 ||
+           (form == TileForm::kInt8Row && config.int8 == model::Int8::kNone);
   });
   if (quantised == 0) return;
   base::Log(base::LogLevel::kInfo,
@@ -195,7 +196,7 @@ base::Status OpenFiles(ModelFiles* files) {
   FB_RETURN_IF_ERROR(ResolveHead(owned.get(), files));
   FB_RETURN_IF_ERROR(CheckUnused(*owned, *files));
   files->config.forms = FormsOf(*owned);
-  SayWhatStaysExact(*owned, files->path);
+  SayWhatStaysExact(*owned, files->config, files->path);
   files->fingerprint = owned->Fingerprint(config_text);
   files->reader = std::move(owned);
   return base::Status::Ok();

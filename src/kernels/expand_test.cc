@@ -109,7 +109,7 @@ TEST_P(EveryForm, OneColumnIsTheColumn) {
   EXPECT_EQ(std::memcmp(got.data(), want.data(), sizeof(float) * got.size()), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Forms, EveryForm, ::testing::Range(1, kNumTileForms),
+INSTANTIATE_TEST_SUITE_P(Forms, EveryForm, ::testing::Range(1, kNumValueForms),
                          [](const auto& info) {
                            return std::string(TraitsOf(static_cast<TileForm>(info.param)).name);
                          });

@@ -78,7 +78,9 @@ bool HasAvx512f() {
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
 bool HasAvx512bf16() {
-  static const bool has = HasAvx512f() && HasAvx512Bf16Bit() && avx512bf16::DotProductMatchesFma();
+  static const bool has = HasAvx512f() && HasAvx512Bf16Bit() &&
+                          __builtin_cpu_supports("avx512vnni") &&
+                          avx512bf16::DotProductMatchesFma();
   return has;
 }
 

@@ -81,6 +81,19 @@ void PackPlane(const uint8_t* codes, int64_t count, int column, PlaneBits bits, 
   }
 }
 
+// A column of a tile of kW8A8, which is zero before.
+void PackCodes(const StoredRow& row, int64_t begin, int64_t end, int column, const TileParts& parts,
+               std::byte* tile) {
+  int32_t sum = 0;
+  for (int64_t k = begin; k < end; ++k) {
+    const int64_t quad = (k - begin) / kQuadValues, place = (k - begin) % kQuadValues;
+    tile[quad * kQuadBytes + column * kQuadValues + place] = static_cast<std::byte>(row.codes[k]);
+    sum += static_cast<int8_t>(row.codes[k]);
+  }
+  std::memcpy(tile + parts.scales + column * sizeof(float), row.scales, sizeof(float));
+  std::memcpy(tile + parts.minima + column * sizeof(sum), &sum, sizeof(sum));
+}
+
 }  // namespace
 
 LeafBorders LeafBorders::Single(int64_t k) {
@@ -141,6 +154,10 @@ void PackTile(TileForm form, int64_t begin, int64_t end, const StoredRow* const 
   for (int column = 0; column < kPanelColumns; ++column) {
     if (rows[column] == nullptr) continue;
     const StoredRow& row = *rows[column];
+    if (form == TileForm::kW8A8) {
+      PackCodes(row, begin, end, column, parts, tile);
+      continue;
+    }
     const uint8_t* const codes = row.codes + begin;
     PackPlane(codes, end - begin, column, {traits.low_bits(), 0}, tile);
     if (traits.high_bits() > 0) {

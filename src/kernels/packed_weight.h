@@ -7,7 +7,8 @@
 //   pair.
 //   tile (leaf, panel) = [ceil(K_leaf / 2)][64][2] elements: pairs along K, +0 where K_leaf is odd
 //   or a column unused; or codes and scales that kernels expand to it (kernels/tile_form.h). A
-//   panel has one form, panels of a weight may differ.
+//   panel has one form, panels of a weight may differ. Or codes that are multiplied (kW8A8), in all
+//   panels of a weight.
 //   tiles are stored leaf by leaf: tiles[leaf * num_panels + panel].
 #pragma once
 
@@ -70,9 +71,15 @@ struct PackedWeight {
   int32_t first_k = 0;
 
   TileForm FormOf(int64_t panel) const { return forms == nullptr ? form : forms[panel]; }
+  // Whether codes are multiplied: of all panels or none.
+  bool is_int8() const { return forms == nullptr && form == TileForm::kW8A8; }
   // Whether kernels may have to expand some panel.
-  bool has_stored_tiles() const { return forms != nullptr || form != TileForm::kExpanded; }
-  cost::NumberFormat format() const { return stored ? *stored : NumberFormatOf(dtype); }
+  bool has_stored_tiles() const {
+    return forms != nullptr || (form != TileForm::kExpanded && form != TileForm::kW8A8);
+  }
+  cost::NumberFormat format() const {
+    return stored ? *stored : is_int8() ? cost::NumberFormat::kInt8 : NumberFormatOf(dtype);
+  }
   // Of a tile as it is stored, and as kernels compute with it.
   int64_t TileBytes(int leaf, int64_t panel) const {
     if (stored) return StoredTileBytes(leaf);

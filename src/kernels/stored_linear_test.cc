@@ -127,7 +127,7 @@ void ExpectStoredIsExpanded(const StoredCase& c) {
 
 TEST(StoredLinear, HasTheBytesOfExpandedTiles) {
   std::vector<TileForm> forms;
-  for (int form = 0; form < kNumTileForms; ++form) forms.push_back(static_cast<TileForm>(form));
+  for (int form = 0; form < kNumValueForms; ++form) forms.push_back(static_cast<TileForm>(form));
   constexpr tensor::DType kTypes[] = {tensor::DType::kBF16, tensor::DType::kF32};
   int next = 0;
   for (const int rows : {1, 2, 6, 7, 17, 40, 130}) {

@@ -38,6 +38,14 @@ TileParts PartsOf(TileForm form, int64_t begin, int64_t end) {
   const FormTraits& traits = TraitsOf(form);
   const int64_t pairs = (end - begin + 1) / 2;
   TileParts parts;
+  if (form == TileForm::kW8A8) {
+    constexpr int64_t kColumnBytes = kPanelColumns * sizeof(float);
+    parts.scales = (end - begin + kQuadValues - 1) / kQuadValues * kQuadBytes;
+    parts.minima = parts.scales + kColumnBytes;
+    parts.bytes = parts.minima + kColumnBytes;
+    parts.num_groups = parts.num_outer = 1;
+    return parts;
+  }
   const auto touched = [&](int group, int64_t* first, int64_t* count) {
     *first = group == 0 ? 0 : begin / group;
     *count = group == 0 ? 1 : (end - 1) / group + 1 - *first;

@@ -20,6 +20,12 @@
 //   outer scales      [blocks][64]: what scales are multiplied by
 //   outer minima      [blocks][64]: what minima are multiplied by, and then subtracted
 //
+// Of kW8A8, whose codes layers multiply as they are (ARCHITECTURE.md, "Type `w8a8`"):
+//
+//   codes             [ceil(k / 4)][64 columns][4] of 8 bits, padded with 0
+//   scales            [64] of fp32
+//   sums              [64] of int32: of each column's codes
+//
 // Columns without an output have zeros. Groups and blocks count from the first column of the
 // tensor: borders of leaves may cut them, and each tile has what it touches.
 #pragma once
@@ -53,8 +59,11 @@ enum class TileForm : uint8_t {
   kW4Group64,
   kW4Group128,
   kW4Row,
+  kW8A8,  // no expander: layers multiply its codes with codes of their inputs
 };
-inline constexpr int kNumTileForms = static_cast<int>(TileForm::kW4Row) + 1;
+inline constexpr int kNumTileForms = static_cast<int>(TileForm::kW8A8) + 1;
+// Those that kernels multiply as values of the compute type.
+inline constexpr int kNumValueForms = static_cast<int>(TileForm::kW8A8);
 
 // What a code stands for.
 enum class Codes : uint8_t {
@@ -137,6 +146,7 @@ inline constexpr FormTraits kTileForms[kNumTileForms] = {
     {"w4_g64", 4, Codes::kUnsigned, 0, 64, Scale::kF32, Minimum::kZeroPoint},
     {"w4_g128", 4, Codes::kUnsigned, 0, 128, Scale::kF32, Minimum::kZeroPoint},
     {"w4_row", 4, Codes::kUnsigned, 0, 0, Scale::kF32, Minimum::kZeroPoint},
+    {"w8a8", 8, Codes::kSigned, 0, 0, Scale::kF32, Minimum::kNone},
 };
 constexpr const FormTraits& TraitsOf(TileForm form) { return kTileForms[static_cast<int>(form)]; }
 
@@ -148,8 +158,13 @@ inline constexpr float kE2M1Values[16] = {0,     0.5f,  1,     1.5f,  2,     3, 
 // The greatest E8M0 scale that is stored: the greatest code times a greater one is no fp32.
 inline constexpr int kMostE8M0 = 251;
 
+// Values of K in a lane of kW8A8, and bytes of 64 lanes.
+inline constexpr int kQuadValues = 4;
+inline constexpr int kQuadBytes = 64 * kQuadValues;
+
 // Where the parts of a tile of values [begin, end) of the tensor's K begin, in bytes.
 struct TileParts {
+  // `minima`: of kW8A8 the sums.
   int64_t high = 0, scales = 0, minima = 0, outer_scales = 0, outer_minima = 0;
   int64_t bytes = 0;
   int64_t first_group = 0, num_groups = 0, first_outer = 0, num_outer = 0;

@@ -105,6 +105,13 @@ struct StoredFormat {
 // expert's number.
 using TensorForms = std::map<std::string, kernels::TileForm, std::less<>>;
 
+// Which matrices of layers multiply in int8 (kernels::TileForm::kW8A8).
+enum class Int8 : uint8_t {
+  kNone,
+  kStored,  // those that files store in int8
+  kAll,     // their codes are made when they are loaded
+};
+
 struct ModelConfig {
   std::optional<Pooling> pooling;  // how it makes a vector of a prompt; nothing: it does not
   std::string architecture;        // "LlamaForCausalLM", or GGUF's "llama"
@@ -165,6 +172,9 @@ struct ModelConfig {
   std::optional<StoredFormat> stored;
   // Devices that compute keep what this names as it is stored; null: they expand all.
   std::shared_ptr<const TensorForms> forms;
+  // What files ask for, then what devices do. The head, latent attention and what is always
+  // expanded are no part of it.
+  Int8 int8 = Int8::kNone;
   // The KV cache's format, likewise.
   std::optional<cost::NumberFormat> stored_kv;
 

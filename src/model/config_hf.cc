@@ -320,6 +320,7 @@ void ReadCompressed(JsonFields* object, ModelConfig* config) {
     std::optional<JsonFields> inputs = fields->Object("input_activations");
     if (inputs && format == "int-quantized" && !inputs->Bool("dynamic", true))
       inputs->Unsupported("dynamic", "false", "true: static scales of activations are not read");
+    if (inputs && format == "int-quantized") config->int8 = Int8::kStored;
     if (inputs) fields->Fail(inputs->status());
     groups->Fail(fields->status());
   }

@@ -73,14 +73,21 @@ class VectorLoader {
   base::Status status_;
 };
 
-// How files store the plan's tensors decides how its tiles are.
-void SetForms(const TensorForms& forms, weights::MatrixPlan* plan) {
+// How files store the plan's tensors decides how its tiles are, and whether it multiplies in int8:
+// as a whole, since all panels share the codes of its inputs.
+void SetForms(const TensorForms* forms, Int8 int8, weights::MatrixPlan* plan) {
+  using kernels::TileForm;
   if (plan->stays_expanded || plan->tensor_k % 2 != 0) return;
-  std::vector<kernels::TileForm> of_tensors;
+  std::vector<TileForm> of_tensors;
   for (const std::string& tensor : plan->tensors) {
-    const auto found = forms.find(tensor);
-    of_tensors.push_back(found == forms.end() ? kernels::TileForm::kExpanded : found->second);
+    const auto found = forms == nullptr ? TensorForms::const_iterator() : forms->find(tensor);
+    of_tensors.push_back(forms == nullptr || found == forms->end() ? TileForm::kExpanded
+                                                                   : found->second);
   }
+  const bool stored_so =
+      std::ranges::all_of(of_tensors, [](TileForm form) { return form == TileForm::kInt8Row; });
+  if (int8 == Int8::kAll || (int8 == Int8::kStored && stored_so))
+    std::ranges::fill(of_tensors, TileForm::kW8A8);
   plan->SetForms(of_tensors);
 }
 
@@ -104,13 +111,17 @@ DecoderPlan PlanDecoder(const ModelConfig& config, tensor::DType dtype, const Re
     layer.attention = &AttentionOf(config, i);
     layer.ffn = &FfnOf(config, i);
     layer.attention->plan(site, &layer);
+    const size_t of_attention = layer.matrices.size();
     layer.ffn->plan(site, &layer);
+    for (size_t m = 0; m < layer.matrices.size(); ++m) {
+      const bool latent = config.mla && m < of_attention;
+      SetForms(config.forms.get(), latent ? Int8::kNone : config.int8, &layer.matrices[m].plan);
+    }
   }
   // Kinds of blocks plan matrices in the compute type; how they are stored is told by their
   // tensors.
   for (LayerPlan& layer : plan.layers) {
     for (PlannedMatrix& matrix : layer.matrices) {
-      if (config.forms) SetForms(*config.forms, &matrix.plan);
       if (config.stored && config.stored->Covers(matrix.plan.tensors.front()))
         matrix.plan.stored = config.stored->format;
     }
@@ -119,7 +130,7 @@ DecoderPlan PlanDecoder(const ModelConfig& config, tensor::DType dtype, const Re
   plan.head = weights::PlanMatrix(
       "head", dtype, config.tie_word_embeddings ? kEmbeddingTensor : kHeadTensor, "",
       {config.vocab_size, vocab}, config.hidden_size, LeafBorders::Single(config.hidden_size));
-  if (config.forms) SetForms(*config.forms, &plan.head);
+  SetForms(config.forms.get(), Int8::kNone, &plan.head);
   plan.embedding_table =
       cut.first_stage() && (!config.tie_word_embeddings || vocab.size() < config.vocab_size);
   return plan;

@@ -125,10 +125,13 @@ Group SimulationGroup() {
                                                     {"expanded", {.expanded = true}},
                                                     format(NumberFormat::kFP8),
                                                     format(NumberFormat::kFP8Block),
-                                                    format(NumberFormat::kNVFP4)}),
+                                                    format(NumberFormat::kNVFP4),
+                                                    format(NumberFormat::kInt8)}),
         "How matrices lie in memory: `auto` (as the files store them), `expanded` (in the "
-        "compute type), or on simulated devices `fp8`, `fp8_block` (128 x 128) or `nvfp4`\n"
-        "Answers are the same stored or expanded. Routers and norms are always expanded "
+        "compute type), `int8` (layers multiply in int8), or on simulated devices `fp8`, "
+        "`fp8_block` (128 x 128) or `nvfp4`\n"
+        "Answers are the same stored or expanded; those of `int8`, and of int8 models unless "
+        "`expanded`, are of another numerics class. Routers and norms are always expanded "
         "([quantisation.md](quantisation.md))."},
        {"--kv-cache-dtype", kAll, Class::kTuning,
         Choice(FB_AT(engine.machine.kv_cache_format),

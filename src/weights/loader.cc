@@ -90,7 +90,21 @@ std::byte* TileOf(const PlacedWeight& placed, const PanelWork& work, int leaf) {
                                     : weight.tiles[leaf * weight.num_panels + work.panel]);
 }
 
-// The panel's rows as they are stored, then a tile for each leaf.
+// Rows of a tensor in a form: as they are stored, or quantised. A row of a scale and int8 codes is
+// one of kW8A8.
+base::Status ReadAs(kernels::TileForm form, const TensorReader& reader, const std::string& name,
+                    const PanelPiece& piece, int64_t k, Scratch* scratch) {
+  StoredRowMemory* const out = scratch->rows.data() + piece.at;
+  const int64_t end = piece.row + piece.width;
+  if (form != kernels::TileForm::kW8A8 || reader.FormOf(name) == kernels::TileForm::kInt8Row)
+    return reader.ReadStored(name, piece.row, end, out);
+  float* const values = RowsIn<float>(scratch, piece.width * k);
+  FB_RETURN_IF_ERROR(reader.ReadRows(name, piece.row, end, values));
+  for (int64_t row = 0; row < piece.width; ++row) QuantiseRow(values + row * k, k, out + row);
+  return base::Status::Ok();
+}
+
+// The panel's rows in its form, then a tile for each leaf.
 base::Status PackStoredPanel(const TensorReader& reader, const PlacedMatrix& matrix,
                              const PanelWork& work, Scratch* scratch) {
   const MatrixPlan& plan = *matrix.plan;
@@ -98,11 +112,11 @@ base::Status PackStoredPanel(const TensorReader& reader, const PlacedMatrix& mat
   kernels::StoredRow rows[kPanelColumns];
   const kernels::StoredRow* columns[kPanelColumns] = {};
   for (const PanelPiece& piece : plan.panels[work.panel].pieces) {
-    StoredRowMemory* const first = scratch->rows.data() + piece.at;
-    FB_RETURN_IF_ERROR(reader.ReadStored(plan.TensorName(piece.tensor, work.expert), piece.row,
-                                         piece.row + piece.width, first));
+    FB_RETURN_IF_ERROR(ReadAs(matrix.placed.weight.FormOf(work.panel), reader,
+                              plan.TensorName(piece.tensor, work.expert), piece, plan.tensor_k,
+                              scratch));
     for (int c = 0; c < piece.width; ++c) {
-      rows[piece.at + c] = first[c].view();
+      rows[piece.at + c] = scratch->rows[static_cast<size_t>(piece.at + c)].view();
       columns[piece.at + c] = &rows[piece.at + c];
     }
   }

@@ -1,6 +1,9 @@
 #include "weights/stored_row.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 namespace forebay::weights {
 namespace {
@@ -43,6 +46,17 @@ void StoredRowMemory::Resize(kernels::TileForm form, int64_t k) {
   minima.resize(bytes(sizes.groups, traits.minimum_bytes()));
   outer_scales.resize(bytes(sizes.outer, traits.outer_scale_bytes()));
   outer_minima.resize(bytes(sizes.outer, traits.outer_minimum_bytes()));
+}
+
+void QuantiseRow(const float* values, int64_t k, StoredRowMemory* out) {
+  out->Resize(kernels::TileForm::kW8A8, k);
+  float most = 0;
+  for (int64_t i = 0; i < k; ++i) most = std::max(most, std::abs(values[i]));
+  float scale = most / 127.0f;
+  if (scale < std::numeric_limits<float>::min()) scale = 1;
+  for (int64_t i = 0; i < k; ++i)
+    out->codes[static_cast<size_t>(i)] = static_cast<uint8_t>(std::lrintf(values[i] / scale));
+  std::memcpy(out->scales.data(), &scale, sizeof(scale));
 }
 
 int64_t FindBadGroup(kernels::TileForm form, const StoredRowMemory& row, int64_t k) {

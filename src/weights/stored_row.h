@@ -19,6 +19,9 @@ struct StoredRowMemory {
   }
 };
 
+// A row of kW8A8: codes to the nearest of 127 steps of the greatest value, ties to even.
+void QuantiseRow(const float* values, int64_t k, StoredRowMemory* out);
+
 // The first group of a row of `k` values whose scale or minimum makes weights that are no finite
 // fp32, or -1. Of fp8 also the group of a code that is NaN.
 int64_t FindBadGroup(kernels::TileForm form, const StoredRowMemory& row, int64_t k);

@@ -57,8 +57,10 @@ class CpuBackend final : public Backend {
 std::string ComputedClass(const layout::LayoutDraft& plan) {
   // The form of latent attention decides what is rounded. One for all rows is part of the name.
   const char* const form = plan.config.mla && plan.config.mla->absorbed ? "-absorbed" : "";
-  if (plan.dtype == tensor::DType::kF32) return fmt::format("pair-f32-kvf32{}", form);
-  return fmt::format("{}-bf16-kvbf16{}", plan.kernels->numerics_class, form);
+  const bool f32 = plan.dtype == tensor::DType::kF32;
+  const char* const kv = f32 ? "f32" : "bf16";
+  return fmt::format("{}-{}-kv{}{}", f32 ? "pair" : plan.kernels->numerics_class,
+                     plan.config.int8 != model::Int8::kNone ? "w8a8" : kv, kv, form);
 }
 
 std::unique_ptr<Backend> CreateCpuBackend(runtime::Runtime& runtime,

@@ -399,7 +399,8 @@ FB_INLINE void ExpandTo(const TilePart& part) {
     case TileForm::kW4Group32: return FormExpander<T, TileForm::kW4Row>::Run(part, 32, 0);
     case TileForm::kW4Group64: return FormExpander<T, TileForm::kW4Row>::Run(part, 64, 0);
     case TileForm::kW4Group128: return FormExpander<T, TileForm::kW4Row>::Run(part, 128, 0);
-    case TileForm::kExpanded: return;
+    case TileForm::kExpanded:
+    case TileForm::kW8A8: return;
   }
 #undef FB_FORM
 }

@@ -7,9 +7,9 @@
 namespace forebay::kernels {
 namespace {
 
-template <typename T>
-void RunExperts(const ExpertsArgs& args, const device::WorkerContext& context) {
-  using Loop = LinearLoop<T>;
+template <typename T, typename Kernel, bool kInt8>
+void RunExpertsOf(const ExpertsArgs& args, const device::WorkerContext& context) {
+  using Loop = LinearLoop<T, Kernel, kInt8>;
   ExpertWalk walk(args, context, BlockRows(args.weight.dtype, args.weight.k));
   ExpertPiece piece;
   while (walk.Next(&piece)) {
@@ -23,11 +23,7 @@ void RunExperts(const ExpertsArgs& args, const device::WorkerContext& context) {
 }
 
 void RunExperts(const ExpertsArgs& args, const device::WorkerContext& context) {
-  if (args.weight.dtype == tensor::DType::kBF16) {
-    RunExperts<BF16>(args, context);
-  } else {
-    RunExperts<float>(args, context);
-  }
+  FB_SWITCH_LINEAR(args.weight, RunExpertsOf, args, context);
 }
 
 }  // namespace

@@ -33,8 +33,16 @@ constexpr int64_t kMediumGroupBytes = 128 << 10;
 constexpr int64_t kLargeGroupBytes = kMostGroupBytes;
 constexpr int64_t kUnitPairs = 8;  // of stored codes
 
-int64_t LeafPairs(const LeafBorders& leaves, int leaf) {
-  return DivideUp(leaves.begin[leaf + 1] - leaves.begin[leaf], 2);
+// Values of K that lie side by side in a tile, and bytes of these in all columns.
+int64_t PairValues(const PackedWeight& weight) { return weight.is_int8() ? kQuadValues : 2; }
+int64_t PairBytes(const PackedWeight& weight) {
+  return weight.is_int8() ? kQuadBytes
+                          : kPanelColumns * 2 * static_cast<int64_t>(tensor::SizeOf(weight.dtype));
+}
+
+int64_t LeafPairs(const PackedWeight& weight, int leaf) {
+  const LeafBorders& leaves = weight.leaves;
+  return DivideUp(leaves.begin[leaf + 1] - leaves.begin[leaf], PairValues(weight));
 }
 
 // x of a block. (avx512bf16, Zen 4, one thread beside other builds, N = 4096, 512 rows, time by
@@ -67,27 +75,26 @@ int64_t GroupPairs(const LinearArgs& args) {
   if (args.rows <= kTileRows && !args.weight.has_stored_tiles()) {  // a leaf is a group
     int64_t longest = 0;
     for (int leaf = args.leaf_begin; leaf < args.leaf_end; ++leaf) {
-      longest = std::max(longest, LeafPairs(args.weight.leaves, leaf));
+      longest = std::max(longest, LeafPairs(args.weight, leaf));
     }
     return longest;
   }
-  const int64_t pair_bytes =
-      kPanelColumns * 2 * static_cast<int64_t>(tensor::SizeOf(args.weight.dtype));
   // a leaf ends a run anyway
   const bool long_runs = args.rows >= kManyRows && args.leaf_end - args.leaf_begin == 1;
   const int64_t bytes = args.rows <= kFewRows ? kSmallGroupBytes
                         : long_runs           ? kLargeGroupBytes
                                               : kMediumGroupBytes;
   // A leaf ends in a short segment: each may cost one more than the pairs ask for.
-  return std::max(bytes / pair_bytes,
-                  DivideUp(DivideUp(args.weight.k, 2), kMaxSegments - 2 * kMaxLeaves));
+  return std::max(
+      bytes / PairBytes(args.weight),
+      DivideUp(DivideUp(args.weight.k, PairValues(args.weight)), kMaxSegments - 2 * kMaxLeaves));
 }
 
 // Appends the segments of leaf `leaf`, of a plane (a subtree) that begins with leaf `first` and
 // ends before `end`. Segments begin at whole units of pairs.
-void AppendLeaf(const LeafBorders& leaves, int leaf, int first, int end, int plane, int64_t unit,
+void AppendLeaf(const PackedWeight& weight, int leaf, int first, int end, int plane, int64_t unit,
                 LinearSchedule& schedule) {
-  const int64_t leaf_pairs = LeafPairs(leaves, leaf);
+  const int64_t leaf_pairs = LeafPairs(weight, leaf);
   const unsigned index = static_cast<unsigned>(leaf - first);
   const int64_t parts = DivideUp(leaf_pairs, schedule.group_pairs);
   const auto border = [&](int64_t part) {
@@ -175,13 +182,11 @@ LinearSchedule ScheduleLinear(const LinearArgs& args, int num_workers) {
   for (int plane = 0; plane < planes; ++plane) {
     const int end = plane + 1 < planes ? first[plane + 1] : args.leaf_end;
     for (int leaf = first[plane]; leaf < end; ++leaf) {
-      AppendLeaf(weight.leaves, leaf, first[plane], end, plane, unit, schedule);
+      AppendLeaf(weight, leaf, first[plane], end, plane, unit, schedule);
     }
   }
   MarkGroups(schedule);
-  FB_CHECK(!stored || schedule.group_pairs * kPanelColumns * 2 *
-                              static_cast<int64_t>(tensor::SizeOf(weight.dtype)) <=
-                          kMostGroupBytes,
+  FB_CHECK(!stored || schedule.group_pairs * PairBytes(weight) <= kMostGroupBytes,
            "groups of {} pairs of a stored weight with K = {}", schedule.group_pairs, weight.k);
   return schedule;
 }

@@ -25,8 +25,8 @@ inline constexpr int kStackSlots = 4;
 // a / b, rounded up.
 int64_t DivideUp(int64_t a, int64_t b);
 
-// A run of pairs inside one leaf, and what follows it. Partial sums form a stack, as the digits of
-// a binary counter.
+// A run of pairs (of int8 layers quads, here and below) inside one leaf, and what follows it.
+// Partial sums form a stack, as the digits of a binary counter.
 struct LinearSegment {
   int32_t pair;  // first pair in the tile
   int32_t num_pairs;

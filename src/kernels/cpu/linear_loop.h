@@ -16,6 +16,11 @@
 //
 //   constexpr ExpandFunction kExpand = ...;  // the set's, for stored tiles
 //
+//   constexpr bool kInt8Offset = ...;  // of int8 layers: see linear_int8.h
+//   void RunInt8(int rows, const uint32_t* x, const std::byte* w, const Extent& extent, float*
+//   sums,
+//                const Ahead& ahead);
+//
 // A group of segments whose tile is stored is expanded into the worker's scratch before the
 // register tiles of the block pass it.
 //
@@ -26,6 +31,7 @@
 
 #include "kernels/cpu/linear_blocking.h"
 #include "kernels/cpu/linear_epilogue.h"
+#include "kernels/cpu/linear_int8.h"
 #include "kernels/cpu/linear_tile.h"
 #include "kernels/expand.h"
 #include "kernels/linear_sets.h"
@@ -38,9 +44,9 @@ constexpr int kMaxStacks = kMaxBlockRows / kTileRows + 1;
 static_assert(kBatchPanels <= kMaxStacks);
 static_assert(kStackSlots * kSlotFloats * sizeof(float) * kMaxStacks <= kSumsBytes);
 
-template <typename T>
+// kInt8: Kernel is Int8Kernel<T>, and a pair is a quad.
+template <typename T, typename Kernel, bool kInt8 = false>
 struct LinearLoop {
-  using Kernel = Micro<T>;
   using Packed = typename Kernel::Packed;
 
   const LinearArgs& args;
@@ -57,24 +63,42 @@ struct LinearLoop {
     const Rows part = Part(block.end - block.begin, tile, NumTiles(block));
     return {block.begin + part.begin, block.begin + part.end};
   }
+  // Elements of a packed row: behind codes stands a scale a leaf.
+  static FB_INLINE int64_t RowLength(const LinearArgs& args, const LinearSchedule& schedule) {
+    return int64_t{schedule.pairs} * Kernel::kPackedPerPair +
+           (kInt8 ? args.leaf_end - args.leaf_begin : 0);
+  }
   FB_INLINE Packed* PackedTile(Rows tile) const {
-    return packed + tile.begin * schedule.pairs * Kernel::kPackedPerPair;
+    return packed + tile.begin * RowLength(args, schedule);
+  }
+  // Of a leaf, [rows] of fp32.
+  FB_INLINE Packed* Scales(Rows tile, int leaf) const {
+    return PackedTile(tile) +
+           (int64_t{schedule.pairs} + leaf - args.leaf_begin) * (tile.end - tile.begin);
   }
 
   void PackTile(Rows tile) const {
     const int rows = static_cast<int>(tile.end - tile.begin);
     const LeafBorders& leaves = args.weight.leaves;
+    constexpr int64_t kValues = kInt8 ? kQuadValues : 2;  // of a pair
     for (int i = 0; i < schedule.num_segments; ++i) {
       const LinearSegment& segment = schedule.segments[i];
-      const int64_t begin = leaves.begin[segment.leaf] + 2ll * segment.pair;
-      const int64_t end = begin + 2ll * segment.num_pairs,
+      const int64_t begin = leaves.begin[segment.leaf] + kValues * segment.pair;
+      const int64_t end = begin + kValues * segment.num_pairs,
                     leaf_end = leaves.begin[segment.leaf + 1];
       const T* x[kTileRows];
       for (int r = 0; r < rows; ++r)
         x[r] = reinterpret_cast<const T*>(XRow<sizeof(T)>(args, tile.begin + r)) + begin;
       Packed* out =
           PackedTile(tile) + static_cast<int64_t>(segment.x_pair) * Kernel::kPackedPerPair * rows;
-      Kernel::Pack(x, rows, (end < leaf_end ? end : leaf_end) - begin, out);
+      const int64_t elements = (end < leaf_end ? end : leaf_end) - begin;
+      if constexpr (kInt8) {
+        Packed* const scales = Scales(tile, segment.leaf);
+        if (!segment.resume) Kernel::FindScales(x, rows, leaf_end - begin, scales);
+        Kernel::Pack(x, rows, elements, scales, out);
+      } else {
+        Kernel::Pack(x, rows, elements, out);
+      }
     }
   }
 
@@ -91,7 +115,7 @@ struct LinearLoop {
     }
   }
 
-  static constexpr int64_t kPairBytes = kPanelColumns * 2 * sizeof(T);
+  static constexpr int64_t kPairBytes = kInt8 ? kQuadBytes : kPanelColumns * 2 * sizeof(T);
 
   FB_INLINE TileForm FormOf(int64_t panel) const {
     return args.weight.forms == nullptr ? args.weight.form : args.weight.forms[panel];
@@ -112,7 +136,7 @@ struct LinearLoop {
   // The group's weights, where its tile is stored; null: they lie in the tile.
   const std::byte* Expand(const SegmentGroup& group) const {
     const TileForm form = FormOf(group.panel);
-    if (form == TileForm::kExpanded) return nullptr;
+    if (kInt8 || form == TileForm::kExpanded) return nullptr;
     std::byte* const memory = ExpandedMemory(context);
     const PackedWeight& weight = args.weight;
     std::byte* out = memory;
@@ -154,13 +178,21 @@ struct LinearLoop {
       float* top = stack + segment.slot * kSlotFloats;
       if (segment.plane >= 0 && args.output == LinearOutput::kResidual)
         PrefetchY<T>(args, tile, group.panel);
-      const Extent extent{segment.num_pairs, segment.resume, segment.merges};
+      // Sums of codes are merged as numbers, at the end of their leaf.
+      const Extent extent{segment.num_pairs, segment.resume, kInt8 ? 0 : segment.merges};
       if (expanded == nullptr) {
         Kernel::Run(rows, x, Weights(segment, group.panel), extent, top,
                     AheadOf(group, next, i, index, num_tiles));
       } else {  // in the cache
         Kernel::Run(rows, x, expanded, extent, top, {expanded, false, 0, 1});
         expanded += segment.num_pairs * kPairBytes;
+      }
+      if constexpr (kInt8) {
+        if (i + 1 == schedule.num_segments || !schedule.segments[i + 1].resume) {
+          Kernel::FinishLeaf(rows, Scales(tile, segment.leaf),
+                             Weights(segment, group.panel) + segment.num_pairs * kPairBytes,
+                             segment.merges, top);
+        }
       }
       if (segment.plane >= 0)
         FinishTile<T>(args, tile, group.panel, segment.plane, top - segment.merges * kSlotFloats);
@@ -264,12 +296,22 @@ struct LinearLoop {
   }
 };
 
-template <typename T>
-void RunLinear(const LinearArgs& args, const device::WorkerContext& context) {
+// Calls f<T, Kernel, kInt8>(args...) for what the layer is computed with.
+#define FB_SWITCH_LINEAR(weight, f, ...)                               \
+  const bool is_bf16 = (weight).dtype == tensor::DType::kBF16;         \
+  if ((weight).forms == nullptr && (weight).form == TileForm::kW8A8) { \
+    if (is_bf16) return f<BF16, Int8Kernel<BF16>, true>(__VA_ARGS__);  \
+    return f<float, Int8Kernel<float>, true>(__VA_ARGS__);             \
+  }                                                                    \
+  if (is_bf16) return f<BF16, Micro<BF16>, false>(__VA_ARGS__);        \
+  return f<float, Micro<float>, false>(__VA_ARGS__)
+
+template <typename T, typename Kernel, bool kInt8>
+void RunLinearOf(const LinearArgs& args, const device::WorkerContext& context) {
   const LinearSchedule schedule = ScheduleLinear(args, context.num_workers);
-  using Loop = LinearLoop<T>;
+  using Loop = LinearLoop<T, Kernel, kInt8>;
   float* slots = reinterpret_cast<float*>(context.scratch);
-  const int64_t packed_bytes = args.rows * schedule.pairs * Micro<T>::kPackedPerPair *
+  const int64_t packed_bytes = args.rows * Loop::RowLength(args, schedule) *
                                static_cast<int64_t>(sizeof(typename Loop::Packed));
   // Few rows are packed by each worker for itself, so that none waits for another's part.
   if (packed_bytes <= kOwnPackedBytes) {
@@ -287,11 +329,7 @@ void RunLinear(const LinearArgs& args, const device::WorkerContext& context) {
 }
 
 void RunLinear(const LinearArgs& args, const device::WorkerContext& context) {
-  if (args.weight.dtype == tensor::DType::kBF16) {
-    RunLinear<BF16>(args, context);
-  } else {
-    RunLinear<float>(args, context);
-  }
+  FB_SWITCH_LINEAR(args.weight, RunLinearOf, args, context);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/cpu/linear_tile.h"
+#include "kernels/tile_form.h"
 
 namespace forebay::kernels {
 namespace {

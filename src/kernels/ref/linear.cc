@@ -2,6 +2,8 @@
 // the caller's FTZ and DAZ flags flush (this file is compiled with FMA instructions).
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <limits>
 #include <vector>
 
 #include "kernels/exp.h"
@@ -69,10 +71,11 @@ class RefLinear {
   void Run(const device::WorkerContext& context) {
     const device::Range range = device::StaticPart(context, weight_.num_panels);
     for (int64_t panel = range.begin; panel < range.end; ++panel) {
-      for (int leaf = args_.leaf_begin; leaf < args_.leaf_end; ++leaf)
+      for (int leaf = args_.leaf_begin; leaf < args_.leaf_end && !weight_.is_int8(); ++leaf)
         tiles_[leaf] = TileOf(leaf, panel);
       for (int64_t row = 0; row < args_.rows; ++row) {
-        for (int leaf = args_.leaf_begin; leaf < args_.leaf_end; ++leaf) SumLeaf(row, leaf);
+        for (int leaf = args_.leaf_begin; leaf < args_.leaf_end; ++leaf)
+          weight_.is_int8() ? SumCodes(row, leaf, panel) : SumLeaf(row, leaf);
         for (int column = 0; column < weight_.panels[panel].width; ++column)
           Output(row, static_cast<int>(panel), column);
       }
@@ -89,11 +92,48 @@ class RefLinear {
     return expanded_[leaf].data();
   }
 
-  void SumLeaf(int64_t row, int leaf) {
-    const int32_t begin = weight_.leaves.begin[leaf];
+  const T* LeafInputs(int64_t row, int leaf) const {
     const int64_t x_row = args_.x_rows == nullptr ? row : args_.x_rows[row];
-    kLeafSums(reinterpret_cast<const T*>(args_.x) + x_row * args_.x_stride + begin, tiles_[leaf],
-              weight_.leaves.begin[leaf + 1] - begin, sums_[leaf]);
+    return reinterpret_cast<const T*>(args_.x) + x_row * args_.x_stride +
+           weight_.leaves.begin[leaf];
+  }
+  int32_t LeafLength(int leaf) const {
+    return weight_.leaves.begin[leaf + 1] - weight_.leaves.begin[leaf];
+  }
+
+  void SumLeaf(int64_t row, int leaf) {
+    kLeafSums(LeafInputs(row, leaf), tiles_[leaf], LeafLength(leaf), sums_[leaf]);
+  }
+
+  // Type `w8a8`: the leaf's inputs become codes with one scale, whose products add exactly.
+  void SumCodes(int64_t row, int leaf, int64_t panel) {
+    const T* const x = LeafInputs(row, leaf);
+    const int32_t length = LeafLength(leaf);
+    const std::byte* const tile = weight_.tiles[leaf * weight_.num_panels + panel];
+    const TileParts parts = PartsOf(TileForm::kW8A8, 0, length);
+    const float scale = ScaleOf(x, length);
+    for (int column = 0; column < kPanelColumns; ++column) {
+      int32_t sum = 0;
+      for (int32_t k = 0; k < length && std::isfinite(scale); ++k) {
+        const auto code = static_cast<int32_t>(std::lrintf(tensor::ToFloat(x[k]) / scale));
+        sum +=
+            code * static_cast<int8_t>(
+                       tile[k / kQuadValues * kQuadBytes + column * kQuadValues + k % kQuadValues]);
+      }
+      float column_scale;
+      std::memcpy(&column_scale, tile + parts.scales + column * sizeof(float), sizeof(float));
+      sums_[leaf][column] = static_cast<float>(sum) * scale * column_scale;
+    }
+  }
+  static float ScaleOf(const T* x, int32_t length) {
+    float most = 0;
+    for (int32_t k = 0; k < length; ++k) {
+      const float value = std::fabs(tensor::ToFloat(x[k]));
+      if (!std::isfinite(value)) return std::numeric_limits<float>::quiet_NaN();
+      most = std::max(most, value);
+    }
+    const float scale = most / 127.0f;
+    return scale == 0 ? 1 : scale;
   }
 
   // The node of the whole layer's tree whose first leaf and level are given.

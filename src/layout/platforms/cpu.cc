@@ -66,14 +66,20 @@ class Cpu final : public Platform {
               "compute type; expected auto, or --devices sim:...",
               cost::Name(*options.kv_cache_format)));
     }
-    if (options.quantization.format) {
+    const std::optional<cost::NumberFormat> format = options.quantization.format;
+    if (format && *format != cost::NumberFormat::kInt8) {
       return base::Status(
           kQuantization,
           fmt::format("--quantization {}: real devices keep what the files hold; expected auto, "
-                      "expanded, or --devices sim:...",
-                      cost::Name(*options.quantization.format)));
+                      "expanded, int8, or --devices sim:...",
+                      cost::Name(*format)));
     }
-    if (options.quantization.expanded) model.forms.reset();
+    if (options.quantization.expanded) {
+      model.forms.reset();
+      model.int8 = model::Int8::kNone;
+    }
+    // Folders of int8 models say which matrices are not.
+    if (format && model.int8 == model::Int8::kNone) model.int8 = model::Int8::kAll;
     model.stored.reset();
     return model;
   }

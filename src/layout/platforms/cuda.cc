@@ -104,6 +104,11 @@ class Cuda final : public Platform {
                                             model::ModelConfig model) const override {
     FB_ASSIGN_OR_RETURN(model::ModelConfig stored,
                         CpuPlatform().AsStored(options, std::move(model)));
+    if (stored.int8 != model::Int8::kNone) {
+      return base::Status(kQuantization,
+                          "int8 layers have no kernels for GPUs; expected --quantization expanded, "
+                          "or --devices cpu");
+    }
     stored.forms.reset();  // Kernels read expanded tiles alone.
     return stored;
   }

@@ -52,6 +52,7 @@ class Simulated final : public Platform {
     if (options.quantization.format) model.stored = {*options.quantization.format, {}};
     if (options.quantization.expanded) model.stored.reset();
     model.forms.reset();
+    model.int8 = model::Int8::kNone;
     model.stored_kv = options.kv_cache_format;
     return model;
   }

@@ -48,11 +48,13 @@ class HardwareTiles {
 namespace amx {
 
 void Linear(const LinearArgs& args, const device::WorkerContext& context) {
+  if (IsInt8(args.weight)) return avx512bf16::Linear(args, context);
   if (args.weight.dtype != tensor::DType::kBF16) return avx512f::Linear(args, context);
   RunTileLinear<HardwareTiles>(args, context);
 }
 
 void Experts(const ExpertsArgs& args, const device::WorkerContext& context) {
+  if (IsInt8(args.weight)) return avx512bf16::Experts(args, context);
   if (args.weight.dtype != tensor::DType::kBF16) return avx512f::Experts(args, context);
   RunTileExperts<HardwareTiles>(args, context);
 }

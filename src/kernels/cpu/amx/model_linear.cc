@@ -58,13 +58,15 @@ class ModelTiles {
 
 template <TileOrder kOrder>
 void LinearOnModel(const LinearArgs& args, const device::WorkerContext& context) {
-  if (args.weight.dtype != tensor::DType::kBF16) return avx2::Linear(args, context);
+  if (args.weight.dtype != tensor::DType::kBF16 || IsInt8(args.weight))
+    return avx2::Linear(args, context);
   RunTileLinear<ModelTiles<kOrder>>(args, context);
 }
 
 template <TileOrder kOrder>
 void ExpertsOnModel(const ExpertsArgs& args, const device::WorkerContext& context) {
-  if (args.weight.dtype != tensor::DType::kBF16) return avx2::Experts(args, context);
+  if (args.weight.dtype != tensor::DType::kBF16 || IsInt8(args.weight))
+    return avx2::Experts(args, context);
   RunTileExperts<ModelTiles<kOrder>>(args, context);
 }
 

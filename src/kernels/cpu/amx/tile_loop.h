@@ -81,6 +81,11 @@ struct LeafWeights {
   }
 };
 
+// Sums of codes have no order, and no tiles yet.
+FB_INLINE bool IsInt8(const PackedWeight& weight) {
+  return weight.forms == nullptr && weight.form == TileForm::kW8A8;
+}
+
 template <typename Tiles>
 struct TileLoop {
   const LinearArgs& args;

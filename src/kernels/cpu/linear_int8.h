@@ -1,0 +1,152 @@
+// What int8 layers (ARCHITECTURE.md, "Type `w8a8`") have beside the loop of linear_loop.h: inputs
+// as codes with a scale a row and leaf, and what becomes of a leaf's sum of codes.
+//
+// The sets' part is RunInt8, which adds products of quads into slots of int32, and kInt8Offset:
+// whether it multiplies codes of x + 128, which an instruction takes as unsigned. The 128 go with
+// the columns' sums of codes.
+#pragma once
+
+#include "kernels/cpu/linear_tile.h"
+#include "kernels/tile_form.h"
+
+namespace forebay::kernels {
+namespace {
+
+// 16 lanes of int32, beside Vector.
+#if defined(__AVX512F__)
+FB_INLINE Vector Magnitudes(Vector a) {
+  return {_mm512_castsi512_ps(
+      _mm512_and_si512(_mm512_castps_si512(a.v), _mm512_set1_epi32(0x7FFFFFFF)))};
+}
+FB_INLINE Vector MaxBits(Vector a, Vector b) {
+  return {
+      _mm512_castsi512_ps(_mm512_max_epi32(_mm512_castps_si512(a.v), _mm512_castps_si512(b.v)))};
+}
+// To nearest even, within int8.
+FB_INLINE __m128i CodesOf(Vector a) { return _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(a.v)); }
+// The numbers of 16 sums, less 128 times `offsets`.
+template <bool kOffset>
+FB_INLINE Vector SumsOf(const float* sums, const std::byte* offsets) {
+  __m512i sum = _mm512_loadu_si512(sums);
+  if (kOffset) sum = _mm512_sub_epi32(sum, _mm512_slli_epi32(_mm512_loadu_si512(offsets), 7));
+  return {_mm512_cvtepi32_ps(sum)};
+}
+#else
+FB_INLINE __m256 MagnitudesOf(__m256 a) {
+  return _mm256_and_ps(a, _mm256_castsi256_ps(_mm256_set1_epi32(0x7FFFFFFF)));
+}
+FB_INLINE Vector Magnitudes(Vector a) { return {MagnitudesOf(a.lo), MagnitudesOf(a.hi)}; }
+FB_INLINE __m256 MaxBitsOf(__m256 a, __m256 b) {
+  return _mm256_castsi256_ps(_mm256_max_epi32(_mm256_castps_si256(a), _mm256_castps_si256(b)));
+}
+FB_INLINE Vector MaxBits(Vector a, Vector b) {
+  return {MaxBitsOf(a.lo, b.lo), MaxBitsOf(a.hi, b.hi)};
+}
+FB_INLINE __m128i CodesOf(Vector a) {
+  const __m256i words = _mm256_permute4x64_epi64(
+      _mm256_packs_epi32(_mm256_cvtps_epi32(a.lo), _mm256_cvtps_epi32(a.hi)), 0xD8);
+  return _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+}
+FB_INLINE __m256 SumsOfEight(const float* sums, const std::byte* offsets, bool offset) {
+  __m256i sum = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(sums));
+  if (offset) {
+    const __m256i codes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(offsets));
+    sum = _mm256_sub_epi32(sum, _mm256_slli_epi32(codes, 7));
+  }
+  return _mm256_cvtepi32_ps(sum);
+}
+template <bool kOffset>
+FB_INLINE Vector SumsOf(const float* sums, const std::byte* offsets) {
+  return {SumsOfEight(sums, offsets, kOffset), SumsOfEight(sums + 8, offsets + 32, kOffset)};
+}
+#endif
+
+FB_INLINE float FloatOf(uint32_t bits) {
+  float value;
+  __builtin_memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
+template <typename T>
+struct Int8Kernel {
+  using Packed = uint32_t;  // four codes; or a scale
+  static constexpr int kPackedPerPair = 1;
+  static constexpr uint32_t kInfinity = 0x7F800000, kNaN = 0x7FC00000, kOne = 0x3F800000;
+
+  // The scale of a row's part of a leaf: of NaN and infinity NaN, of values that are all 0 one.
+  static FB_INLINE uint32_t ScaleOf(const T* x, int64_t elements) {
+    Vector most = Vector::Zero();
+    int64_t k = 0;
+    for (; k + kLanes <= elements; k += kLanes)
+      most = MaxBits(most, Magnitudes(Vector::Load(x + k)));
+    if (k < elements) most = MaxBits(most, Magnitudes(LoadPart(x + k, elements - k)));
+    alignas(64) uint32_t lanes[kLanes];
+    most.Store(reinterpret_cast<float*>(lanes));
+    uint32_t bits = 0;
+    for (int i = 0; i < kLanes; ++i) bits = lanes[i] > bits ? lanes[i] : bits;
+    if (bits >= kInfinity) return kNaN;
+    const float scale = FloatOf(bits) / 127.0f;
+    if (scale == 0) return kOne;
+    __builtin_memcpy(&bits, &scale, sizeof(bits));
+    return bits;
+  }
+  static void FindScales(const T* const* x, int rows, int64_t elements, uint32_t* scales) {
+    for (int r = 0; r < rows; ++r) scales[r] = ScaleOf(x[r], elements);
+  }
+
+  // Codes of up to 16 values, +0 behind them.
+  static FB_INLINE __m128 QuadsOf(const T* x, int64_t elements, Vector scale) {
+    const Vector values = elements >= kLanes ? Vector::Load(x) : LoadPart(x, elements);
+    __m128i codes = CodesOf(values / scale);
+    if (kInt8Offset) codes = _mm_xor_si128(codes, _mm_set1_epi8(static_cast<char>(0x80)));
+    return _mm_castsi128_ps(codes);
+  }
+  template <int kRows>
+  static void PackRows(const T* const* x, int64_t elements, const uint32_t* scales, uint32_t* out) {
+    for (int64_t k = 0; k < elements; k += kLanes, out += kRows * kLanes / kQuadValues) {
+      __m128 quads[kRows];
+      for (int r = 0; r < kRows; ++r)
+        quads[r] = QuadsOf(x[r] + k, elements - k, Vector::Set(FloatOf(scales[r])));
+      if (k + kLanes <= elements) {
+        StoreTransposed<kRows>(quads, reinterpret_cast<float*>(out), kRows);
+      } else {
+        float last[kRows * kLanes / kQuadValues];
+        StoreTransposed<kRows>(quads, last, kRows);
+        const int64_t left = (elements - k + kQuadValues - 1) / kQuadValues;
+        __builtin_memcpy(out, last, static_cast<size_t>(left * kRows) * sizeof(float));
+      }
+    }
+  }
+  static void Pack(const T* const* x, int rows, int64_t elements, const uint32_t* scales,
+                   uint32_t* out) {
+    FB_SWITCH_ROWS(rows, PackRows, x, elements, scales, out);
+  }
+
+  static FB_INLINE void Run(int rows, const uint32_t* x, const std::byte* w, const Extent& extent,
+                            float* sums, const Ahead& ahead) {
+    RunInt8(rows, x, w, extent, sums, ahead);
+  }
+
+  // Sums of codes become numbers and are added to `merges` lower slots, each to the sum so far.
+  // `columns`: the tile's scales, then its sums.
+  static void FinishLeaf(int rows, const uint32_t* scales, const std::byte* columns, int merges,
+                         float* sums) {
+    for (int r = 0; r < rows; ++r, sums += kPanelColumns) {
+      const Vector scale = Vector::Set(FloatOf(scales[r]));
+      for (int c = 0; c < kPanelColumns; c += kLanes) {
+        const std::byte* const column = columns + c * static_cast<int64_t>(sizeof(float));
+        Vector total = SumsOf<kInt8Offset>(sums + c, column + kPanelColumns * sizeof(float)) *
+                       scale * Vector::Load(reinterpret_cast<const float*>(column));
+        float* at = sums + c;
+        for (int merge = 0; merge < merges; ++merge) {
+          at -= kSlotFloats;
+          total = Vector::Load(at) + total;
+        }
+        total.Store(at);
+      }
+    }
+  }
+};
+
+}  // namespace
+}  // namespace forebay::kernels
