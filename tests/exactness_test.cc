@@ -9,6 +9,7 @@
 #include "base/rng.h"
 #include "choose/create_engine.h"
 #include "kernels/testing/tile_sets.h"
+#include "layout/plan_checks.h"
 #include "runtime/real/real_runtime.h"
 #include "testing/golden_files.h"
 #include "testing/list_source.h"
@@ -353,6 +354,54 @@ TEST_P(Exactness, BlocksThatNoRowSeesAreLetGo) {
 
 // Class `amx`, the experts' matrices on model tiles too: its answers are its oracle's, in any
 // batch.
+// Models whose layers keep a state: no prefix is shared, and a preempted choice begins again.
+class ExactStates : public Exactness {};
+
+TEST_P(ExactStates, AloneInABatchInChunksAndAfterPreemption) {
+  std::vector<Request> requests = Requests(1, 2);
+  requests.resize(24);
+  for (Request& request : requests) request.sampling.max_tokens = 100;
+  const Answers alone = RunAlone(requests);
+  ASSERT_EQ(alone.size(), 48u);
+  EXPECT_NE(alone.at({0, 0}), alone.at({0, 1}));
+  for (const int32_t rows : {7, 4096}) {
+    layout::EngineOptions options = options_;
+    options.limits.max_num_batched_tokens = rows;
+    options.limits.max_num_seqs = 40;
+    EXPECT_EQ(Run(options, requests), alone) << rows << " rows a step";
+    EXPECT_EQ(stats_.prefix_blocks_hit, 0);
+    options.limits.kv_blocks = 24;
+    EXPECT_EQ(Run(options, requests), alone) << rows << " rows a step, 24 blocks";
+    EXPECT_GT(stats_.preemptions, 0);
+  }
+  options_.machine.threads = 1;
+  EXPECT_EQ(Run(options_, requests), alone) << "one thread";
+}
+
+TEST_P(ExactStates, ReplicasThatTakeEachOthersWork) {
+  const std::vector<Request> requests = Requests(1);
+  const Answers alone = RunAlone(requests);
+  options_.machine.devices = *layout::ParseDevices("2xcpu");
+  options_.machine.memory_bytes = 384 << 20;
+  options_.limits.max_num_seqs = 4;
+  EXPECT_EQ(Run(options_, requests), alone);
+}
+
+TEST_P(ExactStates, WhatIsNotThereIsRefused) {
+  const auto runtime = runtime::CreateRealRuntime();
+  const auto code = [&](const layout::EngineOptions& options) {
+    return choose::CreateEngine(*runtime, options, files_, nullptr).status().code();
+  };
+  options_.machine.devices = *layout::ParseDevices("2xcpu");
+  for (const char* layout : {"tp=2", "sp=2", "pp=2", "dp=2,weights=striped"}) {
+    options_.layout = *layout::ParseLayout(layout);
+    EXPECT_EQ(code(options_), layout::kStateLayout) << layout;
+  }
+  options_.layout.reset();
+  options_.tier.host_bytes = 1 << 20;
+  EXPECT_EQ(code(options_), layout::kStateLayout);
+}
+
 class ExactExperts : public Exactness {};
 
 TEST_P(ExactExperts, OnModelTiles) {
@@ -378,12 +427,17 @@ TEST_P(ExactExperts, OnModelTiles) {
 
 std::string NameOf(const testing::TestParamInfo<Exactness::ParamType>& info) {
   std::string name = std::string(std::get<0>(info.param)) + "_" + std::get<1>(info.param);
-  std::replace(name.begin(), name.end(), '-', '_');
+  std::ranges::replace_if(
+      name, [](char c) { return !std::isalnum(c); }, '_');
   return name;
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Exactness,
                          testing::Combine(testing::Values("llama3-gqa", "qwen3", "mistral", kMixed),
+                                          testing::Values("bfloat16", "float32")),
+                         &NameOf);
+INSTANTIATE_TEST_SUITE_P(States, ExactStates,
+                         testing::Combine(testing::Values("qwen3.5", "qwen3-next"),
                                           testing::Values("bfloat16", "float32")),
                          &NameOf);
 INSTANTIATE_TEST_SUITE_P(Experts, Exactness,

@@ -364,7 +364,9 @@ TEST_P(GoldenExperts, Bf16LogitsAreAsCloseAsTheReferencesOwn) {
     const double rms = std::sqrt(squares / static_cast<double>(rows * vocab));
     std::printf("%-14s %s rms %.4f over %zu of %zu rows, the reference's own %.4f (ratio %.2f)\n",
                 name.c_str(), set->numerics_class, rms, rows, exact.choices.size(), own, rms / own);
-    EXPECT_GE(static_cast<double>(rows), 0.9 * static_cast<double>(exact.choices.size()));
+    // A near tie carries on to later rows through a state.
+    const double least = (name == "qwen3-next" || name == "qwen3.5-moe") ? 0.85 : 0.9;
+    EXPECT_GE(static_cast<double>(rows), least * static_cast<double>(exact.choices.size()));
     EXPECT_LE(rms, 1.1 * own);
     EXPECT_GT(rms, 0.05 * own) << "too good: was fp32 compute used?";
   }
@@ -413,6 +415,8 @@ TEST(GoldenFeatures, AreSeenWhereTheyAreLeftOut) {
        [](ModelConfig* c) {
          c->mla->softmax_scale = 1 / std::sqrt(static_cast<float>(c->mla->qk_head_dim()));
        }},
+      {"qwen3-next", "gate of the shared expert",
+       [](ModelConfig* c) { c->moe->shared_gate = false; }},
       {"llama4-text", "chunks", [](ModelConfig* c) { c->attention_chunk = 0; }},
       {"llama4-text", "layers without rope", [](ModelConfig* c) { c->without_rope.clear(); }},
       {"llama4-text", "temperature", [](ModelConfig* c) { c->temperature_floor = 0; }},
@@ -434,16 +438,17 @@ std::string TestName(const testing::TestParamInfo<std::string>& info) {
 INSTANTIATE_TEST_SUITE_P(Models, GoldenExperts,
                          testing::ValuesIn(golden::Models({"qwen3-moe", "mixtral", "deepseek-v3",
                                                            "llama4-text", "gpt-oss", "glm4-moe",
-                                                           "minimax-m2"})),
+                                                           "minimax-m2", "qwen3-next"})),
                          TestName);
 
 // One model a feature; the folders of further families run from where FOREBAY_GOLDEN says.
-INSTANTIATE_TEST_SUITE_P(Models, GoldenModel,
-                         testing::ValuesIn(golden::Models(
-                             {"llama2-mha", "llama3-gqa", "mistral", "qwen2", "qwen2-tied", "qwen3",
-                              "smollm2-like", "yarn-qwen2.5", "phi3", "phi4-mini", "glm4", "olmo3",
-                              "granite", "exaone4", "hunyuan", "ministral3", "gemma2", "gemma3"})),
-                         TestName);
+INSTANTIATE_TEST_SUITE_P(
+    Models, GoldenModel,
+    testing::ValuesIn(golden::Models({"llama2-mha", "llama3-gqa", "mistral", "qwen2", "qwen2-tied",
+                                      "qwen3", "smollm2-like", "yarn-qwen2.5", "phi3", "phi4-mini",
+                                      "glm4", "olmo3", "granite", "exaone4", "hunyuan",
+                                      "ministral3", "gemma2", "gemma3", "qwen3.5"})),
+    TestName);
 
 class GoldenGguf : public testing::TestWithParam<std::tuple<const char*, const char*>> {};
 

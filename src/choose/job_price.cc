@@ -193,21 +193,20 @@ JobForecast ForecastOf(const layout::EngineOptions& options, const model::ModelC
       {.job = sample.job,
        .groups = plan.layout.groups,
        .replicas = plan.layout.dp,
-       .choices = {.limits = {.max_num_seqs = plan.machine.max_num_seqs,
-                              .max_num_batched_tokens = plan.machine.max_num_batched_tokens,
-                              .least_chunk = config.expands_prompts() ? model::kLeastChunk : 0,
-                              .whole_prompts = config.both_ways,
-                              .total_blocks = memory.num_blocks + memory.streamed_blocks},
-                   .prefix_caching = options.prefix_caching && Shares(sample.job),
-                   // Books are as large as the job needs.
-                   .max_blocks_per_sequence = static_cast<int32_t>(
-                       std::min<int64_t>(memory.max_blocks_per_sequence,
-                                         LongestOf(sample.job) / kernels::kBlockTokens + 1)),
-                   .steps_in_flight = plan.steps_in_flight,
-                   .steal = steal.value_or(schedule::StealPrices{}),
-                   .lengths =
-                       policy->wants_lengths() ? std::optional(options.lengths) : std::nullopt,
-                   .overcommit = options.trial.overcommit},
+       .choices =
+           {.limits = {.max_num_seqs = plan.machine.max_num_seqs,
+                       .max_num_batched_tokens = plan.machine.max_num_batched_tokens,
+                       .least_chunk = config.expands_prompts() ? model::kLeastChunk : 0,
+                       .total_blocks = memory.num_blocks + memory.streamed_blocks},
+            .prefix_caching = options.prefix_caching && !config.delta_net && Shares(sample.job),
+            .keeps_states = config.delta_net.has_value(),
+            // Books are as large as the job needs.
+            .max_blocks_per_sequence = static_cast<int32_t>(std::min<int64_t>(
+                memory.max_blocks_per_sequence, LongestOf(sample.job) / kernels::kBlockTokens + 1)),
+            .steps_in_flight = plan.steps_in_flight,
+            .steal = steal.value_or(schedule::StealPrices{}),
+            .lengths = policy->wants_lengths() ? std::optional(options.lengths) : std::nullopt,
+            .overcommit = options.trial.overcommit},
        .max_model_len = memory.max_model_len,
        .policy = policy.get(),
        .mode = {.wanted = {.ffn = plan.layout.pools() ? FfnMode::kPull : FfnMode::kLocal,

@@ -17,9 +17,9 @@ int64_t HeldTokens(const Sequence& sequence, const kv::GroupBooks& book) {
 }
 
 // A request whose choices all wait takes nothing along that the device has; one with a single
-// choice takes its KV, if it is not streamed.
+// choice takes its KV, unless that `stays`.
 schedule::HeldView ViewHeld(const RequestState& state, const kv::GroupBooks& book,
-                            std::span<Sequence* const> returning, bool streams) {
+                            std::span<Sequence* const> returning, bool stays) {
   schedule::HeldView held;
   for (const auto& sequence : state.sequences) {
     if (sequence->phase == Phase::kFinished) continue;
@@ -31,7 +31,7 @@ schedule::HeldView ViewHeld(const RequestState& state, const kv::GroupBooks& boo
     held.tokens_left += sequence->known() - computed + room;
     if (sequence->phase != Phase::kRunning) continue;
     held.kv_tokens += HeldTokens(*sequence, book);
-    held.movable = !streams && state.sequences.size() == 1 && !sequence->in_flight &&
+    held.movable = !stays && state.sequences.size() == 1 && !sequence->in_flight &&
                    std::ranges::count(returning, sequence.get()) == 0;
   }
   return held;
@@ -88,9 +88,11 @@ schedule::TakerView Choices::room() const {
 
 std::vector<Gift> Choices::GiveAway(int askers) {
   schedule::StealView view{.askers = askers, .most = options_.limits.max_num_seqs};
-  // Blocks that are lent could not be streamed, nor streamed ones lent.
+  // Blocks that are lent could not be streamed, nor streamed ones lent; and layers' states do not
+  // move.
+  const bool stays = streaming_.on() || options_.keeps_states;
   for (const auto& state : states_)
-    view.held.push_back(ViewHeld(*state, book_, returning(), streaming_.on()));
+    view.held.push_back(ViewHeld(*state, book_, returning(), stays));
   std::vector<int32_t> indices;
   schedule::ChooseGifts(view, options_.steal, &indices);
   // Indices are those before any was given.

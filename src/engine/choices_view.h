@@ -26,6 +26,7 @@ struct ChoicesOptions {
   GroupRole role = GroupRole::kAll;
   schedule::Limits limits;
   bool prefix_caching = true;
+  bool keeps_states = false;  // layers keep a state of a running choice, which no loan takes along
   int32_t max_blocks_per_sequence = 0;
   int32_t steps_in_flight = 1;
   std::vector<base::Reach> kv_reaches = {{}};  // one for each KV group

@@ -201,7 +201,9 @@ ReplicaOptions ReplicaOptionsOf(const Materials& job, const layout::JobGroup& gr
                              .prompt_blocks = job.plan.prompt_blocks,
                              .target_itl_seconds = job.options.limits.target_itl_ms / 1e3,
                              .max_step_seconds = job.options.limits.max_step_ms / 1e3},
-                  .prefix_caching = job.options.prefix_caching && !job.config.both_ways,
+                  .prefix_caching =
+                      job.options.prefix_caching && !job.config.both_ways && !job.config.delta_net,
+                  .keeps_states = job.config.delta_net.has_value(),
                   .max_blocks_per_sequence = memory.max_blocks_per_sequence,
                   .steps_in_flight = job.plan.steps_in_flight,
                   .kv_reaches = kv_reaches,

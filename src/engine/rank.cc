@@ -146,6 +146,7 @@ base::Status Rank::LoadModel(const RankParts& parts) {
                                                   {.kernels = parts.kernels,
                                                    .stream = device_->compute(),
                                                    .kv = kv_->view(),
+                                                   .states = StatesOf(memory),
                                                    .device = device_.get(),
                                                    .routing = membership_.routing.get(),
                                                    .routed = routed_.get(),
@@ -154,6 +155,11 @@ base::Status Rank::LoadModel(const RankParts& parts) {
   if (regions_.Find(RegionId::kChosenExperts)) decoder.chosen_rows = memory.capacity.rows;
   modes_.SetOwn(membership_.cut.degrees());
   return base::Status::Ok();
+}
+
+kv::StateView Rank::StatesOf(const layout::MemoryPlan& plan) {
+  const device::Region* const region = regions_.Find(RegionId::kLayerStates);
+  return region == nullptr ? kv::StateView{} : kv::CutStates(plan.states, region->data);
 }
 
 base::Status Rank::AllocateHostLogits(const layout::MemoryPlan& plan) {

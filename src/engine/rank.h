@@ -151,6 +151,7 @@ class Rank {
   base::Status PublishRegions(const layout::MemoryPlan& plan);
   // Steps in flight have batches of their own, and one set of tables and sampled tokens.
   void CutFlights(const layout::MemoryPlan& plan);
+  kv::StateView StatesOf(const layout::MemoryPlan& plan);
   // Memory for the logits that the host samples from, where it needs some.
   base::Status AllocateHostLogits(const layout::MemoryPlan& plan);
   // Makes the decoder of the layout's own mode. Pooled weights are loaded into the region that

@@ -43,6 +43,20 @@ inline float Exp(float x) {
   return std::bit_cast<float>(std::bit_cast<uint32_t>(p) + (std::bit_cast<uint32_t>(t) << 23));
 }
 
+// ln(1 + e^x) = max(x, 0) + ln(1 + u), u = e^-|x|; ln(1 + u) = 2 (s + s^3 / 3 + ... + s^15 / 15), s
+// = u / (2 + u), whose next term is below 2^-29 of the sum.
+struct SoftplusConstants {
+  static constexpr float kOdd[8] = {1.0f,     1.0f / 3,  1.0f / 5,  1.0f / 7,
+                                    1.0f / 9, 1.0f / 11, 1.0f / 13, 1.0f / 15};
+};
+inline float Softplus(float x) {
+  using C = SoftplusConstants;
+  const float u = Exp(x < 0 ? x : -x), s = u / (2.0f + u), square = s * s;
+  float sum = C::kOdd[7];
+  for (int i = 6; i >= 0; --i) sum = std::fma(sum, square, C::kOdd[i]);
+  return std::fma(s + s, sum, 0 < x ? x : 0.0f);
+}
+
 inline float Silu(float x) { return x / (1.0f + Exp(-x)); }
 
 // 1 - 2 / (exp(2 x) + 1); absolute error about 1e-7.

@@ -9,6 +9,7 @@
 #include "device/operation.h"
 #include "kernels/attention.h"
 #include "kernels/cut_rows.h"
+#include "kernels/delta_net.h"
 #include "kernels/experts.h"
 #include "kernels/latent_attention.h"
 #include "kernels/linear.h"
@@ -43,6 +44,10 @@ struct KernelSet {
   void (*rms_norm)(const RmsNormArgs&, const device::WorkerContext&);
   void (*add_normed)(const AddNormedArgs&, const device::WorkerContext&);
   void (*finish_logits)(const FinishLogitsArgs&, const device::WorkerContext&);
+  void (*gate_rows)(const GateRowsArgs&, const device::WorkerContext&);
+  void (*short_conv)(const ShortConvArgs&, const device::WorkerContext&);
+  void (*delta_net)(const DeltaNetArgs&, const device::WorkerContext&);
+  void (*gated_norm)(const GatedNormArgs&, const device::WorkerContext&);
   void (*embed)(const EmbedArgs&, const device::WorkerContext&);
   void (*logits_digest)(const LogitsDigestArgs&, const device::WorkerContext&);
   void (*route)(const RouteArgs&, const device::WorkerContext&);

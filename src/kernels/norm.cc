@@ -83,6 +83,26 @@ void FinishLogits(device::Stream& stream, const KernelSet& kernels, const Finish
   stream.Enqueue(operation);
 }
 
+void GateRows(device::Stream& stream, const KernelSet& kernels, const char* label,
+              const GateRowsArgs& args) {
+  if (args.rows == 0) return;
+  CheckType(label, args.dtype);
+  const uint64_t elements = static_cast<uint64_t>(args.rows) * static_cast<uint64_t>(args.columns);
+  const uint64_t gates = args.one_a_row ? static_cast<uint64_t>(args.rows) : elements;
+  cost::OpDesc desc;
+  desc.kind = cost::OpKind::kNorm;
+  desc.label = label;
+  desc.rows = args.rows;
+  desc.columns = args.columns;
+  desc.weight_format = NumberFormatOf(args.dtype);
+  desc.flops = 4.0 * static_cast<double>(elements);
+  desc.read_bytes = static_cast<double>(gates * sizeof(float));
+  device::Operation operation = device::MakeOperation(desc, args, kernels.gate_rows);
+  operation.Reads(args.gates, gates * sizeof(float))
+      .Writes(args.y, elements * tensor::SizeOf(args.dtype));
+  stream.Enqueue(operation);
+}
+
 void Embed(device::Stream& stream, const KernelSet& kernels, const EmbedArgs& args) {
   if (args.batch.num_rows == 0) return;
   CheckType("embed", args.dtype);

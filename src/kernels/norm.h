@@ -57,6 +57,17 @@ struct FinishLogitsArgs {
 };
 void FinishLogits(device::Stream& stream, const KernelSet& kernels, const FinishLogitsArgs& args);
 
+// y = round(y * sigmoid(gate)), in place: a gate an element, or one a row.
+struct GateRowsArgs {
+  tensor::DType dtype = tensor::DType::kBF16;  // T of y
+  std::byte* y = nullptr;                      // [rows, columns]
+  const float* gates = nullptr;                // [rows, columns], or [rows]
+  int32_t rows = 0, columns = 0;
+  bool one_a_row = false;
+};
+void GateRows(device::Stream& stream, const KernelSet& kernels, const char* label,
+              const GateRowsArgs& args);
+
 // out[row] = embedding of tokens[row]; a negative token ~id stands for sampled[id]. Reads the
 // packed head of a tied model (`packed`, single leaf) or a row-major table.
 struct EmbedArgs {

@@ -12,8 +12,11 @@ namespace forebay::kernels {
 struct AddNormedArgs;
 struct AttentionArgs;
 struct CombineRowsArgs;
+struct DeltaNetArgs;
 struct EmbedArgs;
 struct FinishLogitsArgs;
+struct GateRowsArgs;
+struct GatedNormArgs;
 struct GatherLatentsArgs;
 struct GroupRowsArgs;
 struct KvLayout;
@@ -24,6 +27,7 @@ struct RmsNormArgs;
 struct RopeKvArgs;
 struct RopeRowsArgs;
 struct RouteArgs;
+struct ShortConvArgs;
 struct StoreExpandedArgs;
 struct StoreKvArgs;
 struct WeighRowsArgs;
@@ -40,6 +44,10 @@ struct WeighRowsArgs;
   void RmsNorm(const RmsNormArgs& args, const device::WorkerContext& context);         \
   void AddNormed(const AddNormedArgs& args, const device::WorkerContext& context);     \
   void FinishLogits(const FinishLogitsArgs& args, const device::WorkerContext&);       \
+  void GateRows(const GateRowsArgs& args, const device::WorkerContext& context);       \
+  void ShortConv(const ShortConvArgs& args, const device::WorkerContext& context);     \
+  void DeltaNet(const DeltaNetArgs& args, const device::WorkerContext& context);       \
+  void GatedNorm(const GatedNormArgs& args, const device::WorkerContext& context);     \
   void Route(const RouteArgs& args, const device::WorkerContext& context);             \
   void WeighRows(const WeighRowsArgs& args, const device::WorkerContext& context);     \
   void CombineRows(const CombineRowsArgs& args, const device::WorkerContext& context); \

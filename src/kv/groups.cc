@@ -11,6 +11,7 @@ std::vector<KvGroup> PlanKvGroups(std::span<const KvLayerPlan> model, const base
   std::vector<KvGroup> groups;
   for (int64_t layer = 0; layer < static_cast<int64_t>(model.size()); ++layer) {
     const auto& [spec, layout] = model[static_cast<size_t>(layer)];
+    if (spec.token_bytes == 0) continue;
     auto group = std::ranges::find(groups, spec, &KvGroup::spec);
     if (group == groups.end())
       group = groups.insert(group, {.spec = spec, .layout = layout, .layers = {}});

@@ -13,7 +13,7 @@ namespace forebay::kv {
 
 // What a layer keeps of a position.
 struct KvSpec {
-  int64_t token_bytes = 0;  // K and V
+  int64_t token_bytes = 0;  // K and V; 0: the layer keeps none, and is of no group
   bool by_heads = true;     // whether ranks can share it out by heads
   base::Reach reach;        // what a row sees
 

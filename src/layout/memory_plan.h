@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "kv/state/layer_states.h"
 #include "kv/tier/store.h"
 #include "layout/region.h"
 #include "layout/step_arrays.h"
@@ -56,7 +57,8 @@ struct MemoryPlan {
   std::vector<std::shared_ptr<const model::DecoderPlan>> views;  // Of its further modes.
   bool copies_views = false;
   std::vector<kv::KvGroup> kv_groups;
-  int32_t num_blocks = 0;  // blocks of each group
+  std::vector<kv::StateSpec> states;  // By layer of the rank; empty: none keeps one.
+  int32_t num_blocks = 0;             // blocks of each group
   int32_t max_blocks_per_sequence = 0;
   kv::TierBlocks tier_blocks;   // blocks of every group that lie below the device
   uint64_t tier_bytes = 0;      // taken from the host's memory

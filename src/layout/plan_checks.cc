@@ -113,6 +113,24 @@ base::Status CheckRecording(const EngineOptions& options, const model::ModelConf
           "expected --no-enable-prefix-caching beside it"};
 }
 
+base::Status CheckStates(const EngineOptions& options, const LayoutDraft& draft) {
+  if (!draft.config.delta_net) return {};
+  const auto refuse = [&](std::string_view found, std::string_view expected) -> base::Status {
+    return {kStateLayout, fmt::format("{} beside layers that keep a state ({}) is not there yet; "
+                                      "expected {}",
+                                      found, draft.config.architecture, expected)};
+  };
+  const Layout& layout = draft.layout;
+  if (layout.ranks_per_stage() > 1)
+    return refuse(fmt::format("sp={}, tp={}", layout.sp, layout.tp), "sp=1 and tp=1");
+  if (layout.pp > 1) return refuse(fmt::format("pp={}", layout.pp), "pp=1");
+  if (layout.pools()) return refuse("weights that replicas share", "weights=replicated");
+  if (options.roles) return refuse("--roles", "a job without roles");
+  if (options.tier.in_memory() || options.tier.in_file())
+    return refuse("KV below the device", "no --kv-offloading-size and no --kv-file");
+  return {};
+}
+
 base::Status LinkTrialRefused(const EngineOptions& options) {
   return {base::kInvalidArgument,
           fmt::format("--link-gbps {}: expected real ranks that meet, with tp or sp of at least 2",

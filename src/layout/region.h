@@ -17,6 +17,7 @@ enum class RegionUse : uint8_t {
   kWorkspace,
   kStaging,
   kTables,
+  kState,
   kKv
 };
 
@@ -31,6 +32,7 @@ enum class RegionId : uint8_t {
   kChosenExperts,
   kKv,
   kKvWindow,
+  kLayerStates,
   kWeightPool,
   kWeightSlots,
   kPoolTables,

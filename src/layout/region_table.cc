@@ -53,6 +53,9 @@ struct Sizes {
   uint64_t KvWindow() const {
     return static_cast<uint64_t>(plan.streamed_blocks) * WindowPlaceBytes(plan);
   }
+  uint64_t States() const {
+    return static_cast<uint64_t>(plan.step_shape.sequences) * kv::PlaceBytes(plan.states);
+  }
   uint64_t Kv() const {
     return static_cast<uint64_t>(plan.num_blocks) *
                kv::KvBlockBytes(plan.kv_groups, request.digest) +
@@ -88,6 +91,7 @@ constexpr Row kRows[] = {
     {RegionId::kChosenExperts, "chosen experts", kControl, kWorkspace, false, [](const Sizes& s) { return IfAny(s.Chosen()); }},
     {RegionId::kKv, "kv", kData, kKv, true, [](const Sizes& s) { return std::optional(s.Kv()); }},
     {RegionId::kKvWindow, "kv window", kData, kKv, false, [](const Sizes& s) { return IfAny(s.KvWindow()); }},
+    {RegionId::kLayerStates, "layer states", kData, kState, false, [](const Sizes& s) { return IfAny(s.States()); }},
     {RegionId::kWeightPool, "weight pool", kData, kPool, true, [](const Sizes& s) { return s.MostOfPools(&share::PoolPlan::pool_bytes); }},
     {RegionId::kWeightSlots, "weight slots", kData, kSlots, false, [](const Sizes& s) { return s.MostOfPools(&share::PoolPlan::slots_bytes); }},
     {RegionId::kPoolTables, "pool tables", kControl, kTables, false, [](const Sizes& s) { return s.MostOfPools(&share::PoolPlan::table_bytes); }},

@@ -26,7 +26,8 @@ inline constexpr FixedUse kFixedUses[] = {
     {RegionUse::kWorkspace, "workspace_bytes", "workspace of a step", "--max-num-batched-tokens"},
     {RegionUse::kStaging, "staging_bytes", "staging for other ranks",
      "--max-num-batched-tokens, of experts --expert-rows"},
-    {RegionUse::kTables, "table_bytes", "tables of tiles", nullptr}};
+    {RegionUse::kTables, "table_bytes", "tables of tiles", nullptr},
+    {RegionUse::kState, "state_bytes", "states of running choices", "--max-num-seqs"}};
 
 // What the rank of `request` keeps, in the order in which it is allocated, for the length, rows and
 // blocks of `plan`. REQUIRES: plan.decoder.

@@ -55,6 +55,7 @@ struct MoeConfig {
   int64_t num_groups = 1, chosen_groups = 1;
   bool renormalize = false;
   float epsilon = 0, scale = 1;
+  bool shared_gate = false;   // the shared expert's output meets a sigmoid of the input
   bool weighs_input = false;  // the weight scales the expert's input, not its output
   // [num_layers] 0: the layer is dense, of ModelConfig::intermediate_size
   std::vector<uint8_t> has_experts;
@@ -76,6 +77,17 @@ struct MlaConfig {
 
   int64_t qk_head_dim() const { return qk_nope_head_dim + qk_rope_head_dim; }
   int64_t latent_dim() const { return kv_lora_rank + qk_rope_head_dim; }  // in the cache
+};
+
+// Gated delta-net layers (kernels/delta_net.h).
+struct DeltaNetConfig {
+  int64_t key_heads = 0, value_heads = 0;
+  int64_t key_dim = 0, value_dim = 0;
+  std::vector<uint8_t> has_state;  // [num_layers] 0: the layer attends over a KV cache
+
+  // q, k and v of a row, which the convolution passes over; and all inputs: z, b and a behind them.
+  int64_t channels() const { return 2 * key_heads * key_dim + value_heads * value_dim; }
+  int64_t inputs() const { return channels() + value_heads * value_dim + 2 * value_heads; }
 };
 
 // How a model's files store its layers' matrices, if not in a compute
@@ -137,7 +149,8 @@ struct ModelConfig {
   // sqrt(head_dim)).
   float embedding_factor = 1, residual_factor = 1, logits_factor = 1, score_factor = 0;
   float score_cap = 0, logits_cap = 0;  // kernels::Cap; 0: none
-  bool sinks = false;                   // a score a head that has no value
+  bool attention_gate = false;  // attention's output meets a sigmoid that q's tensor projects
+  bool sinks = false;           // a score a head that has no value
   std::vector<int32_t> sliding_window;  // [num_layers]; 0: full attention
   // [num_layers], 1 for layers without rope; empty: all layers have it. If some lack it, the others
   // may see only their own chunk of positions (0: all positions).
@@ -160,6 +173,7 @@ struct ModelConfig {
   bool rope_interleaved = false;
   std::optional<MoeConfig> moe;
   std::optional<MlaConfig> mla;
+  std::optional<DeltaNetConfig> delta_net;  // some layers have it in place of attention
   std::optional<int32_t> bos_token_id;
   std::vector<int32_t> eos_token_ids;
   tensor::DType stored_dtype = tensor::DType::kBF16;  // as config.json says; informative
@@ -180,6 +194,7 @@ struct ModelConfig {
   int64_t RotaryDim() const { return rotary_dim > 0 ? rotary_dim : head_dim; }
   // What blocks give is added as it is, in the epilogue of their last matrix.
   bool AddsPlainly() const { return !norm_after && residual_factor == 1; }
+  bool HasState(int64_t layer) const { return delta_net && delta_net->has_state[layer] != 0; }
   bool HasRope(int64_t layer) const { return without_rope.empty() || without_rope[layer] == 0; }
   base::Reach ReachOf(int64_t layer) const {
     const int32_t window = sliding_window[layer];

@@ -69,7 +69,7 @@ INSTANTIATE_TEST_SUITE_P(Families, GoldenModel,
                                          "qwen2-tied", "qwen3", "smollm2-like", "yarn-qwen2.5",
                                          "phi3", "phi4-mini", "glm4", "glm4-moe", "gpt-oss",
                                          "granite", "exaone4", "hunyuan", "ministral3",
-                                         "minimax-m2"),
+                                         "minimax-m2", "qwen3.5", "qwen3-next"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::erase_if(name, [](char c) { return !std::isalnum(c); });
@@ -115,6 +115,14 @@ TEST(HfConfig, RefusesWhatFurtherFamiliesCannotHave) {
     EXPECT_EQ(config.status().code(), code) << model << " " << key;
     EXPECT_THAT(config.status().message(), HasSubstr(what));
   };
+  refused("qwen3.5", "layer_types", R"(["linear_attention"])", kConfigInvalid,
+          "layer_types has 1 entries; expected num_hidden_layers = 4");
+  refused("qwen3.5", "layer_types", R"(["linear_attention","mamba","mamba","full_attention"])",
+          kConfigUnsupported, "mamba");
+  refused("qwen3.5", "linear_num_value_heads", "3", kConfigInvalid, "no multiple of");
+  refused("qwen3.5", "linear_conv_kernel_dim", "3", kConfigUnsupported, "linear_conv_kernel_dim");
+  refused("qwen3-next", "shared_expert_intermediate_size", "33", kConfigUnsupported,
+          "a multiple of moe_intermediate_size 32");
   refused("gemma3", "layer_types", R"(["full_attention"])", kConfigInvalid,
           "layer_types has 1 entries; expected num_hidden_layers = 6");
   refused("olmo3", "layer_types", R"(["a","b","c","d"])", kConfigUnsupported, "layer_types is a");

@@ -48,6 +48,11 @@ void ForEachMatrix(const DecoderPlan& plan, Visit visit) {
   visit(plan.head);
 }
 
+tensor::Shape StoredShape(const PlannedVector& vector) {
+  if (vector.taps > 0) return {vector.size / vector.taps, 1, vector.taps};
+  return {vector.size};
+}
+
 uint64_t OffsetsBytes(int64_t experts) {
   return base::RoundUp(static_cast<uint64_t>(experts + 1) * sizeof(int32_t), 64);
 }
@@ -62,14 +67,18 @@ class VectorLoader {
     if (!reader_ || !status_.ok()) return out;
     const bool exact = vector.exact || vector.plus_one;
     std::vector<float> stored(static_cast<size_t>(vector.size));
-    status_ = weights::LoadVector(*reader_, vector.tensor, vector.size,
+    status_ = weights::LoadVector(*reader_, vector.tensor, StoredShape(vector),
                                   exact ? tensor::DType::kF32 : plan_.dtype, stored.data());
     if (!status_.ok()) return out;
     device::HostWriter writer(device_);
     float* const values = writer.Begin(out, vector.size);
     const int64_t head = vector.order.head_dim;
     for (int64_t i = 0; i < vector.size; ++i) {
-      const int64_t from = head > 0 ? i - i % head + vector.order.Stored(i % head) : i;
+      int64_t from = head > 0 ? i - i % head + vector.order.Stored(i % head) : i;
+      if (vector.taps > 0) {
+        const int64_t channels = vector.size / vector.taps;
+        from = i % channels * vector.taps + i / channels;
+      }
       values[i] = stored[static_cast<size_t>(from)];
       if (vector.plus_one) values[i] += 1.0f;
     }
@@ -205,7 +214,7 @@ std::map<std::string, tensor::Shape, std::less<>> DecoderPlan::TensorShapes() co
     }
   });
   for (const LayerPlan& layer : layers) {
-    for (const PlannedVector& vector : layer.vectors) shapes[vector.tensor] = {vector.size};
+    for (const PlannedVector& vector : layer.vectors) shapes[vector.tensor] = StoredShape(vector);
   }
   for (const char* norm : OwnNorms(config)) shapes[norm] = {config.hidden_size};
   for (const EmbeddedTable& table : EmbeddedTables(*this))

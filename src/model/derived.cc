@@ -1,6 +1,9 @@
 #include "model/derived.h"
 
+#include <algorithm>
+
 #include "base/check.h"
+#include "kernels/delta_net.h"
 
 namespace forebay::model {
 namespace {
@@ -16,10 +19,17 @@ BlockSize GroupedAttention(const ModelConfig& c) {
   const int64_t q = c.num_heads * c.head_dim, kv = c.num_kv_heads * c.head_dim;
   BlockSize block;
   block.matrices = c.hidden_size * (q + 2 * kv) + q * c.hidden_size;
+  if (c.attention_gate) block.matrices += c.hidden_size * q;
   if (c.attention_bias) block.vectors += q + 2 * kv;
   if (c.attention_out_bias) block.vectors += c.hidden_size;
   if (c.qk_norm) block.vectors += 2 * c.head_dim;
   return block;
+}
+
+BlockSize DeltaNet(const ModelConfig& c) {
+  const DeltaNetConfig& net = *c.delta_net;
+  return {.matrices = c.hidden_size * (net.inputs() + net.value_heads * net.value_dim),
+          .vectors = net.channels() * kernels::kConvTaps + 2 * net.value_heads + net.value_dim};
 }
 
 BlockSize LatentAttention(const ModelConfig& c) {
@@ -42,8 +52,9 @@ BlockSize DenseFeedForward(const ModelConfig& c) {
 BlockSize Experts(const ModelConfig& c) {
   const MoeConfig& moe = *c.moe;
   const int64_t expert = ExpertParams(c);
-  return {.matrices =
-              (moe.num_experts + moe.num_shared_experts) * expert + c.hidden_size * moe.num_experts,
+  return {.matrices = (moe.shared_gate ? c.hidden_size : 0) +
+                      (moe.num_experts + moe.num_shared_experts) * expert +
+                      c.hidden_size * moe.num_experts,
           .vectors = moe.selection_bias ? moe.num_experts : 0,
           .unused = (moe.num_experts - moe.experts_per_token) * expert};
 }
@@ -62,7 +73,9 @@ DerivedFigures Derive(const ModelConfig& config) {
   figures.token_weights = embedding;
   int64_t unused = 0;
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
-    const BlockSize attention = config.mla ? LatentAttention(config) : GroupedAttention(config);
+    const BlockSize attention = config.HasState(layer) ? DeltaNet(config)
+                                : config.mla           ? LatentAttention(config)
+                                                       : GroupedAttention(config);
     const bool has_experts = config.moe && config.moe->has_experts[layer] != 0;
     const BlockSize ffn = has_experts ? Experts(config) : DenseFeedForward(config);
     figures.ffn_params += ffn.matrices + ffn.vectors;
@@ -72,9 +85,11 @@ DerivedFigures Derive(const ModelConfig& config) {
     unused += ffn.unused;
   }
   figures.active_params = figures.params - unused;
+  int64_t cached_layers = config.num_layers;
+  if (config.delta_net) cached_layers = std::ranges::count(config.delta_net->has_state, 0);
   figures.kv_values =
-      config.num_layers * (config.mla ? config.mla->kv_lora_rank + config.mla->qk_rope_head_dim
-                                      : 2 * config.num_kv_heads * config.head_dim);
+      cached_layers * (config.mla ? config.mla->kv_lora_rank + config.mla->qk_rope_head_dim
+                                  : 2 * config.num_kv_heads * config.head_dim);
   return figures;
 }
 

@@ -14,7 +14,8 @@ std::span<const Family* const> Families() {
       &kLlama,   &kMistral,     &kQwen2,     &kQwen3,   &kQwen3Moe,   &kMixtral, &kDeepseekV3,
       &kLlama4,  &kGptOss,      &kGemma2,    &kGemma3,  &kMinistral3, &kPhi3,    &kGlm4,
       &kGlm4Moe, &kGlm4MoeLite, &kMiniMaxM2, &kOlmo2,   &kOlmo3,      &kSmolLm3, &kGranite,
-      &kSeedOss, &kErnie45,     &kExaone4,   &kHunyuan, &kBert,       &kRoberta, &kModernBert};
+      &kSeedOss, &kErnie45,     &kExaone4,   &kHunyuan, &kBert,       &kRoberta, &kModernBert,
+      &kQwen35,  &kQwen35Moe,   &kQwen3Next};
   return kFamilies;
 }
 

@@ -18,6 +18,7 @@ struct ExpertNames {
   std::string router_bias;
   std::string gate_bias, up_bias, down_bias;  // of an expert, as its matrices
   std::string shared_gate, shared_up, shared_down;
+  std::string shared_sigmoid;  // one row: the shared expert's gate
 };
 
 // Names of the tensors of a layer's latent attention. Without a low rank of queries they are
@@ -25,6 +26,13 @@ struct ExpertNames {
 struct LatentNames {
   std::string q_down, q_norm, q_up;
   std::string kv_down, kv_norm, kv_up;
+};
+
+// Names of the tensors of a gated delta-net layer. Equal names: the matrices lie in one tensor, by
+// key head (qkv and z, b and a).
+struct StateNames {
+  std::string qkv, z, b, a;
+  std::string conv, a_log, dt_bias, norm, out;
 };
 
 // Names of one decoder layer's tensors; "" where the family has none.
@@ -36,6 +44,7 @@ struct LayerNames {
   std::string ffn_post_norm;
   ExpertNames experts;  // where a layer has them
   LatentNames latent;   // likewise
+  StateNames state;     // likewise
 };
 
 // The layers of `sliding_window`. kUpperLayers (Qwen): only with use_sliding_window, the layers

@@ -28,6 +28,21 @@ kernels::KvLayout ExpandedLayoutOf(const ModelConfig& config, tensor::DType dtyp
   return layout;
 }
 
+std::vector<kv::StateSpec> PlanStates(const ModelConfig& config, const base::Part& layers) {
+  std::vector<kv::StateSpec> states;
+  if (!config.delta_net) return states;
+  const DeltaNetConfig& net = *config.delta_net;
+  const kv::StateSpec spec{
+      .tail_bytes =
+          static_cast<uint64_t>((kernels::kConvTaps - 1) * net.channels()) * sizeof(float),
+      .matrix_bytes = static_cast<uint64_t>(net.value_heads * kernels::StateMatrixFloats(
+                                                                  net.key_dim, net.value_dim)) *
+                      sizeof(float)};
+  for (int64_t layer = layers.begin; layer < layers.end; ++layer)
+    states.push_back(config.HasState(layer) ? spec : kv::StateSpec{});
+  return states;
+}
+
 std::vector<kv::KvGroup> PlanKvGroups(const ModelConfig& config, tensor::DType dtype,
                                       const base::Part& layers, int64_t kv_heads) {
   const kernels::KvLayout layout = KvLayoutOf(config, dtype, kv_heads);
@@ -35,9 +50,10 @@ std::vector<kv::KvGroup> PlanKvGroups(const ModelConfig& config, tensor::DType d
       KvLayoutOf(config, dtype, config.num_kv_heads).LayerBytes() / kernels::kBlockTokens;
   std::vector<kv::KvLayerPlan> plans;
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
-    plans.push_back(
-        {{.token_bytes = token_bytes, .by_heads = !config.mla, .reach = config.ReachOf(layer)},
-         layout});
+    plans.push_back({{.token_bytes = config.HasState(layer) ? 0 : token_bytes,
+                      .by_heads = !config.mla,
+                      .reach = config.ReachOf(layer)},
+                     layout});
   }
   return kv::PlanKvGroups(plans, layers);
 }

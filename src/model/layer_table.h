@@ -58,6 +58,8 @@ struct PlannedVector {
   int64_t size;
   bool exact = false;     // kept as it is stored, not rounded to the compute type
   bool plus_one = false;  // stored less 1; the sum is exact enough in fp32, and is not rounded
+  // Stored [size / taps, 1, taps], and kept [taps, size / taps]; 0: as it is stored.
+  int64_t taps = 0;
   // The heads whose elements are packed in another order than they are stored in; null: none.
   const weights::HeadOrder order = {};
 };

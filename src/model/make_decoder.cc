@@ -18,6 +18,11 @@ base::Result<Decoder> MakeDecoder(const DecoderPlan& plan, const DecoderMemory& 
   decoder.activations =
       CutActivations(plan.config, plan.dtype, memory.capacity, &cutter, plan.shard.cut);
   decoder.kv = links.kv;
+  decoder.states = links.states;
+  // The stage's first layer writes its digests beside the first group's blocks; others add to them.
+  if (plan.config.HasState(plan.shard.layers.begin)) {
+    for (kv::CacheView::Layer& layer : decoder.kv.layers) layer.first &= layer.group != 0;
+  }
   decoder.routing = links.routing;
   decoder.routed = links.routed;
   decoder.replica = links.replica;

@@ -19,6 +19,7 @@ struct DecoderLinks {
   const kernels::KernelSet& kernels;
   device::Stream& stream;
   kv::CacheView kv;
+  kv::StateView states;
   device::Device* device = nullptr;                 // LoadDecoder's
   const kernels::RoutingSource* routing = nullptr;  // null: data say which experts rows go to
   kernels::RoutingCounters* routed = nullptr;       // null: the model has no experts

@@ -165,6 +165,8 @@ struct StepPricer::Program {
     decoder.kv =
         kv::CutCache(model::PlanKvGroups(config, dtype, shard.layers, shard.own_kv_heads.size()), 0,
                      false, Addresses("kv cache", 0).data);
+    decoder.states =
+        kv::CutStates(model::PlanStates(config, shard.layers), Addresses("layer states", 0).data);
     staging = Addresses("staging",
                         std::max({model::TensorStagingBytes(config, dtype, decoder.capacity, cut),
                                   model::SequenceStagingBytes(config, dtype, decoder.capacity, cut),

@@ -172,8 +172,8 @@ base::Status LoadBias(const TensorReader& reader, const PlacedMatrix& matrix, in
   for (size_t t = 0; t < plan.biases.size(); ++t) {
     if (plan.biases[t].empty()) continue;
     values[t].resize(plan.tensor_rows[t]);
-    FB_RETURN_IF_ERROR(LoadVector(reader, plan.BiasName(t, expert), plan.tensor_rows[t], plan.dtype,
-                                  values[t].data()));
+    FB_RETURN_IF_ERROR(LoadVector(reader, plan.BiasName(t, expert), {plan.tensor_rows[t]},
+                                  plan.dtype, values[t].data()));
   }
   for (size_t panel = 0; panel < plan.panels.size(); ++panel) {
     for (const PanelPiece& piece : plan.panels[panel].pieces) {
@@ -296,10 +296,11 @@ base::Status LoadMatrices(const TensorReader& reader, std::span<const PlacedMatr
       });
 }
 
-base::Status LoadVector(const TensorReader& reader, const std::string& name, int64_t size,
-                        tensor::DType dtype, float* out) {
-  FB_RETURN_IF_ERROR(CheckShape(reader, name, {size}));
-  FB_RETURN_IF_ERROR(reader.ReadRows(name, 0, 1, out));
+base::Status LoadVector(const TensorReader& reader, const std::string& name,
+                        const tensor::Shape& shape, tensor::DType dtype, float* out) {
+  FB_RETURN_IF_ERROR(CheckShape(reader, name, shape));
+  const int64_t size = shape.elements();
+  FB_RETURN_IF_ERROR(reader.ReadRows(name, 0, shape.rank() > 1 ? shape[0] : 1, out));
   for (int64_t i = 0; i < size; ++i) out[i] = RoundVia(dtype, out[i]);
   return base::Status::Ok();
 }

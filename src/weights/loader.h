@@ -35,9 +35,9 @@ void SetRun(const PlacedWeight& placed, const RunPlace& run, const std::byte* me
 base::Status LoadMatrices(const TensorReader& reader, std::span<const PlacedMatrix> matrices,
                           int num_threads, device::Device* device = nullptr);
 
-// A vector tensor [size], rounded to `dtype` and widened again, at `out`.
-base::Status LoadVector(const TensorReader& reader, const std::string& name, int64_t size,
-                        tensor::DType dtype, float* out);
+// A tensor of this shape, rounded to `dtype` and widened again, at `out`.
+base::Status LoadVector(const TensorReader& reader, const std::string& name,
+                        const tensor::Shape& shape, tensor::DType dtype, float* out);
 
 // A matrix [rows, columns] row by row, rounded to `dtype`, at `out`. `device`: as above.
 base::Status LoadRowMajor(const TensorReader& reader, const std::string& name, int64_t rows,

@@ -123,7 +123,8 @@ MatrixPlan PlanQkv(std::string label, tensor::DType dtype, const QkvNames& names
                   .tensor_k = k};
   const bool fused = names.q == names.k;
   const int64_t head_dim = heads.order.head_dim;
-  const int64_t rows[] = {heads.total * head_dim, heads.total_kv * head_dim,
+  const int64_t query_rows = heads.query_rows > 0 ? heads.query_rows : head_dim;
+  const int64_t rows[] = {heads.total * query_rows, heads.total_kv * head_dim,
                           heads.total_kv * head_dim};
   if (fused) {
     plan.tensors = {names.q};
@@ -139,10 +140,28 @@ MatrixPlan PlanQkv(std::string label, tensor::DType dtype, const QkvNames& names
   int64_t first = 0;
   for (int32_t part = 0; part < 3; ++part) {
     for (const int32_t head : *heads_of[part]) {
-      AddHead(&plan, fused ? 0 : part, (fused ? first : 0) + head * head_dim, head_dim,
+      AddHead(&plan, fused ? 0 : part,
+              (fused ? first : 0) + head * (part == 0 ? query_rows : head_dim), head_dim,
               [&](int64_t i) { return part < 2 ? heads.order.Stored(i) : i; });
     }
     first += rows[part];
+  }
+  return plan;
+}
+
+MatrixPlan PlanRows(std::string label, tensor::DType dtype, std::vector<std::string> tensors,
+                    std::vector<int64_t> tensor_rows, const std::vector<PlannedRows>& rows,
+                    int64_t k) {
+  MatrixPlan plan{.label = std::move(label),
+                  .dtype = dtype,
+                  .k = k,
+                  .leaves = kernels::LeafBorders::Single(k),
+                  .tensor_k = k};
+  plan.tensors = std::move(tensors);
+  plan.tensor_rows = std::move(tensor_rows);
+  for (const PlannedRows& part : rows) {
+    AddPanels(&plan, part.tensor, part.row, part.rows, plan.n);
+    plan.n += part.rows;
   }
   return plan;
 }

@@ -130,9 +130,20 @@ struct QkvHeads {
   // the logical heads that are packed, in the order of their slots
   std::vector<int32_t> query, kv;
   HeadOrder order;  // of q's and k's rows
+  // rows of a query head in q's tensor, of which the first are its query; 0: no more than these
+  int64_t query_rows = 0;
 };
 MatrixPlan PlanQkv(std::string label, tensor::DType dtype, const QkvNames& names,
                    const QkvHeads& heads, int64_t k);
+
+// Rows of tensors one behind the other: no panel crosses the border of two entries.
+struct PlannedRows {
+  int32_t tensor;
+  int64_t row, rows;
+};
+MatrixPlan PlanRows(std::string label, tensor::DType dtype, std::vector<std::string> tensors,
+                    std::vector<int64_t> tensor_rows, const std::vector<PlannedRows>& rows,
+                    int64_t k);
 
 // gate and up interleaved, 32 columns of each in a panel. Equal names: up lies behind gate in one
 // tensor.

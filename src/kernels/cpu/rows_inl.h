@@ -109,6 +109,26 @@ void AddAllRows(const AddNormedArgs& args, const device::WorkerContext& context)
   }
 }
 
+template <typename T>
+void GateRowsOf(const GateRowsArgs& args, device::Range rows) {
+  const int64_t columns = args.columns;
+  const Vector one = Vector::Set(1.0f);
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
+    T* const y = reinterpret_cast<T*>(args.y) + row * columns;
+    for (int64_t j = 0; j < columns; j += kLanes) {
+      const Vector gate = args.one_a_row ? Vector::Set(args.gates[row])
+                                         : LoadPart(args.gates + row * columns + j, columns - j);
+      StorePart(y + j, LoadPart(y + j, columns - j) * (one / (one + Exp(Negate(gate)))),
+                columns - j);
+    }
+  }
+}
+
+void GateAllRows(const GateRowsArgs& args, const device::WorkerContext& context) {
+  const device::Range rows = OwnRows(context, args.rows);
+  args.dtype == tensor::DType::kF32 ? GateRowsOf<float>(args, rows) : GateRowsOf<BF16>(args, rows);
+}
+
 void FinishAllLogits(const FinishLogitsArgs& args, const device::WorkerContext& context) {
   const device::Range part = OwnRows(context, args.count);
   const Vector factor = Vector::Set(args.factor), cap = Vector::Set(args.cap);

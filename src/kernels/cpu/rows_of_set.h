@@ -2,6 +2,7 @@
 // set, that has its -m flags.
 #pragma once
 
+#include "kernels/cpu/delta_net_inl.h"
 #include "kernels/cpu/latent_inl.h"
 #include "kernels/cpu/route_inl.h"
 #include "kernels/cpu/rows_inl.h"
@@ -32,6 +33,18 @@ void RmsNorm(const RmsNormArgs& args, const device::WorkerContext& context) {
 }
 void AddNormed(const AddNormedArgs& args, const device::WorkerContext& context) {
   AddAllRows(args, context);
+}
+void GateRows(const GateRowsArgs& args, const device::WorkerContext& context) {
+  GateAllRows(args, context);
+}
+void ShortConv(const ShortConvArgs& args, const device::WorkerContext& context) {
+  ConvAllRows(args, context);
+}
+void DeltaNet(const DeltaNetArgs& args, const device::WorkerContext& context) {
+  DeltaAllRows(args, context);
+}
+void GatedNorm(const GatedNormArgs& args, const device::WorkerContext& context) {
+  GatedNormAllRows(args, context);
 }
 void FinishLogits(const FinishLogitsArgs& args, const device::WorkerContext& context) {
   FinishAllLogits(args, context);

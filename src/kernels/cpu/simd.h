@@ -423,6 +423,18 @@ FB_INLINE Vector Exp(Vector x) {
 // As kernels::Silu, lane by lane.
 FB_INLINE Vector Silu(Vector x) { return x / (Vector::Set(1.0f) + Exp(Negate(x))); }
 
+// As kernels::Softplus, lane by lane.
+FB_INLINE Vector Softplus(Vector x) {
+  using C = SoftplusConstants;
+  const Vector zero = Vector::Zero();
+  const Vector u = Exp(SelectLess(x, zero, x, Negate(x)));
+  const Vector s = u / (Vector::Set(2.0f) + u), square = s * s;
+  Vector sum = Vector::Set(C::kOdd[7]);
+#pragma GCC unroll 8
+  for (int i = 6; i >= 0; --i) sum = Fma(sum, square, Vector::Set(C::kOdd[i]));
+  return Fma(s + s, sum, SelectLess(zero, x, x, zero));
+}
+
 // As kernels::Cap, Gelu, ErfGelu, ClampedSilu and ClampedUp, lane by lane.
 FB_INLINE Vector Cap(Vector x, Vector c) {
   const Vector one = Vector::Set(1.0f), two = Vector::Set(2.0f), part = x / c;

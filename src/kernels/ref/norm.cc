@@ -40,7 +40,24 @@ void AddRows(const AddNormedArgs& args, device::Range rows) {
   }
 }
 
+template <typename T>
+void GateRow(const GateRowsArgs& args, int64_t row) {
+  T* const y = reinterpret_cast<T*>(args.y) + row * args.columns;
+  for (int64_t j = 0; j < args.columns; ++j) {
+    const float gate = args.gates[args.one_a_row ? row : row * args.columns + j];
+    y[j] = tensor::RoundTo<T>(tensor::ToFloat(y[j]) * (1.0f / (1.0f + Exp(-gate))));
+  }
+}
+
 }  // namespace
+
+void GateRows(const GateRowsArgs& args, const device::WorkerContext& context) {
+  const device::Range rows = StaticPart(context, args.rows);
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
+    args.dtype == tensor::DType::kF32 ? GateRow<float>(args, row)
+                                      : GateRow<tensor::BF16>(args, row);
+  }
+}
 
 void AddNormed(const AddNormedArgs& args, const device::WorkerContext& context) {
   const device::Range rows = StaticPart(context, args.rows);

@@ -132,6 +132,12 @@ class Cuda final : public Platform {
                       "expected cpu",
                       draft.config.architecture));
     }
+    if (draft.config.delta_net) {
+      return Refusal(
+          fmt::format("--devices cuda: {} has layers that keep a state, which have no "
+                      "kernels for GPUs yet; expected --devices cpu",
+                      draft.config.architecture));
+    }
     if (draft.config.moe && (layout.tp > 1 || layout.sp > 1)) {
       return Refusal(
           "--layout: experts of tp or sp ranks have no kernels for GPUs yet; expected dp or pp");

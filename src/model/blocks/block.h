@@ -6,6 +6,7 @@
 #include "kernels/linear.h"
 #include "kernels/route.h"
 #include "kv/cache.h"
+#include "kv/state/layer_states.h"
 #include "kv/tier/window.h"
 #include "model/activations.h"
 #include "model/decoder_weights.h"
@@ -24,6 +25,7 @@ struct BlockContext {
   StepCapacity capacity;
   Activations activations;
   kv::CacheView kv;
+  kv::StateView states;          // of layers that keep one
   kv::Window* window = nullptr;  // null: all blocks are resident
   ReplicaLinks links;
   // Where there is no data, what says which experts rows go to.

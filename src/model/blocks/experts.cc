@@ -10,7 +10,7 @@ namespace forebay::model {
 namespace {
 
 constexpr Role kRouter{"router"}, kSelectionBias{"selection_bias"}, kSharedGateUp{"shared_gate_up"},
-    kSharedDown{"shared_down"};
+    kSharedDown{"shared_down"}, kSharedGate{"shared_gate"};
 
 bool HasExperts(const ModelConfig& config, int64_t layer) {
   return config.moe && config.moe->has_experts[layer] != 0;
@@ -60,6 +60,13 @@ void PlanExperts(const LayerSite& site, LayerPlan* layer) {
         {kSharedDown, Block::kFfn, LeafRule::kOwn,
          weights::PlanMatrix(site.Label(kSharedDown), dtype, names.experts.shared_down, "",
                              config.hidden_size, width, kernels::LeafBorders::ForDown(width))});
+  }
+  if (moe.shared_gate) {
+    layer->matrices.push_back(
+        {kSharedGate, Block::kFfn, LeafRule::kEven,
+         weights::Expanded(weights::PlanMatrix(
+             site.Label(kSharedGate), dtype, names.experts.shared_sigmoid, "", 1,
+             config.hidden_size, kernels::LeafBorders::Single(config.hidden_size)))});
   }
   PlanExpertMatrices(site, layer);
 }
@@ -229,6 +236,7 @@ uint64_t CutExpertBuffers(const ModelConfig& config, tensor::DType dtype, int64_
   cutter.Cut(&buffers->outputs, slots * hidden * t);
   cutter.Cut(&buffers->shared_gated, rows * shared * t);
   cutter.Cut(&buffers->shared, shared > 0 ? rows * hidden * sizeof(float) : 0);
+  cutter.Cut(&buffers->shared_gates, moe.shared_gate ? rows * sizeof(float) : 0);
   return cutter.bytes();
 }
 
@@ -284,6 +292,16 @@ void RunSharedExpert(const BlockContext& context, int64_t layer, const std::byte
               GatedOutput(*context.config));
   LayerLinear(context, layer, kSharedDown, b.shared_gated, reinterpret_cast<std::byte*>(b.shared),
               rows, kernels::LinearOutput::kF32);
+  if (!context.config->moe->shared_gate) return;
+  LayerLinear(context, layer, kSharedGate, normed, reinterpret_cast<std::byte*>(b.shared_gates),
+              rows, kernels::LinearOutput::kF32);
+  kernels::GateRows(*context.stream, *context.kernels, "gate_shared",
+                    {.dtype = tensor::DType::kF32,
+                     .y = reinterpret_cast<std::byte*>(b.shared),
+                     .gates = b.shared_gates,
+                     .rows = rows,
+                     .columns = static_cast<int32_t>(context.config->hidden_size),
+                     .one_a_row = true});
 }
 
 void CombineExperts(const BlockContext& context, int32_t rows, const ExpertBuffers& b,

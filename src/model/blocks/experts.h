@@ -19,6 +19,7 @@ struct ExpertBuffers {
   std::byte* outputs = nullptr;       // [rows * chosen, hidden] T
   std::byte* shared_gated = nullptr;  // [rows, shared width] T
   float* shared = nullptr;            // [rows, hidden]
+  float* shared_gates = nullptr;      // [rows]; where the shared expert has one
 };
 // Cuts them from `at` on; returns their bytes.
 uint64_t CutExpertBuffers(const ModelConfig& config, tensor::DType dtype, int64_t step_rows,

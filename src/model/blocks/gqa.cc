@@ -8,7 +8,8 @@
 namespace forebay::model {
 namespace {
 
-constexpr Role kQkv{"qkv"}, kQNorm{"q_norm"}, kKNorm{"k_norm"}, kSinks{"sinks"};
+constexpr Role kQkv{"qkv"}, kQNorm{"q_norm"}, kKNorm{"k_norm"}, kSinks{"sinks"},
+    kAttentionGate{"attention_gate"};
 
 bool HasGqa(const ModelConfig& config, int64_t) { return !config.mla; }
 
@@ -26,11 +27,22 @@ void PlanGqa(const LayerSite& site, LayerPlan* layer) {
   const std::vector<int> ranks = SpRanks(shard.cut.degrees(), shard.mode, shard.cut.block());
   layer->matrices.push_back(
       {kQkv, Block::kAttention, LeafRule::kEven,
-       weights::PlanQkv(site.Label(kQkv), dtype,
-                        {names.q, names.k, names.v, names.q_bias, names.k_bias, names.v_bias},
-                        {config.num_heads, config.num_kv_heads, heads.QueryHeadsOf(ranks),
-                         heads.KvHeadsOf(ranks), order},
-                        config.hidden_size)});
+       weights::PlanQkv(
+           site.Label(kQkv), dtype,
+           {names.q, names.k, names.v, names.q_bias, names.k_bias, names.v_bias},
+           {config.num_heads, config.num_kv_heads, heads.QueryHeadsOf(ranks),
+            heads.KvHeadsOf(ranks), order, config.attention_gate ? 2 * config.head_dim : 0},
+           config.hidden_size)});
+  if (config.attention_gate) {
+    // Behind each head's query in its tensor.
+    std::vector<weights::PlannedRows> gates;
+    for (const int32_t head : heads.QueryHeadsOf(ranks))
+      gates.push_back({0, (2 * head + 1) * config.head_dim, config.head_dim});
+    layer->matrices.push_back(
+        {kAttentionGate, Block::kAttention, LeafRule::kEven,
+         weights::PlanRows(site.Label(kAttentionGate), dtype, {names.q},
+                           {2 * config.num_heads * config.head_dim}, gates, config.hidden_size)});
+  }
   weights::MatrixPlan output =
       weights::PlanMatrix(site.Label(kOutput), dtype, names.o, names.o_bias, config.hidden_size,
                           config.num_heads * config.head_dim,
@@ -46,6 +58,7 @@ struct GqaBuffers {
   std::byte* q = nullptr;          // [rows, h * head_dim] T
   std::byte* kv = nullptr;         // [rows, 2, k * head_dim] T; where rows are cut
   std::byte* attention = nullptr;  // [own rows, H * head_dim] T
+  float* gates = nullptr;          // [own rows, H * head_dim]; where the model has them
 };
 
 // Cuts them from `at` on; returns their bytes.
@@ -63,6 +76,8 @@ uint64_t CutGqaBuffers(const ModelConfig& config, const Shard& shard, tensor::DT
   cutter.Cut(&buffers->q, rows * width(shard.own_heads) * element);
   cutter.Cut(&buffers->kv, shard.mode.sp == 1 ? 0 : rows * 2 * width(shard.own_kv_heads) * element);
   cutter.Cut(&buffers->attention, own_rows * width(shard.heads) * element);
+  cutter.Cut(&buffers->gates,
+             config.attention_gate ? own_rows * width(shard.heads) * sizeof(float) : 0);
   return cutter.bytes();
 }
 
@@ -223,6 +238,10 @@ void RunGqa(const BlockContext& context, const kernels::StepBatch& batch,
   const std::byte* const x = BlockInput(context, layer, kAttentionNorm, own_rows);
   LayerLinear(context, layer, kQkv, x, reinterpret_cast<std::byte*>(buffers.qkv), own_rows,
               kernels::LinearOutput::kF32);
+  if (config.attention_gate) {
+    LayerLinear(context, layer, kAttentionGate, x, reinterpret_cast<std::byte*>(buffers.gates),
+                own_rows, kernels::LinearOutput::kF32);
+  }
   if (config.qk_norm_of_rows) NormRows(context, w, own_rows, buffers.qkv);
   std::optional<UlyssesPlan> plan;
   if (sequence == nullptr) {
@@ -253,6 +272,14 @@ void RunGqa(const BlockContext& context, const kernels::StepBatch& batch,
                                      static_cast<uint64_t>(shard.heads.size() * config.head_dim)));
     CountMeeting(context, &ExchangeCounters::bytes_all_to_all,
                  fabric::BytesFromOthers(*sequence, plan->back()));
+  }
+  if (config.attention_gate) {
+    kernels::GateRows(*context.stream, *context.kernels, "gate_attention",
+                      {.dtype = context.dtype,
+                       .y = buffers.attention,
+                       .gates = buffers.gates,
+                       .rows = own_rows,
+                       .columns = static_cast<int32_t>(shard.heads.size() * config.head_dim)});
   }
   AddLinear(context, layer, kOutput, kAttentionPostNorm, buffers.attention, own_rows);
 }

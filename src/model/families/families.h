@@ -31,5 +31,8 @@ extern const Family kErnie45;
 extern const Family kExaone4;
 extern const Family kHunyuan;
 extern const Family kBert, kRoberta, kModernBert;
+extern const Family kQwen35;
+extern const Family kQwen35Moe;
+extern const Family kQwen3Next;
 
 }  // namespace forebay::model

@@ -1,0 +1,99 @@
+#include "kernels/delta_net.h"
+
+#include "base/check.h"
+#include "kernels/kernel_set.h"
+#include "kernels/number_format.h"
+
+namespace forebay::kernels {
+namespace {
+
+// The whole rows that an operation works on.
+uint64_t RowBytes(const StepBatch& batch, int64_t stride) {
+  return static_cast<uint64_t>(batch.num_rows) * static_cast<uint64_t>(stride) * sizeof(float);
+}
+
+cost::OpDesc Describe(const char* label, const StepBatch& batch, int64_t columns) {
+  cost::OpDesc desc;
+  desc.kind = cost::OpKind::kOther;
+  desc.label = label;
+  desc.rows = batch.num_rows;
+  desc.columns = columns;
+  desc.weight_format = cost::NumberFormat::kF32;
+  return desc;
+}
+
+// The parts of the places that the step's sequences have.
+template <typename Args>
+void TouchPlaces(const Args& args, const StateLayer& layer, int64_t floats,
+                 std::vector<device::Access>* accesses) {
+  for (int32_t i = 0; i < args.batch.num_sequences; ++i) {
+    accesses->push_back({layer.Of(args.batch.sequences[i].table_row),
+                         static_cast<uint64_t>(floats) * sizeof(float), true});
+  }
+}
+
+}  // namespace
+
+void ShortConv(device::Stream& stream, const KernelSet& kernels, const ShortConvArgs& args) {
+  if (args.batch.num_rows == 0) return;
+  FB_CHECK(args.channels > 0 && args.channels <= args.stride,
+           "short_conv: {} channels of rows of {}", args.channels, args.stride);
+  cost::OpDesc desc = Describe("short_conv", args.batch, args.channels);
+  desc.flops = (2.0 * kConvTaps + 4) * args.batch.num_rows * args.channels;
+  desc.read_bytes = desc.write_bytes =
+      (1.0 * args.batch.num_rows + (kConvTaps - 1.0) * args.batch.num_sequences) * args.channels *
+      sizeof(float);
+  device::Operation operation = device::MakeOperation(desc, args, kernels.short_conv);
+  operation.Writes(args.x, RowBytes(args.batch, args.stride))
+      .Reads(args.weight, static_cast<uint64_t>(args.channels) * kConvTaps * sizeof(float));
+  operation.further_accesses = [](const void* raw, std::vector<device::Access>* accesses) {
+    const auto& conv = *static_cast<const ShortConvArgs*>(raw);
+    TouchPlaces(conv, conv.tails, int64_t{kConvTaps - 1} * conv.channels, accesses);
+  };
+  stream.Enqueue(operation);
+}
+
+void DeltaNet(device::Stream& stream, const KernelSet& kernels, const DeltaNetArgs& args) {
+  if (args.batch.num_rows == 0) return;
+  FB_CHECK(
+      args.key_dim > 0 && args.key_dim <= kMaxStateKeyDim && args.value_heads % args.key_heads == 0,
+      "delta_net: {} value heads over {} key heads of {}; at most {}", args.value_heads,
+      args.key_heads, args.key_dim, kMaxStateKeyDim);
+  const double elements =
+      1.0 * args.value_heads * static_cast<double>(StateMatrixFloats(args.key_dim, args.value_dim));
+  cost::OpDesc desc = Describe("delta_net", args.batch, int64_t{args.value_heads} * args.value_dim);
+  desc.depth = args.key_dim;
+  desc.flops = 7.0 * args.batch.num_rows * elements;
+  desc.read_bytes = desc.write_bytes = args.batch.num_sequences * elements * sizeof(float);
+  device::Operation operation = device::MakeOperation(desc, args, kernels.delta_net);
+  const auto heads = static_cast<uint64_t>(args.value_heads);
+  operation.Writes(args.x, RowBytes(args.batch, args.stride))
+      .Reads(args.a_log, heads * sizeof(float))
+      .Reads(args.dt_bias, heads * sizeof(float));
+  operation.further_accesses = [](const void* raw, std::vector<device::Access>* accesses) {
+    const auto& net = *static_cast<const DeltaNetArgs*>(raw);
+    TouchPlaces(net, net.matrices, net.value_heads * StateMatrixFloats(net.key_dim, net.value_dim),
+                accesses);
+  };
+  stream.Enqueue(operation);
+}
+
+void GatedNorm(device::Stream& stream, const KernelSet& kernels, const GatedNormArgs& args) {
+  if (args.batch.num_rows == 0) return;
+  const int64_t columns = int64_t{args.heads} * args.dim;
+  cost::OpDesc desc = Describe("gated_norm", args.batch, columns);
+  desc.flops = 12.0 * args.batch.num_rows * static_cast<double>(columns);
+  desc.read_bytes = 2.0 * args.batch.num_rows * static_cast<double>(columns) * sizeof(float);
+  device::Operation operation = device::MakeOperation(desc, args, kernels.gated_norm);
+  const auto rows = static_cast<uint64_t>(args.batch.num_rows);
+  const uint64_t extent =
+      ((rows - 1) * static_cast<uint64_t>(args.stride) + static_cast<uint64_t>(columns)) *
+      sizeof(float);
+  operation.Reads(args.x, extent)
+      .Reads(args.z, extent)
+      .Reads(args.weight, static_cast<uint64_t>(args.dim) * sizeof(float))
+      .Writes(args.out, rows * static_cast<uint64_t>(columns) * tensor::SizeOf(args.dtype));
+  stream.Enqueue(operation);
+}
+
+}  // namespace forebay::kernels

@@ -1,0 +1,216 @@
+// Layers with state: every set has the bytes of ref, however a sequence is cut into steps.
+#include "kernels/delta_net.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "base/rng.h"
+#include "kernels/exp.h"
+#include "kernels/kernel_set.h"
+#include "kernels/kv_layout.h"
+#include "kernels/testing/team.h"
+#include "tensor/bf16.h"
+
+namespace forebay::kernels {
+namespace {
+
+using testing::Team;
+
+struct NetShape {
+  int32_t key_heads, value_heads, key_dim, value_dim;
+
+  int32_t channels() const { return 2 * key_heads * key_dim + value_heads * value_dim; }
+  int64_t stride() const { return channels() + value_heads * value_dim + 2 * value_heads; }
+};
+
+// Two sequences of `kRows` rows each, in places 2 and 0.
+constexpr int32_t kRows = 21;
+
+std::vector<float> RandomFloats(base::Rng& rng, int64_t count, float scale) {
+  std::vector<float> values(static_cast<size_t>(count));
+  for (float& value : values) value = scale * static_cast<float>(rng.Uniform() * 2 - 1);
+  return values;
+}
+
+struct NetData {
+  NetShape shape;
+  std::vector<float> inputs, conv, a_log, dt_bias, norm;
+
+  explicit NetData(const NetShape& shape) : shape(shape) {
+    base::Rng rng(5);
+    inputs = RandomFloats(rng, 2 * kRows * shape.stride(), 2);
+    conv = RandomFloats(rng, shape.channels() * kConvTaps, 1);
+    a_log = RandomFloats(rng, shape.value_heads, 1);
+    dt_bias = RandomFloats(rng, shape.value_heads, 3);
+    norm = RandomFloats(rng, shape.value_dim, 1);
+  }
+};
+
+struct NetResult {
+  std::vector<tensor::BF16> out;  // of the sequences one after the other
+  std::vector<uint64_t> digests;
+  std::vector<float> states;
+
+  bool operator==(const NetResult& other) const {
+    return std::memcmp(out.data(), other.out.data(), out.size() * sizeof(out[0])) == 0 &&
+           digests == other.digests &&
+           std::memcmp(states.data(), other.states.data(), states.size() * sizeof(float)) == 0;
+  }
+};
+
+// The rows in steps of `chunk` rows of each sequence.
+NetResult RunNet(const NetData& data, const KernelSet& set, Team& team, int32_t chunk) {
+  const NetShape& shape = data.shape;
+  const int64_t tail = (kConvTaps - 1) * shape.channels(),
+                matrices = shape.value_heads * StateMatrixFloats(shape.key_dim, shape.value_dim),
+                place = tail + matrices, columns = shape.value_heads * shape.value_dim;
+  NetResult result;
+  // A place holds what its last choice left.
+  result.states.assign(static_cast<size_t>(3 * place), NAN);
+  std::fill_n(result.states.begin() + place, place, 0.0f);
+  result.digests.assign(3 * kBlockTokens, 1);
+  result.out.resize(static_cast<size_t>(2 * kRows * columns));
+  uint32_t tables[3] = {2, 1, 0};
+  for (int32_t begin = 0; begin < kRows; begin += chunk) {
+    const int32_t count = std::min(chunk, kRows - begin);
+    std::vector<float> x(static_cast<size_t>(2 * count * shape.stride()));
+    std::vector<int32_t> positions, row_sequence;
+    SequenceRows sequences[2];
+    for (int32_t s = 0; s < 2; ++s) {
+      sequences[s] = {s * count, count, begin, s == 0 ? 2 : 0};
+      std::copy_n(data.inputs.begin() + (s * kRows + begin) * shape.stride(),
+                  count * shape.stride(), x.begin() + s * count * shape.stride());
+      for (int32_t i = 0; i < count; ++i) {
+        positions.push_back(begin + i);
+        row_sequence.push_back(s);
+      }
+    }
+    const StepBatch batch{.num_rows = 2 * count,
+                          .num_sequences = 2,
+                          .own_end = 2 * count,
+                          .positions = positions.data(),
+                          .row_sequence = row_sequence.data(),
+                          .sequences = sequences,
+                          .block_tables = tables,
+                          .table_stride = 1};
+    const auto at = [&](int64_t floats) {
+      return StateLayer{reinterpret_cast<std::byte*>(result.states.data() + floats),
+                        place * static_cast<int64_t>(sizeof(float))};
+    };
+    const ShortConvArgs conv{.batch = batch,
+                             .x = x.data(),
+                             .stride = shape.stride(),
+                             .channels = shape.channels(),
+                             .weight = data.conv.data(),
+                             .tails = at(0)};
+    const DeltaNetArgs net{
+        .batch = batch,
+        .x = x.data(),
+        .stride = shape.stride(),
+        .b_at = static_cast<int32_t>(shape.channels() + columns),
+        .a_at = static_cast<int32_t>(shape.channels() + columns) + shape.value_heads,
+        .key_heads = shape.key_heads,
+        .value_heads = shape.value_heads,
+        .key_dim = shape.key_dim,
+        .value_dim = shape.value_dim,
+        .a_log = data.a_log.data(),
+        .dt_bias = data.dt_bias.data(),
+        .matrices = at(tail)};
+    std::vector<tensor::BF16> out(static_cast<size_t>(2 * count * columns));
+    const GatedNormArgs norm{.batch = batch,
+                             .x = x.data() + 2 * shape.key_heads * shape.key_dim,
+                             .z = x.data() + shape.channels(),
+                             .stride = shape.stride(),
+                             .heads = shape.value_heads,
+                             .dim = shape.value_dim,
+                             .weight = data.norm.data(),
+                             .eps = 1e-6f,
+                             .out = reinterpret_cast<std::byte*>(out.data()),
+                             .digests = result.digests.data(),
+                             .layer_index = 3,
+                             .first_layer = true};
+    team.Run([&](const device::WorkerContext& context) { set.short_conv(conv, context); });
+    team.Run([&](const device::WorkerContext& context) { set.delta_net(net, context); });
+    team.Run([&](const device::WorkerContext& context) { set.gated_norm(norm, context); });
+    for (int32_t s = 0; s < 2; ++s) {
+      std::copy_n(out.begin() + s * count * columns, count * columns,
+                  result.out.begin() + (s * kRows + begin) * columns);
+    }
+  }
+  return result;
+}
+
+TEST(DeltaNet, EverySetHasTheBytesOfRefHoweverItIsCut) {
+  Team teams[] = {Team(1), Team(3)};
+  for (const NetShape& shape : {NetShape{2, 4, 16, 16}, NetShape{1, 2, 128, 128},
+                                NetShape{2, 2, 24, 40}, NetShape{1, 1, 8, 100}}) {
+    const NetData data(shape);
+    const NetResult expected = RunNet(data, RefKernels(), teams[0], kRows);
+    for (const KernelSet* set : AvailableKernels()) {
+      for (Team& team : teams) {
+        for (const int32_t chunk : {1, 2, 5, kRows}) {
+          EXPECT_TRUE(RunNet(data, *set, team, chunk) == expected)
+              << set->name << ", " << shape.value_dim << " columns, " << chunk << " rows a step";
+        }
+      }
+    }
+  }
+}
+
+// The rule as the paper writes it, in double.
+TEST(DeltaNet, IsTheGatedDeltaRule) {
+  const NetShape shape{1, 1, 8, 4};
+  NetData data(shape);
+  Team team(1);
+  const NetResult result = RunNet(data, RefKernels(), team, kRows);
+  std::vector<double> state(32, 0.0);
+  for (int32_t t = 0; t < kRows; ++t) {
+    std::vector<double> x(static_cast<size_t>(shape.channels()));
+    for (int32_t c = 0; c < shape.channels(); ++c) {
+      double sum = 0;
+      for (int i = 0; i < kConvTaps; ++i) {
+        const int32_t from = t - kConvTaps + 1 + i;
+        if (from >= 0)
+          sum += double{data.conv[static_cast<size_t>(i * shape.channels() + c)]} *
+                 data.inputs[static_cast<size_t>(from * shape.stride() + c)];
+      }
+      x[static_cast<size_t>(c)] = sum / (1 + std::exp(-sum));
+    }
+    const float* const row = data.inputs.data() + t * shape.stride();
+    const double beta = 1 / (1 + std::exp(-double{row[24]})),
+                 decay = std::exp(-std::exp(double{data.a_log[0]}) *
+                                  std::log1p(std::exp(double{row[25]} + data.dt_bias[0])));
+    double q_norm = 1e-6, k_norm = 1e-6;
+    for (size_t i = 0; i < 8; ++i) q_norm += x[i] * x[i], k_norm += x[8 + i] * x[8 + i];
+    double out[4], squares = 0;
+    for (size_t j = 0; j < 4; ++j) {
+      double known = 0;
+      out[j] = 0;
+      for (size_t i = 0; i < 8; ++i)
+        known += (state[i * 4 + j] *= decay) * x[8 + i] / std::sqrt(k_norm);
+      for (size_t i = 0; i < 8; ++i) {
+        state[i * 4 + j] += x[8 + i] / std::sqrt(k_norm) * beta * (x[16 + j] - known);
+        out[j] += state[i * 4 + j] * x[i] / std::sqrt(q_norm) / std::sqrt(8.0);
+      }
+      squares += out[j] * out[j];
+    }
+    for (size_t j = 0; j < 4; ++j) {
+      const double z = row[20 + j], y = out[j] / std::sqrt(squares / 4 + 1e-6) * data.norm[j] * z /
+                                        (1 + std::exp(-z));
+      EXPECT_NEAR(tensor::ToFloat(result.out[static_cast<size_t>(t) * 4 + j]), y,
+                  std::abs(y) * 0x1p-7 + 1e-4);
+    }
+  }
+}
+
+TEST(Softplus, IsTheLogarithm) {
+  for (float x = -30; x < 40; x += 0.37f) {
+    const double y = std::log1p(std::exp(double{x}));
+    EXPECT_NEAR(Softplus(x), y, y * 4e-7) << x;
+  }
+}
+
+}  // namespace
+}  // namespace forebay::kernels
