@@ -64,9 +64,9 @@ void PlanExperts(const LayerSite& site, LayerPlan* layer) {
   if (moe.shared_gate) {
     layer->matrices.push_back(
         {kSharedGate, Block::kFfn, LeafRule::kEven,
-         weights::PlanMatrix(site.Label(kSharedGate), dtype, names.experts.shared_sigmoid, "", 1,
-                             config.hidden_size,
-                             kernels::LeafBorders::Single(config.hidden_size))});
+         weights::Expanded(weights::PlanMatrix(
+             site.Label(kSharedGate), dtype, names.experts.shared_sigmoid, "", 1,
+             config.hidden_size, kernels::LeafBorders::Single(config.hidden_size)))});
   }
   PlanExpertMatrices(site, layer);
 }
