@@ -21,9 +21,11 @@ struct Row {
   std::function<uint64_t(const Column& column)> bytes;
 };
 
-std::vector<Row> Rows() {
+// States stand there only for models whose layers keep them.
+std::vector<Row> Rows(const model::ModelConfig& config) {
   std::vector<Row> rows;
   for (const layout::FixedUse& use : layout::kFixedUses) {
+    if (use.use == layout::RegionUse::kState && !config.delta_net) continue;
     rows.push_back({use.key, use.name,
                     [of = use.use](const Column& column) { return column.memory().bytes(of); }});
   }
@@ -113,7 +115,7 @@ void PrintTable(const std::string& model, const std::string& devices,
   }
   Print("");
   PrintTableLine("", columns, letter);
-  for (const Row& row : Rows())
+  for (const Row& row : Rows(columns[0].plan.config))
     PrintTableLine(row.name, columns,
                    [&](const Column& column) { return base::FormatBytes(row.bytes(column)); });
   const auto of_experts = [&](const char* name, auto&& cell) {
@@ -171,7 +173,7 @@ void PrintJson(const std::string& model, const std::string& devices,
         .Key("fits")
         .Bool(column.fits.ok());
     if (!column.fits.ok()) writer.Key("error").String(column.fits.ToString());
-    for (const Row& row : Rows()) writer.Key(row.key).UInt(row.bytes(column));
+    for (const Row& row : Rows(column.plan.config)) writer.Key(row.key).UInt(row.bytes(column));
     writer.Key("kv_tokens")
         .Int(column.kv_tokens())
         .Key("kv_tokens_all")
