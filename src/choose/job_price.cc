@@ -10,8 +10,8 @@
 #include "base/check.h"
 #include "base/part.h"
 #include "choose/foresee.h"
+#include "engine/compose.h"
 #include "kernels/kv_layout.h"
-#include "model/latent_forms.h"
 #include "price/mode_price.h"
 #include "price/steal_price.h"
 #include "price/stream_price.h"
@@ -189,36 +189,36 @@ JobForecast ForecastOf(const layout::EngineOptions& options, const model::ModelC
   const auto policy = options.policy->make();
   const std::optional<schedule::StealPrices> steal = price::PriceStealing(options, plan, &pricer);
   JobPrices prices(options, config, plan, pricer);
-  JobForecast forecast = Foresee(
-      {.job = sample.job,
-       .groups = plan.layout.groups,
-       .replicas = plan.layout.dp,
-       .choices =
-           {.limits = {.max_num_seqs = plan.machine.max_num_seqs,
-                       .max_num_batched_tokens = plan.machine.max_num_batched_tokens,
-                       .least_chunk = config.expands_prompts() ? model::kLeastChunk : 0,
-                       .total_blocks = memory.num_blocks + memory.streamed_blocks},
-            .prefix_caching = options.prefix_caching && !config.delta_net && Shares(sample.job),
-            .keeps_states = config.delta_net.has_value(),
-            // Books are as large as the job needs.
-            .max_blocks_per_sequence = static_cast<int32_t>(std::min<int64_t>(
-                memory.max_blocks_per_sequence, LongestOf(sample.job) / kernels::kBlockTokens + 1)),
-            .steps_in_flight = plan.steps_in_flight,
-            .steal = steal.value_or(schedule::StealPrices{}),
-            .lengths = policy->wants_lengths() ? std::optional(options.lengths) : std::nullopt,
-            .overcommit = options.trial.overcommit},
-       .max_model_len = memory.max_model_len,
-       .policy = policy.get(),
-       .mode = {.wanted = {.ffn = plan.layout.pools() ? FfnMode::kPull : FfnMode::kLocal,
-                           .degrees = plan.layout.degrees()},
-                .routed_rows = plan.routed_rows,
-                .shift = plan.shift.table},
-       .agreement = plan.group,
-       .steals = steal.has_value(),
-       .stages = plan.layout.pp,
-       .price = [&](const PricedStep& step, std::span<double> stages) {
-         prices.Price(step, stages);
-       }});
+  engine::ChoicesOptions choices{
+      .limits = {.max_num_seqs = plan.machine.max_num_seqs,
+                 .max_num_batched_tokens = plan.machine.max_num_batched_tokens,
+                 .total_blocks = memory.num_blocks + memory.streamed_blocks},
+      .prefix_caching = options.prefix_caching && Shares(sample.job),
+      // Books are as large as the job needs.
+      .max_blocks_per_sequence = static_cast<int32_t>(std::min<int64_t>(
+          memory.max_blocks_per_sequence, LongestOf(sample.job) / kernels::kBlockTokens + 1)),
+      .steps_in_flight = plan.steps_in_flight,
+      .steal = steal.value_or(schedule::StealPrices{}),
+      .lengths = policy->wants_lengths() ? std::optional(options.lengths) : std::nullopt,
+      .overcommit = options.trial.overcommit};
+  engine::FitToModel(config, &choices);
+  JobForecast forecast =
+      Foresee({.job = sample.job,
+               .groups = plan.layout.groups,
+               .replicas = plan.layout.dp,
+               .choices = choices,
+               .max_model_len = memory.max_model_len,
+               .policy = policy.get(),
+               .mode = {.wanted = {.ffn = plan.layout.pools() ? FfnMode::kPull : FfnMode::kLocal,
+                                   .degrees = plan.layout.degrees()},
+                        .routed_rows = plan.routed_rows,
+                        .shift = plan.shift.table},
+               .agreement = plan.group,
+               .steals = steal.has_value(),
+               .stages = plan.layout.pp,
+               .price = [&](const PricedStep& step, std::span<double> stages) {
+                 prices.Price(step, stages);
+               }});
   forecast.origins = prices.origins();
   forecast = forecast.Times(sample.times * options.job_times);
   forecast.left_out =

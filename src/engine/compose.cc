@@ -190,20 +190,16 @@ ReplicaOptions ReplicaOptionsOf(const Materials& job, const layout::JobGroup& gr
   std::vector<base::Reach> kv_reaches;
   for (const kv::KvGroup& kv : job.plan.ranks.front().memory.kv_groups)
     kv_reaches.push_back(kv.spec.reach);
-  return {
+  ReplicaOptions options{
       .choices = {.replica = index,
                   .role = group.role,
                   .limits = {.max_num_seqs = job.plan.machine.max_num_seqs,
                              .max_num_batched_tokens = job.plan.machine.max_num_batched_tokens,
-                             .least_chunk = job.config.expands_prompts() ? model::kLeastChunk : 0,
-                             .whole_prompts = job.config.both_ways,
                              .total_blocks = memory.num_blocks,
                              .prompt_blocks = job.plan.prompt_blocks,
                              .target_itl_seconds = job.options.limits.target_itl_ms / 1e3,
                              .max_step_seconds = job.options.limits.max_step_ms / 1e3},
-                  .prefix_caching =
-                      job.options.prefix_caching && !job.config.both_ways && !job.config.delta_net,
-                  .keeps_states = job.config.delta_net.has_value(),
+                  .prefix_caching = job.options.prefix_caching,
                   .max_blocks_per_sequence = memory.max_blocks_per_sequence,
                   .steps_in_flight = job.plan.steps_in_flight,
                   .kv_reaches = kv_reaches,
@@ -225,6 +221,8 @@ ReplicaOptions ReplicaOptionsOf(const Materials& job, const layout::JobGroup& gr
       .enqueue_waits = job.backend.enqueue_waits(),
       .routing = job.plan.routing,
       .routing_log = job.routing_log};
+  FitToModel(job.config, &options.choices);
+  return options;
 }
 
 model::AllReducePlan PlanAllReduce(const Materials& job, const model::Degrees& mode) {
@@ -370,6 +368,13 @@ void AddMemory(const layout::LayoutPlan& plan, ModelFacts* facts) {
 }
 
 }  // namespace
+
+void FitToModel(const model::ModelConfig& config, ChoicesOptions* options) {
+  options->limits.least_chunk = config.expands_prompts() ? model::kLeastChunk : 0;
+  options->limits.whole_prompts = config.both_ways;
+  options->prefix_caching &= !config.both_ways && !config.delta_net;
+  options->keeps_states = config.delta_net.has_value();
+}
 
 base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtime,
                                                         const layout::EngineOptions& options,

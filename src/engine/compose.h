@@ -11,6 +11,10 @@
 
 namespace forebay::engine {
 
+// What a model settles of its choices, here and in forecasts: the least chunk of a prompt, whether
+// prompts are cut and prefixes shared, whether choices keep states.
+void FitToModel(const model::ModelConfig& config, ChoicesOptions* options);
+
 // Loads the model, on simulated devices its shapes alone. `job_plan`: what the options come to,
 // which fits (choose/create_engine.h decides it). `runtime` (a VirtualRuntime for simulated
 // devices, where this is called by one of its tasks) and `tokenizer` (null: token ids only) must
