@@ -98,15 +98,18 @@ class TrafficTest : public LayoutTest {
         answers[{result.id, choice.index}] = {choice.tokens, choice.digest};
     }
     stats_ = (*engine)->stats();
-    for (int i = 0; i < (*engine)->num_replicas(); ++i) {
-      EXPECT_EQ((*engine)->replica(i).choices().book().held_blocks(), 0) << "replica " << i;
-      EXPECT_EQ((*engine)->replica(i).choices().num_running(), 0u) << "replica " << i;
-    }
+    ExpectAllGivenBack(**engine);
     EXPECT_TRUE(checker.status().ok()) << checker.status().ToString();
     EXPECT_EQ(stats_.interactive_rows, steps_.people_rows);
     EXPECT_EQ(Counter("rows_interactive"), steps_.people_rows);
     EXPECT_GT(steps_.mixed, 0);
     return answers;
+  }
+  static void ExpectAllGivenBack(const engine::LocalEngine& engine) {
+    for (int i = 0; i < engine.num_replicas(); ++i) {
+      EXPECT_EQ(engine.replica(i).choices().book().held_blocks(), 0) << "replica " << i;
+      EXPECT_EQ(engine.replica(i).choices().num_running(), 0u) << "replica " << i;
+    }
   }
   int64_t Counter(const char* name) const { return stats_.counter(name).value_or(0); }
 
@@ -218,10 +221,7 @@ TEST_P(TrafficTest, SeededInterleavings) {
       counted["stolen"] += stats.requests_stolen;
       counted["handed over"] += stats.requests_handed_over;
       counted["parks"] += stats.counter("kv_parks").value_or(0);
-      for (int i = 0; i < (*engine)->num_replicas(); ++i) {
-        EXPECT_EQ((*engine)->replica(i).choices().book().held_blocks(), 0) << "replica " << i;
-        EXPECT_EQ((*engine)->replica(i).choices().num_running(), 0u) << "replica " << i;
-      }
+      ExpectAllGivenBack(**engine);
     });
     ASSERT_TRUE(status.ok()) << status.ToString();
     ASSERT_TRUE(checker.status().ok()) << checker.status().ToString();

@@ -57,6 +57,8 @@ inline float Softplus(float x) {
   return std::fma(s + s, sum, 0 < x ? x : 0.0f);
 }
 
+inline float Sigmoid(float x) { return 1.0f / (1.0f + Exp(-x)); }
+
 inline float Silu(float x) { return x / (1.0f + Exp(-x)); }
 
 // 1 - 2 / (exp(2 x) + 1); absolute error about 1e-7.

@@ -102,9 +102,11 @@ void SetForms(const TensorForms* forms, Int8 int8, weights::MatrixPlan* plan) {
   if (plan->stays_expanded || plan->tensor_k % 2 != 0) return;
   std::vector<TileForm> of_tensors;
   for (const std::string& tensor : plan->tensors) {
-    const auto found = forms == nullptr ? TensorForms::const_iterator() : forms->find(tensor);
-    of_tensors.push_back(forms == nullptr || found == forms->end() ? TileForm::kExpanded
-                                                                   : found->second);
+    TileForm form = TileForm::kExpanded;
+    if (forms != nullptr) {
+      if (const auto found = forms->find(tensor); found != forms->end()) form = found->second;
+    }
+    of_tensors.push_back(form);
   }
   const bool stored_so =
       std::ranges::all_of(of_tensors, [](TileForm form) { return form == TileForm::kInt8Row; });

@@ -63,6 +63,13 @@ std::string BiasOf(std::string_view weight) {
   return std::string(weight.substr(0, weight.rfind('.'))) + ".bias";
 }
 
+std::string WithBeginning(std::string_view name, std::span<const Beginning> beginnings) {
+  for (const auto& [there, here] : beginnings) {
+    if (name.starts_with(there)) return std::string(here).append(name.substr(there.size()));
+  }
+  return std::string(name);
+}
+
 std::string LayerPrefix(int64_t layer) { return "model.layers." + std::to_string(layer) + "."; }
 
 LayerNames LlamaLayerNames(const ModelConfig& config, int64_t layer) {

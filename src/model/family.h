@@ -99,6 +99,9 @@ bool HasEntryALayer(JsonFields* in, std::string_view key, size_t entries, int64_
 
 // The bias beside a tensor "....weight".
 std::string BiasOf(std::string_view weight);
+// `name` with the first of these beginnings that it has replaced: {there, here}.
+using Beginning = std::pair<std::string_view, std::string_view>;
+std::string WithBeginning(std::string_view name, std::span<const Beginning> beginnings);
 // What the names of a layer's tensors begin with.
 std::string LayerPrefix(int64_t layer);
 // The names that Llama gave and that most families share; features (biases, QK norm) as the config

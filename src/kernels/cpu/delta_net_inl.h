@@ -91,8 +91,7 @@ struct DeltaHead {
     const float* const x = Row(row);
     Direction(x + key_head * args.key_dim, args.key_dim, scale, out->q);
     Direction(x + (args.key_heads + key_head) * args.key_dim, args.key_dim, 1.0f, out->k);
-    const Vector one = Vector::Set(1.0f);
-    out->beta = (one / (one + Exp(Negate(Vector::Set(x[args.b_at + head]))))).First();
+    out->beta = Sigmoid(Vector::Set(x[args.b_at + head])).First();
     const Vector step = Softplus(Vector::Set(x[args.a_at + head] + args.dt_bias[head]));
     out->decay = Exp(Negate(Exp(Vector::Set(args.a_log[head])) * step)).First();
   }
@@ -220,9 +219,7 @@ void GatedNormRows(const GatedNormArgs& args, device::Range rows) {
     const uint32_t entry =
         args.batch
             .block_tables[sequence.table_row * args.batch.table_stride + position / kBlockTokens];
-    uint64_t& sum =
-        args.digests[(entry & ~kWindowBit) * int64_t{kBlockTokens} + position % kBlockTokens];
-    sum = args.first_layer ? digest : sum + digest;
+    KeepDigest(args, entry, position % kBlockTokens, digest);
   }
 }
 

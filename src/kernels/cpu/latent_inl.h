@@ -24,11 +24,9 @@ FB_INLINE void TransformLatents(const LatentKvArgs& args, const BlockRows<T>& ro
     }
     TurnHalves(args, x + latent, args.turned() / 2, rows.position + r, key + latent);
     if (args.digests == nullptr) continue;
-    uint64_t& sum =
-        args.digests[(rows.entry & ~kWindowBit) * int64_t{kBlockTokens} + rows.slot + r];
     const uint64_t digest = DigestHash(key, width * static_cast<int64_t>(sizeof(T)),
                                        KeyDigestKey(args.layer_index, 0, rows.position + r));
-    sum = args.first_layer ? digest : sum + digest;
+    KeepDigest(args, rows.entry, rows.slot + r, digest);
   }
   StoreKeys(keys, rows.rows, rows.slot, width, rows.block);
 }

@@ -17,9 +17,8 @@
 //   constexpr ExpandFunction kExpand = ...;  // the set's, for stored tiles
 //
 //   constexpr bool kInt8Offset = ...;  // of int8 layers: see linear_int8.h
-//   void RunInt8(int rows, const uint32_t* x, const std::byte* w, const Extent& extent, float*
-//   sums,
-//                const Ahead& ahead);
+//   void RunInt8(int rows, const uint32_t* x, const std::byte* w, const Extent& extent,
+//                float* sums, const Ahead& ahead);
 //
 // A group of segments whose tile is stored is expanded into the worker's scratch before the
 // register tiles of the block pass it.

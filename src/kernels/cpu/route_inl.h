@@ -69,10 +69,9 @@ FB_INLINE bool ScoreRow(const Router& router, const float* logits, float* scores
     }
   } else {
     for (int64_t i = 0; i < n; i += kLanes) {
-      const Vector one = Vector::Set(1);
-      const Vector score = one / (one + Exp(Negate(LoadPart(logits + i, n - i))));
+      const Vector score = Sigmoid(LoadPart(logits + i, n - i));
       score.Store(scores + i);
-      nans = nans + SelectLessEqual(score, score, Vector::Zero(), one);
+      nans = nans + SelectLessEqual(score, score, Vector::Zero(), Vector::Set(1));
     }
   }
   return ReduceAdd(nans) == 0;

@@ -112,14 +112,12 @@ void AddAllRows(const AddNormedArgs& args, const device::WorkerContext& context)
 template <typename T>
 void GateRowsOf(const GateRowsArgs& args, device::Range rows) {
   const int64_t columns = args.columns;
-  const Vector one = Vector::Set(1.0f);
   for (int64_t row = rows.begin; row < rows.end; ++row) {
     T* const y = reinterpret_cast<T*>(args.y) + row * columns;
     for (int64_t j = 0; j < columns; j += kLanes) {
       const Vector gate = args.one_a_row ? Vector::Set(args.gates[row])
                                          : LoadPart(args.gates + row * columns + j, columns - j);
-      StorePart(y + j, LoadPart(y + j, columns - j) * (one / (one + Exp(Negate(gate)))),
-                columns - j);
+      StorePart(y + j, LoadPart(y + j, columns - j) * Sigmoid(gate), columns - j);
     }
   }
 }
@@ -320,13 +318,18 @@ FB_INLINE void KeepHead(const Args& args, const BlockRows<T>& rows, int head, co
   StoreValues(v, rows.rows, rows.slot, head_dim, keys + kBlockTokens * head_dim);
 }
 
+// The digest of a layer's row at a slot of a block; REQUIRES: args.digests.
+template <typename Args>
+FB_INLINE void KeepDigest(const Args& args, uint32_t entry, int64_t slot, uint64_t digest) {
+  uint64_t& sum = args.digests[(entry & ~kWindowBit) * int64_t{kBlockTokens} + slot];
+  sum = args.first_layer ? digest : sum + digest;
+}
+
 template <typename T, typename Args>
 FB_INLINE void KeepDigests(const Args& args, const BlockRows<T>& rows, const uint64_t* digests) {
   if (!args.digests) return;
   for (int r = 0; r < rows.rows; ++r) {
-    uint64_t& sum =
-        args.digests[(rows.entry & ~kWindowBit) * int64_t{kBlockTokens} + rows.slot + r];
-    sum = args.first_layer ? digests[r] : sum + digests[r];
+    KeepDigest(args, rows.entry, rows.slot + r, digests[r]);
   }
 }
 

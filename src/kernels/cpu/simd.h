@@ -420,7 +420,11 @@ FB_INLINE Vector Exp(Vector x) {
   return SelectLessEqual(x, highest, ExpNotAboveZero(x), x + infinity);
 }
 
-// As kernels::Silu, lane by lane.
+// As kernels::Sigmoid and Silu, lane by lane.
+FB_INLINE Vector Sigmoid(Vector x) {
+  const Vector one = Vector::Set(1.0f);
+  return one / (one + Exp(Negate(x)));
+}
 FB_INLINE Vector Silu(Vector x) { return x / (Vector::Set(1.0f) + Exp(Negate(x))); }
 
 // As kernels::Softplus, lane by lane.

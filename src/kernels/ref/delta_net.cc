@@ -12,8 +12,6 @@
 namespace forebay::kernels::ref {
 namespace {
 
-float Sigmoid(float x) { return 1.0f / (1.0f + Exp(-x)); }
-
 // x[0, n) / sqrt(sum of squares + 1e-6) * scale.
 std::vector<float> Direction(const float* x, int n, float scale) {
   float lanes[kLanes] = {};
@@ -81,9 +79,7 @@ void NormRow(const GatedNormArgs& args, int64_t row) {
   const uint32_t entry =
       args.batch
           .block_tables[sequence.table_row * args.batch.table_stride + position / kBlockTokens];
-  uint64_t& sum =
-      args.digests[(entry & ~kWindowBit) * int64_t{kBlockTokens} + position % kBlockTokens];
-  sum = args.first_layer ? digest : sum + digest;
+  KeepDigest(args, entry, position % kBlockTokens, digest);
 }
 
 }  // namespace

@@ -39,10 +39,9 @@ void TransformRow(const LatentKvArgs& args, int64_t row) {
   for (int j = 0; j < layout.key_dim; ++j)
     block[(j / 2 * kBlockTokens + slot) * 2 + j % 2] = key[j];
   if (args.digests) {
-    uint64_t& sum = args.digests[(entry & ~kWindowBit) * int64_t{kBlockTokens} + slot];
     const uint64_t digest = DigestHash(key, layout.key_dim * static_cast<int64_t>(sizeof(T)),
                                        KeyDigestKey(args.layer_index, 0, position));
-    sum = args.first_layer ? digest : sum + digest;
+    KeepDigest(args, entry, slot, digest);
   }
   for (int32_t head = 0; head < args.heads; ++head) {
     const int64_t at = row * args.heads + head;

@@ -45,7 +45,7 @@ void GateRow(const GateRowsArgs& args, int64_t row) {
   T* const y = reinterpret_cast<T*>(args.y) + row * args.columns;
   for (int64_t j = 0; j < args.columns; ++j) {
     const float gate = args.gates[args.one_a_row ? row : row * args.columns + j];
-    y[j] = tensor::RoundTo<T>(tensor::ToFloat(y[j]) * (1.0f / (1.0f + Exp(-gate))));
+    y[j] = tensor::RoundTo<T>(tensor::ToFloat(y[j]) * Sigmoid(gate));
   }
 }
 

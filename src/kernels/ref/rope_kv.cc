@@ -70,10 +70,7 @@ void KeepRow(const Args& args, int64_t row, const T* k_heads, const T* v_heads) 
                 DigestHash(v, bytes, ValueDigestKey(args.layer_index, logical, position));
     }
   }
-  if (args.digests) {
-    uint64_t& sum = args.digests[(entry & ~kWindowBit) * int64_t{kBlockTokens} + slot];
-    sum = args.first_layer ? digest : sum + digest;
-  }
+  if (args.digests) KeepDigest(args, entry, slot, digest);
 }
 
 template <typename T>

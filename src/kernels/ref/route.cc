@@ -28,7 +28,7 @@ std::vector<float> Scores(const Router& router, const float* logits) {
   std::vector<float> scores(logits, logits + router.num_experts);
   if (router.scores == RouterScores::kSoftmaxOfChosen) return scores;
   if (router.scores != RouterScores::kSoftmax) {
-    for (float& score : scores) score = 1.0f / (1.0f + Exp(-score));
+    for (float& score : scores) score = Sigmoid(score);
     return scores;
   }
   float greatest = kExcluded;

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "kernels/kv_layout.h"
+
 namespace forebay::kernels::ref {
 
 inline constexpr int kLanes = 16;
@@ -39,6 +41,13 @@ float InverseRms(At at, int64_t columns, float eps) {
   for (int64_t j = 0; j < columns; ++j)
     lanes[j % kLanes] = std::fma(at(j), at(j), lanes[j % kLanes]);
   return 1.0f / std::sqrt(SumTree(lanes) / static_cast<float>(columns) + eps);
+}
+
+// The digest of a layer's row at a slot of a block; REQUIRES: args.digests.
+template <typename Args>
+void KeepDigest(const Args& args, uint32_t entry, int64_t slot, uint64_t digest) {
+  uint64_t& sum = args.digests[(entry & ~kWindowBit) * int64_t{kBlockTokens} + slot];
+  sum = args.first_layer ? digest : sum + digest;
 }
 
 }  // namespace forebay::kernels::ref

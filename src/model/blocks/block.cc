@@ -28,13 +28,17 @@ void Norm(const BlockContext& context, const char* label, const std::byte* x, co
                     .eps = static_cast<float>(context.config->rms_norm_eps)});
 }
 
+const Role* BiasOfNorm(const Role& norm) {
+  if (norm == kAttentionPostNorm) return &kAttentionPostNormBias;
+  return norm == kFfnPostNorm ? &kFfnPostNormBias : nullptr;
+}
+
 void LayerNorm(const BlockContext& context, int64_t layer, const Role& role, int32_t rows,
                std::byte* out) {
   const LayerWeights& w = context.weights.layers[layer];
-  const float* bias = nullptr;
-  if (role == kAttentionPostNorm) bias = w.vector(kAttentionPostNormBias);
-  if (role == kFfnPostNorm) bias = w.vector(kFfnPostNormBias);
-  Norm(context, role.name, context.activations.residual, w.vector(role), nullptr, rows, out, bias);
+  const Role* const bias = BiasOfNorm(role);
+  Norm(context, role.name, context.activations.residual, w.vector(role), nullptr, rows, out,
+       bias == nullptr ? nullptr : w.vector(*bias));
 }
 
 const std::byte* BlockInput(const BlockContext& context, int64_t layer, const Role& role,

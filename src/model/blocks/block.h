@@ -87,6 +87,8 @@ inline constexpr Role kAttentionNorm{"attention_norm"}, kOutput{"output"}, kFfnN
 inline constexpr Role kAttentionPostNorm{"attention_post_norm"}, kFfnPostNorm{"ffn_post_norm"};
 inline constexpr Role kAttentionPostNormBias{"attention_post_norm_bias"},
     kFfnPostNormBias{"ffn_post_norm_bias"};
+// The bias of one of these norms; null: it has none.
+const Role* BiasOfNorm(const Role& norm);
 
 // out [num_rows, hidden] T: the norm of rows of x, of all in order where `rows` is null.
 void Norm(const BlockContext& context, const char* label, const std::byte* x, const float* weight,
@@ -106,10 +108,9 @@ void LayerLinear(const BlockContext& context, int64_t layer, const Role& role, c
 void CountMeeting(const BlockContext& context, std::atomic<int64_t> ExchangeCounters::*kind,
                   uint64_t bytes);
 // residual += norm(x W^T) * ModelConfig::residual_factor, or norm(residual + x W^T) where the model
-// norms sums, summed over the leaves of all ranks that
-// have these rows; without the norm where the layer has none of that role. Either the ranks
-// meet once and each adds all rows, or each adds its part and they meet again to copy the others'
-// parts. The bytes are the same.
+// norms sums, summed over the leaves of all ranks that have these rows; without the norm where the
+// layer has none of that role. Either the ranks meet once and each adds all rows, or each adds its
+// part and they meet again to copy the others' parts. The bytes are the same.
 void AddLinear(const BlockContext& context, int64_t layer, const Role& role, const Role& norm,
                const std::byte* x, int32_t rows);
 // What a gated block makes of its gate and up.

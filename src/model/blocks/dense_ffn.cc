@@ -5,8 +5,21 @@
 namespace forebay::model {
 namespace {
 
+constexpr Role kUp{"up"};
+
 bool HasDenseFfn(const ModelConfig& config, int64_t layer) {
   return config.gated && (!config.moe || config.moe->has_experts[layer] == 0);
+}
+
+bool HasPlainFfn(const ModelConfig& config, int64_t /*layer*/) { return !config.gated; }
+
+void AddDown(const LayerSite& site, LayerPlan* layer) {
+  const auto& [config, names, shard, heads, dtype, index] = site;
+  weights::MatrixPlan down = weights::PlanMatrix(
+      site.Label(kDown), dtype, names.down, names.down_bias, config.hidden_size,
+      config.intermediate_size, kernels::LeafBorders::ForDown(config.intermediate_size));
+  down.KeepLeaves(shard.down_leaves);
+  layer->matrices.push_back({kDown, Block::kFfn, LeafRule::kOwn, std::move(down)});
 }
 
 void PlanDenseFfn(const LayerSite& site, LayerPlan* layer) {
@@ -17,30 +30,47 @@ void PlanDenseFfn(const LayerSite& site, LayerPlan* layer) {
        weights::PlanGateUp(site.Label(kGateUp), dtype, names.gate, names.up, names.gate_bias,
                            names.up_bias, {config.intermediate_size, shard.intermediate},
                            config.hidden_size)});
-  weights::MatrixPlan down = weights::PlanMatrix(
-      site.Label(kDown), dtype, names.down, names.down_bias, config.hidden_size,
-      config.intermediate_size, kernels::LeafBorders::ForDown(config.intermediate_size));
-  down.KeepLeaves(shard.down_leaves);
-  layer->matrices.push_back({kDown, Block::kFfn, LeafRule::kOwn, std::move(down)});
+  AddDown(site, layer);
 }
 
-// The gated product, [rows, intermediate] T.
-BlockWorkspace DenseFfnWorkspace(const ModelConfig&, const Shard& shard, tensor::DType dtype,
-                                 int64_t rows) {
+void PlanPlainFfn(const LayerSite& site, LayerPlan* layer) {
+  const auto& [config, names, shard, heads, dtype, index] = site;
+  site.AddNorms(kFfnNorm, names.ffn_norm, kFfnPostNorm, names.ffn_post_norm, layer);
+  layer->matrices.push_back(
+      {kUp, Block::kFfn, LeafRule::kReader,
+       weights::PlanMatrix(site.Label(kUp), dtype, names.up, names.up_bias,
+                           {config.intermediate_size, shard.intermediate}, config.hidden_size,
+                           kernels::LeafBorders::Single(config.hidden_size))});
+  AddDown(site, layer);
+}
+
+// What is multiplied by the matrix down, [rows, intermediate] T.
+BlockWorkspace FfnWorkspace(const ModelConfig&, const Shard& shard, tensor::DType dtype,
+                            int64_t rows) {
   const int64_t inputs = shard.intermediate.size();
   return {tensor::BytesOf(dtype, static_cast<uint64_t>(rows * inputs)), inputs};
 }
 
-void RunDenseFfn(const BlockContext& context, int64_t layer, int32_t rows) {
-  const Activations& activations = context.activations;
+void Run(const BlockContext& context, int64_t layer, int32_t rows, const Role& first,
+         kernels::LinearOutput output) {
+  std::byte* const inputs = context.activations.ffn;
   const std::byte* const x = BlockInput(context, layer, kFfnNorm, rows);
-  LayerLinear(context, layer, kGateUp, x, activations.ffn, rows, GatedOutput(*context.config));
-  AddLinear(context, layer, kDown, kFfnPostNorm, activations.ffn, rows);
+  LayerLinear(context, layer, first, x, inputs, rows, output);
+  AddLinear(context, layer, kDown, kFfnPostNorm, inputs, rows);
+}
+void RunDenseFfn(const BlockContext& context, int64_t layer, int32_t rows) {
+  Run(context, layer, rows, kGateUp, GatedOutput(*context.config));
+}
+void RunPlainFfn(const BlockContext& context, int64_t layer, int32_t rows) {
+  Run(context, layer, rows, kUp, kernels::LinearOutput::kErfGelu);
 }
 
 }  // namespace
 
 extern const FfnKind kDenseFfn;
-const FfnKind kDenseFfn{"dense_ffn", &HasDenseFfn, &PlanDenseFfn, &DenseFfnWorkspace, &RunDenseFfn};
+const FfnKind kDenseFfn{"dense_ffn", &HasDenseFfn, &PlanDenseFfn, &FfnWorkspace, &RunDenseFfn};
+
+extern const FfnKind kPlainFfn;
+const FfnKind kPlainFfn{"plain_ffn", &HasPlainFfn, &PlanPlainFfn, &FfnWorkspace, &RunPlainFfn};
 
 }  // namespace forebay::model

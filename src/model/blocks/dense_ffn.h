@@ -1,5 +1,6 @@
-// The gated SiLU feed-forward block: down(silu(gate(x)) * up(x)). Other rooms name its matrices
-// where they cut it or compute it elsewhere.
+// Feed-forward blocks of one width: down(activation(gate(x)) * up(x)), or without a gate
+// down(activation(up(x))). Other rooms name the matrices of the gated one where they cut it or
+// compute it elsewhere.
 #pragma once
 
 #include "model/layer_table.h"

@@ -37,9 +37,8 @@ struct LayerSite {
                 const std::string& post_name, LayerPlan* plan) const {
     AddNorm(before, name, config.hidden_size, plan);
     AddNorm(after, post_name, config.hidden_size, plan);
-    if (!config.norm_biases || post_name.empty()) return;
-    const Role& bias = after == kFfnPostNorm ? kFfnPostNormBias : kAttentionPostNormBias;
-    AddNorm(bias, BiasOf(post_name), config.hidden_size, plan);
+    if (config.norm_biases && !post_name.empty())
+      AddNorm(*BiasOfNorm(after), BiasOf(post_name), config.hidden_size, plan);
   }
 };
 

@@ -37,17 +37,12 @@ std::string BertNameHere(const ModelConfig& config, std::string_view stored) {
     if (stored.starts_with(prefix)) stored.remove_prefix(prefix.size());
   }
   const std::string last_norm = EncoderPrefix(config.num_layers - 1) + "output.LayerNorm.";
-  const std::pair<std::string_view, std::string_view> kParts[] = {
-      {"embeddings.word_embeddings.", "model.embed_tokens."},
-      {"embeddings.position_embeddings.", "model.embed_positions."},
-      {"embeddings.token_type_embeddings.", "model.embed_types."},
-      {"embeddings.LayerNorm.", "model.embed_norm."},
-      {last_norm, "model.norm."}};
-  for (const auto& [there, here] : kParts) {
-    if (stored.starts_with(there))
-      return std::string(here) + std::string(stored.substr(there.size()));
-  }
-  return std::string(stored);
+  const Beginning beginnings[] = {{"embeddings.word_embeddings.", "model.embed_tokens."},
+                                  {"embeddings.position_embeddings.", "model.embed_positions."},
+                                  {"embeddings.token_type_embeddings.", "model.embed_types."},
+                                  {"embeddings.LayerNorm.", "model.embed_norm."},
+                                  {last_norm, "model.norm."}};
+  return WithBeginning(stored, beginnings);
 }
 
 void ReadBert(JsonFields* in, ModelConfig* config) {

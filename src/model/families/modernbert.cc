@@ -23,15 +23,10 @@ LayerNames ModernBertLayerNames(const ModelConfig& /*config*/, int64_t layer) {
 }
 
 std::string ModernBertNameHere(const ModelConfig& /*config*/, std::string_view stored) {
-  constexpr std::pair<std::string_view, std::string_view> kParts[] = {
-      {"embeddings.tok_embeddings.", "model.embed_tokens."},
-      {"embeddings.norm.", "model.embed_norm."},
-      {"final_norm.", "model.norm."}};
-  for (const auto& [there, here] : kParts) {
-    if (stored.starts_with(there))
-      return std::string(here) + std::string(stored.substr(there.size()));
-  }
-  return std::string(stored);
+  constexpr Beginning kBeginnings[] = {{"embeddings.tok_embeddings.", "model.embed_tokens."},
+                                       {"embeddings.norm.", "model.embed_norm."},
+                                       {"final_norm.", "model.norm."}};
+  return WithBeginning(stored, kBeginnings);
 }
 
 void ReadModernBert(JsonFields* in, ModelConfig* config) {

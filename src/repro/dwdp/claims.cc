@@ -108,8 +108,7 @@ FindingOr TimeAtFrequency(const double& frequency, double, Lab&) {
 using Times = ContextTimes;
 
 constexpr std::string_view kQueue =
-    "prompts all alike but where they deviate (normal, within two deviations), answers "
-    "of one "
+    "prompts all alike but where they deviate (normal, within two deviations), answers of one "
     "token; a closed queue in which as many requests wait as four ranks run at once; power:1.2; "
     "rows go to experts in NVFP4 and come back as sums, over links as their profile has them; "
     "pulls rotated and not merged; the paper's own figures of one setting are 1.12 and 1.15 in "
