@@ -9,7 +9,6 @@
 #include "base/rng.h"
 #include "choose/create_engine.h"
 #include "kernels/testing/tile_sets.h"
-#include "layout/plan_checks.h"
 #include "runtime/real/real_runtime.h"
 #include "testing/golden_files.h"
 #include "testing/list_source.h"
@@ -385,21 +384,6 @@ TEST_P(ExactStates, ReplicasThatTakeEachOthersWork) {
   options_.machine.memory_bytes = 384 << 20;
   options_.limits.max_num_seqs = 4;
   EXPECT_EQ(Run(options_, requests), alone);
-}
-
-TEST_P(ExactStates, WhatIsNotThereIsRefused) {
-  const auto runtime = runtime::CreateRealRuntime();
-  const auto code = [&](const layout::EngineOptions& options) {
-    return choose::CreateEngine(*runtime, options, files_, nullptr).status().code();
-  };
-  options_.machine.devices = *layout::ParseDevices("2xcpu");
-  for (const char* layout : {"tp=2", "sp=2", "pp=2", "dp=2,weights=striped"}) {
-    options_.layout = *layout::ParseLayout(layout);
-    EXPECT_EQ(code(options_), layout::kStateLayout) << layout;
-  }
-  options_.layout.reset();
-  options_.tier.host_bytes = 1 << 20;
-  EXPECT_EQ(code(options_), layout::kStateLayout);
 }
 
 class ExactExperts : public Exactness {};

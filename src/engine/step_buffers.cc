@@ -10,7 +10,8 @@ StepBuffers::StepBuffers(const layout::StepShape& shape, device::RegionCutter* c
                          const StepBuffers* shared)
     : arrays_(layout::CutStepArrays(shape, shared ? &shared->arrays_ : nullptr, cutter)),
       max_rows_(static_cast<int32_t>(shape.rows)),
-      expanded_blocks_(shape.expanded_blocks) {}
+      expanded_blocks_(shape.expanded_blocks),
+      keeps_states_(shape.state_rows > 0) {}
 
 void StepBuffers::SetTable(int group, int32_t sequence, size_t from,
                            std::span<const int32_t> blocks) {
@@ -25,10 +26,12 @@ void StepBuffers::CopyStep(const StepBuffers& other) {
   std::copy_n(from.positions, from.num_rows, batch.positions);
   std::copy_n(from.row_sequence, from.num_rows, batch.row_sequence);
   std::copy_n(from.sequences, from.num_sequences, batch.sequences);
+  std::copy_n(from.state_rows, from.num_state_rows, batch.state_rows);
   std::copy_n(from.logit_rows, from.num_logit_rows, batch.logit_rows);
   std::copy_n(other.arrays_.logit_positions, from.num_logit_rows, arrays_.logit_positions);
   batch.num_rows = from.num_rows;
   batch.num_sequences = from.num_sequences;
+  batch.num_state_rows = from.num_state_rows;
   batch.num_logit_rows = from.num_logit_rows;
   context_ = other.context_;
   if (expanded_blocks_ > 0) {
@@ -46,6 +49,7 @@ void StepBuffers::CopyStep(const StepBuffers& other) {
 void StepBuffers::Begin() {
   arrays_.batch.num_rows = 0;
   arrays_.batch.num_sequences = 0;
+  arrays_.batch.num_state_rows = 0;
   arrays_.batch.num_logit_rows = 0;
   context_ = {};
   kernels::LatentForms& forms = arrays_.forms;
@@ -77,6 +81,10 @@ void StepBuffers::Add(const PlannedRows& rows) {
         std::clamp<int64_t>(rows.prompt_tokens - rows.first_position, 0, count);
     model::AddForms(batch.sequences[batch.num_sequences], static_cast<int32_t>(prompt_rows),
                     &arrays_.forms);
+  }
+  if (keeps_states_) {
+    batch.state_rows[batch.num_state_rows++] = {
+        first_row, count, first_position == 0 ? -1 : rows.sequence, rows.sequence};
   }
   context_.Add(rows.first_position, count);
   batch.num_rows += count;

@@ -54,6 +54,7 @@ class StepBuffers {
   kernels::ContextSums context_;
   int32_t max_rows_ = 0;
   int64_t expanded_blocks_ = 0;
+  bool keeps_states_ = false;
 };
 
 }  // namespace forebay::engine

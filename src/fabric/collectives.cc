@@ -21,7 +21,7 @@ struct GatherArgs {
   struct Source {
     const std::byte* block;
     int32_t row, rows;
-    uint64_t offset, bytes;
+    uint64_t offset, bytes, stride;
   };
   Source sources[Exchange::kMaxRanks];
   int num_sources;
@@ -39,7 +39,7 @@ void Gather(const GatherArgs& args, const device::WorkerContext& context) {
     const device::Range rows = device::StaticPart(context, source.rows);
     for (int64_t row = rows.begin; row < rows.end; ++row) {
       std::memcpy(args.out + (source.row + row) * args.row_stride + source.offset,
-                  source.block + row * source.bytes, source.bytes);
+                  source.block + row * source.stride, source.bytes);
       if (behind.row_bytes > 0) {
         std::memcpy(behind.out + (source.row + row) * behind.row_bytes,
                     second + row * behind.row_bytes, behind.row_bytes);
@@ -58,7 +58,7 @@ void ListGather(const void* raw, std::vector<device::CopiedRows>* copies) {
                        .row_bytes = source.bytes,
                        .rows = source.rows,
                        .destination_stride = args.row_stride,
-                       .source_stride = source.bytes});
+                       .source_stride = source.stride});
     if (behind.row_bytes == 0) continue;
     copies->push_back({.destination = behind.out + source.row * behind.row_bytes,
                        .source = source.block + static_cast<uint64_t>(source.rows) * source.bytes,
@@ -131,9 +131,12 @@ void GatherBlocks(device::Stream& stream, Exchange& exchange, const char* label,
     const GatherBlock& block = blocks[i];
     const uint64_t bytes = BytesOf(block, behind);
     if (bytes == 0) continue;
-    args.sources[args.num_sources++] = {
-        exchange.part(HolderOf(blocks, i)) + block.from, static_cast<int32_t>(block.row),
-        static_cast<int32_t>(block.rows), block.offset, block.bytes};
+    args.sources[args.num_sources++] = {exchange.part(HolderOf(blocks, i)) + block.from,
+                                        static_cast<int32_t>(block.row),
+                                        static_cast<int32_t>(block.rows),
+                                        block.offset,
+                                        block.bytes,
+                                        block.stride == 0 ? block.bytes : block.stride};
     gathered += bytes;
     end = std::max(end, (block.row + block.rows - 1) * row_stride + block.offset + block.bytes);
     end_row = std::max(end_row, block.row + block.rows);
@@ -149,8 +152,9 @@ void GatherBlocks(device::Stream& stream, Exchange& exchange, const char* label,
   operation.copies = ListGather;
   for (int i = 0; i < args.num_sources; ++i) {
     const GatherArgs::Source& source = args.sources[i];
-    operation.Reads(source.block,
-                    static_cast<uint64_t>(source.rows) * (source.bytes + behind.row_bytes));
+    operation.Reads(source.block, static_cast<uint64_t>(source.rows - 1) * source.stride +
+                                      source.bytes +
+                                      static_cast<uint64_t>(source.rows) * behind.row_bytes);
   }
   if (behind.row_bytes > 0)
     operation.Writes(behind.out, static_cast<uint64_t>(end_row) * behind.row_bytes);

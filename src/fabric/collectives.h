@@ -89,8 +89,9 @@ class Exchange {
 struct GatherBlock {
   int64_t row = 0, rows = 0;
   uint64_t offset = 0, bytes = 0;
-  uint64_t from = 0;  // where in its staging the rank put them
-  int holder = -1;    // index of the rank in whose staging they lie; -1: the one whose part it is
+  uint64_t from = 0;    // where in its staging the rank put them
+  int holder = -1;      // index of the rank in whose staging they lie; -1: the one whose part it is
+  uint64_t stride = 0;  // bytes from row to row in staging; 0: `bytes`
 };
 
 // Meets, and copies the parts of all ranks into `out`, a matrix with `row_stride` bytes a row.

@@ -22,13 +22,15 @@ cost::OpDesc Describe(const char* label, const StepBatch& batch, int64_t columns
   return desc;
 }
 
-// The parts of the places that the step's sequences have.
+// The parts of the places that the step's rows begin from and go to.
 template <typename Args>
 void TouchPlaces(const Args& args, const StateLayer& layer, int64_t floats,
                  std::vector<device::Access>* accesses) {
-  for (int32_t i = 0; i < args.batch.num_sequences; ++i) {
-    accesses->push_back({layer.Of(args.batch.sequences[i].table_row),
-                         static_cast<uint64_t>(floats) * sizeof(float), true});
+  const uint64_t bytes = static_cast<uint64_t>(floats) * sizeof(float);
+  for (int32_t i = 0; i < args.batch.num_state_rows; ++i) {
+    const StateRows& rows = args.batch.state_rows[i];
+    if (rows.from >= 0) accesses->push_back({layer.Of(rows.from), bytes, false});
+    accesses->push_back({layer.Of(rows.to), bytes, true});
   }
 }
 
@@ -41,7 +43,7 @@ void ShortConv(device::Stream& stream, const KernelSet& kernels, const ShortConv
   cost::OpDesc desc = Describe("short_conv", args.batch, args.channels);
   desc.flops = (2.0 * kConvTaps + 4) * args.batch.num_rows * args.channels;
   desc.read_bytes = desc.write_bytes =
-      (1.0 * args.batch.num_rows + (kConvTaps - 1.0) * args.batch.num_sequences) * args.channels *
+      (1.0 * args.batch.num_rows + (kConvTaps - 1.0) * args.batch.num_state_rows) * args.channels *
       sizeof(float);
   device::Operation operation = device::MakeOperation(desc, args, kernels.short_conv);
   operation.Writes(args.x, RowBytes(args.batch, args.stride))
@@ -64,7 +66,7 @@ void DeltaNet(device::Stream& stream, const KernelSet& kernels, const DeltaNetAr
   cost::OpDesc desc = Describe("delta_net", args.batch, int64_t{args.value_heads} * args.value_dim);
   desc.depth = args.key_dim;
   desc.flops = 7.0 * args.batch.num_rows * elements;
-  desc.read_bytes = desc.write_bytes = args.batch.num_sequences * elements * sizeof(float);
+  desc.read_bytes = desc.write_bytes = args.batch.num_state_rows * elements * sizeof(float);
   device::Operation operation = device::MakeOperation(desc, args, kernels.delta_net);
   const auto heads = static_cast<uint64_t>(args.value_heads);
   operation.Writes(args.x, RowBytes(args.batch, args.stride))

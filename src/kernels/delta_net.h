@@ -1,8 +1,8 @@
 // Layers that keep a state of a sequence whatever its length: a short convolution over the last
 // inputs, the gated delta rule (arXiv 2412.06464), and the norm of what it gives. Exact by
 // position: a row's result follows from the rows before it in its sequence, in one order, so
-// prompts, chunks and decoding give the same bytes. A sequence's first row, at position 0, begins
-// with zeros.
+// prompts, chunks and decoding give the same bytes. StepBatch::state_rows says in which place the
+// state lies before rows and where it goes.
 //
 // A place of the state has, of each layer:
 //   tail    [kConvTaps - 1, channels] fp32: the convolution's last inputs, the oldest first
@@ -35,7 +35,7 @@ constexpr int64_t StateMatrixFloats(int64_t key_dim, int64_t value_dim) {
 }
 
 // y[t] = silu(sum over taps i of weight[i] x[t - 3 + i]), a chain from the oldest tap on, in fp32;
-// in place. The place keeps the last inputs.
+// in place. The places keep the last inputs.
 struct ShortConvArgs {
   StepBatch batch;
   float* x = nullptr;  // [rows, stride], of which the first `channels`
@@ -73,6 +73,7 @@ struct GatedNormArgs {
   const float* z = nullptr;                    // likewise
   int64_t stride = 0;
   int32_t heads = 0, dim = 0;
+  int32_t first_head = 0;         // the first one's number in the layer, for digests
   const float* weight = nullptr;  // [dim]
   float eps = 0;
   std::byte* out = nullptr;  // [rows, heads * dim] of T

@@ -25,8 +25,9 @@ struct NetShape {
   int64_t stride() const { return channels() + value_heads * value_dim + 2 * value_heads; }
 };
 
-// Two sequences of `kRows` rows each, in places 2 and 0.
-constexpr int32_t kRows = 21;
+// Two sequences of `kRows` rows each, in places 2 and 0; or, where their states move, each of the
+// time in two others.
+constexpr int32_t kRows = 21, kPlaces = 5;
 
 std::vector<float> RandomFloats(base::Rng& rng, int64_t count, float scale) {
   std::vector<float> values(static_cast<size_t>(count));
@@ -60,16 +61,19 @@ struct NetResult {
   }
 };
 
-// The rows in steps of `chunk` rows of each sequence.
-NetResult RunNet(const NetData& data, const KernelSet& set, Team& team, int32_t chunk) {
+// The rows in steps of `chunk` rows of each sequence. `moves`: the state is kept in another place
+// on the way, within a step too.
+NetResult RunNet(const NetData& data, const KernelSet& set, Team& team, int32_t chunk,
+                 bool moves = false) {
   const NetShape& shape = data.shape;
   const int64_t tail = (kConvTaps - 1) * shape.channels(),
                 matrices = shape.value_heads * StateMatrixFloats(shape.key_dim, shape.value_dim),
                 place = tail + matrices, columns = shape.value_heads * shape.value_dim;
   NetResult result;
   // A place holds what its last choice left.
-  result.states.assign(static_cast<size_t>(3 * place), NAN);
-  std::fill_n(result.states.begin() + place, place, 0.0f);
+  std::vector<float> states(static_cast<size_t>(kPlaces * place), NAN);
+  std::fill_n(states.begin() + place, place, 0.0f);
+  int32_t in_place[2] = {-1, -1};
   result.digests.assign(3 * kBlockTokens, 1);
   result.out.resize(static_cast<size_t>(2 * kRows * columns));
   uint32_t tables[3] = {2, 1, 0};
@@ -78,8 +82,17 @@ NetResult RunNet(const NetData& data, const KernelSet& set, Team& team, int32_t 
     std::vector<float> x(static_cast<size_t>(2 * count * shape.stride()));
     std::vector<int32_t> positions, row_sequence;
     SequenceRows sequences[2];
+    std::vector<StateRows> state_rows;
     for (int32_t s = 0; s < 2; ++s) {
       sequences[s] = {s * count, count, begin, s == 0 ? 2 : 0};
+      const auto pass = [&](int32_t first, int32_t rows, int32_t to) {
+        if (rows == 0) return;
+        state_rows.push_back({first, rows, in_place[s], to});
+        in_place[s] = to;
+      };
+      const int32_t kept = moves ? (count + 1) / 2 : 0;
+      pass(s * count, kept, 3 + s);
+      pass(s * count + kept, count - kept, sequences[s].table_row);
       std::copy_n(data.inputs.begin() + (s * kRows + begin) * shape.stride(),
                   count * shape.stride(), x.begin() + s * count * shape.stride());
       for (int32_t i = 0; i < count; ++i) {
@@ -93,10 +106,12 @@ NetResult RunNet(const NetData& data, const KernelSet& set, Team& team, int32_t 
                           .positions = positions.data(),
                           .row_sequence = row_sequence.data(),
                           .sequences = sequences,
+                          .num_state_rows = static_cast<int32_t>(state_rows.size()),
+                          .state_rows = state_rows.data(),
                           .block_tables = tables,
                           .table_stride = 1};
     const auto at = [&](int64_t floats) {
-      return StateLayer{reinterpret_cast<std::byte*>(result.states.data() + floats),
+      return StateLayer{reinterpret_cast<std::byte*>(states.data() + floats),
                         place * static_cast<int64_t>(sizeof(float))};
     };
     const ShortConvArgs conv{.batch = batch,
@@ -139,6 +154,11 @@ NetResult RunNet(const NetData& data, const KernelSet& set, Team& team, int32_t 
                   result.out.begin() + (s * kRows + begin) * columns);
     }
   }
+  // Nobody writes to place 1.
+  for (const int32_t at : {in_place[0], in_place[1], 1}) {
+    result.states.insert(result.states.end(), states.begin() + at * place,
+                         states.begin() + (at + 1) * place);
+  }
   return result;
 }
 
@@ -151,8 +171,12 @@ TEST(DeltaNet, EverySetHasTheBytesOfRefHoweverItIsCut) {
     for (const KernelSet* set : AvailableKernels()) {
       for (Team& team : teams) {
         for (const int32_t chunk : {1, 2, 5, kRows}) {
-          EXPECT_TRUE(RunNet(data, *set, team, chunk) == expected)
-              << set->name << ", " << shape.value_dim << " columns, " << chunk << " rows a step";
+          for (const bool moves : {false, true}) {
+            if (moves && chunk != 5) continue;
+            EXPECT_TRUE(RunNet(data, *set, team, chunk, moves) == expected)
+                << set->name << ", " << shape.value_dim << " columns, " << chunk
+                << " rows a step, moves " << moves;
+          }
         }
       }
     }

@@ -16,6 +16,15 @@ struct SequenceRows {
   int32_t last_position() const { return first_position + num_rows - 1; }
 };
 
+// Consecutive rows of one sequence that layers with state pass over at once. A sequence whose state
+// is kept on the way has several, in order.
+struct StateRows {
+  int32_t first_row;
+  int32_t num_rows;
+  int32_t from;  // the place of the state before them; -1: zeros
+  int32_t to;    // and of the one after them, which may be the same
+};
+
 // Sums over a step's rows, for the price alone. A sequence with one row counts as decode, one with
 // more as prefill; a row's context is the positions that it sees, itself included.
 struct ContextSums {
@@ -78,6 +87,9 @@ struct StepBatch {
   int32_t* positions = nullptr;       // [rows]
   int32_t* row_sequence = nullptr;    // [rows] index into sequences
   SequenceRows* sequences = nullptr;  // [sequences]
+  // Where layers keep states; num_state_rows >= num_sequences.
+  int32_t num_state_rows = 0;
+  StateRows* state_rows = nullptr;
   // [table rows, table_stride] of the KV group that an operation works on
   uint32_t* block_tables = nullptr;
   uint32_t* group_tables[kMaxKvGroups] = {};  // each group's

@@ -28,7 +28,7 @@ CacheView CutCache(std::span<const KvGroup> groups, int64_t num_blocks, bool dig
     data += num_blocks * group.layout.block_stride;
   }
   for (size_t i = 0; i < groups.size(); ++i) {
-    if (!digests || groups[i].layers.empty()) continue;
+    if (!digests || !groups[i].has_digests()) continue;
     cache.groups[i].digests = reinterpret_cast<uint64_t*>(data);
     data += num_blocks * static_cast<int64_t>(kBlockDigestBytes);
   }

@@ -29,7 +29,7 @@ uint64_t KvBlockBytes(std::span<const KvGroup> groups, bool digests) {
   uint64_t sum = 0;
   for (const KvGroup& group : groups)
     sum += static_cast<uint64_t>(group.layout.block_stride) +
-           (digests && !group.layers.empty() ? kBlockDigestBytes : 0);
+           (digests && group.has_digests() ? kBlockDigestBytes : 0);
   return sum;
 }
 

@@ -31,6 +31,10 @@ struct KvGroup {
   KvSpec spec;
   kernels::KvLayout layout;     // a block holds the layers' parts one after another
   std::vector<int32_t> layers;  // the rank's, ascending, counted from its first; may be none
+  // Layers that keep states have their digests beside this group's blocks.
+  bool digests_states = false;
+
+  bool has_digests() const { return digests_states || !layers.empty(); }
 };
 
 // The groups of the model's layers in the order of their first layers (at most

@@ -77,13 +77,14 @@ MemoryPlan WithoutKv(const model::ModelConfig& config, tensor::DType dtype,
                                        model::PlanDecoder(config, dtype, request.cut));
   const model::Shard& shard = plan.decoder->shard;
   plan.kv_groups = model::PlanKvGroups(config, dtype, shard.layers, shard.own_kv_heads.size());
-  plan.states = model::PlanStates(config, shard.layers);
+  plan.states = model::PlanStates(config, shard);
   plan.step_shape = {.rows = request.max_num_batched_tokens,
                      .sequences = request.max_num_seqs,
                      .blocks_per_sequence = plan.max_blocks_per_sequence,
                      .kv_groups = static_cast<int>(plan.kv_groups.size()),
                      .expanded_blocks = model::ExpandedBlocks(
-                         config, request.max_num_batched_tokens, max_model_len)};
+                         config, request.max_num_batched_tokens, max_model_len),
+                     .state_rows = plan.states.empty() ? 0 : request.max_num_seqs};
   plan.steps_in_flight = request.steps_in_flight;
   plan.views = request.views;
   plan.copies_views = request.copies_views;
@@ -100,7 +101,7 @@ void SetBlocks(const MemoryRequest& request, int32_t num_blocks, int32_t streame
 
 kv::TierBlocks TierBlocksOf(const MemoryRequest& request, const MemoryPlan& plan) {
   const auto blocks = [](uint64_t bytes, uint64_t block) {
-    return static_cast<int32_t>(std::min(bytes / block, kMostTierBlocks));
+    return static_cast<int32_t>(std::min(bytes / std::max<uint64_t>(1, block), kMostTierBlocks));
   };
   return {blocks(request.host_bytes, kv::KvBlockBytes(plan.kv_groups, request.digest)),
           blocks(request.file_bytes, kv::FileBlockBytes(plan.kv_groups, request.digest))};
@@ -121,7 +122,8 @@ void GiveRestToKv(const MemoryRequest& request, MemoryPlan* plan) {
   const uint64_t fixed = request.device_bytes + plan->fixed_bytes() +
                          (request.streamed_blocks > 0 ? 2 : 1) * kRegionRounding;
   const uint64_t rest = request.budget_bytes > fixed ? request.budget_bytes - fixed : 0;
-  const uint64_t block = kv::KvBlockBytes(plan->kv_groups, request.digest),
+  // A stage may have layers with state alone.
+  const uint64_t block = std::max<uint64_t>(1, kv::KvBlockBytes(plan->kv_groups, request.digest)),
                  place = WindowPlaceBytes(*plan),
                  useful =
                      static_cast<uint64_t>(request.max_num_seqs) * plan->max_blocks_per_sequence;

@@ -120,11 +120,6 @@ base::Status CheckStates(const EngineOptions& options, const LayoutDraft& draft)
                                       "expected {}",
                                       found, draft.config.architecture, expected)};
   };
-  const Layout& layout = draft.layout;
-  if (layout.ranks_per_stage() > 1)
-    return refuse(fmt::format("sp={}, tp={}", layout.sp, layout.tp), "sp=1 and tp=1");
-  if (layout.pp > 1) return refuse(fmt::format("pp={}", layout.pp), "pp=1");
-  if (layout.pools()) return refuse("weights that replicas share", "weights=replicated");
   if (options.roles) return refuse("--roles", "a job without roles");
   if (options.tier.in_memory() || options.tier.in_file())
     return refuse("KV below the device", "no --kv-offloading-size and no --kv-file");

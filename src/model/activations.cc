@@ -6,7 +6,6 @@
 #include "kernels/linear.h"
 #include "kernels/reduce.h"
 #include "model/blocks/kinds.h"
-#include "model/ulysses.h"
 
 namespace forebay::model {
 namespace {
@@ -118,9 +117,14 @@ uint64_t TensorStagingBytes(const ModelConfig& config, tensor::DType dtype,
       return kernels::NumPlanes(borders.num_leaves, static_cast<int>(leaves.begin),
                                 static_cast<int>(leaves.end));
     };
-    const int64_t most = std::max(
+    int64_t most = std::max(
         planes(kernels::LeafBorders::ForOutput(config.num_heads, 1), shard.output_leaves),
         planes(kernels::LeafBorders::ForDown(config.intermediate_size), shard.down_leaves));
+    if (config.delta_net) {
+      const int64_t heads = config.delta_net->value_heads;
+      most = std::max<int64_t>(
+          most, planes(kernels::LeafBorders::ForOutput(heads, 1), shard.state_leaves));
+    }
     // Where rows may be cut, logits go their own way.
     const int64_t logits =
         cut.last_stage() && cut.sp == 1 ? capacity.logit_rows * shard.vocab.size() : 0;
@@ -143,8 +147,9 @@ uint64_t SequenceStagingBytes(const ModelConfig& config, tensor::DType dtype,
     if (mode.sp == 1) continue;
     const uint64_t wanted =
         tensor::BytesOf(dtype, static_cast<uint64_t>(capacity.logit_rows * config.hidden_size));
-    most = std::max(
-        {most, wanted, UlyssesPartBytes(ShardOf(config, cut, mode), config.head_dim, dtype, rows)});
+    const BlockWorkspace attention =
+        AttentionWorkspaceOf(config, ShardOf(config, cut, mode), dtype, rows, capacity);
+    most = std::max({most, wanted, attention.meeting_bytes});
   }
   return most == 0 ? 0 : fabric::Exchange::StagingBytes(most);
 }

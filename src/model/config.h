@@ -79,15 +79,18 @@ struct MlaConfig {
   int64_t latent_dim() const { return kv_lora_rank + qk_rope_head_dim; }  // in the cache
 };
 
-// Gated delta-net layers (kernels/delta_net.h).
-struct DeltaNetConfig {
+// The heads of gated delta-net layers (kernels/delta_net.h), all of them or a rank's.
+struct DeltaNetShape {
   int64_t key_heads = 0, value_heads = 0;
   int64_t key_dim = 0, value_dim = 0;
-  std::vector<uint8_t> has_state;  // [num_layers] 0: the layer attends over a KV cache
 
   // q, k and v of a row, which the convolution passes over; and all inputs: z, b and a behind them.
   int64_t channels() const { return 2 * key_heads * key_dim + value_heads * value_dim; }
   int64_t inputs() const { return channels() + value_heads * value_dim + 2 * value_heads; }
+};
+
+struct DeltaNetConfig : DeltaNetShape {
+  std::vector<uint8_t> has_state;  // [num_layers] 0: the layer attends over a KV cache
 };
 
 // How a model's files store its layers' matrices, if not in a compute

@@ -49,8 +49,25 @@ void ForEachMatrix(const DecoderPlan& plan, Visit visit) {
 }
 
 tensor::Shape StoredShape(const PlannedVector& vector) {
-  if (vector.taps > 0) return {vector.size / vector.taps, 1, vector.taps};
-  return {vector.size};
+  if (vector.taps == 0) return {vector.size};
+  return {vector.kept.empty() ? vector.size / vector.taps : vector.stored, 1, vector.taps};
+}
+
+// Which stored element becomes element i.
+int64_t StoredElement(const PlannedVector& vector, int64_t i) {
+  if (const int64_t head = vector.order.head_dim; head > 0)
+    return i - i % head + vector.order.Stored(i % head);
+  if (vector.taps == 0) return i;
+  const int64_t channels = vector.size / vector.taps, tap = i / channels;
+  int64_t channel = i % channels;
+  for (const Part& part : vector.kept) {
+    if (channel < part.size()) {
+      channel += part.begin;
+      break;
+    }
+    channel -= part.size();
+  }
+  return channel * vector.taps + tap;
 }
 
 uint64_t OffsetsBytes(int64_t experts) {
@@ -66,20 +83,15 @@ class VectorLoader {
     auto* out = reinterpret_cast<float*>(cutter_->Cut(VectorBytes(vector.size)));
     if (!reader_ || !status_.ok()) return out;
     const bool exact = vector.exact || vector.plus_one;
-    std::vector<float> stored(static_cast<size_t>(vector.size));
-    status_ = weights::LoadVector(*reader_, vector.tensor, StoredShape(vector),
+    const tensor::Shape shape = StoredShape(vector);
+    std::vector<float> stored(static_cast<size_t>(shape.elements()));
+    status_ = weights::LoadVector(*reader_, vector.tensor, shape,
                                   exact ? tensor::DType::kF32 : plan_.dtype, stored.data());
     if (!status_.ok()) return out;
     device::HostWriter writer(device_);
     float* const values = writer.Begin(out, vector.size);
-    const int64_t head = vector.order.head_dim;
     for (int64_t i = 0; i < vector.size; ++i) {
-      int64_t from = head > 0 ? i - i % head + vector.order.Stored(i % head) : i;
-      if (vector.taps > 0) {
-        const int64_t channels = vector.size / vector.taps;
-        from = i % channels * vector.taps + i / channels;
-      }
-      values[i] = stored[static_cast<size_t>(from)];
+      values[i] = stored[static_cast<size_t>(StoredElement(vector, i))];
       if (vector.plus_one) values[i] += 1.0f;
     }
     status_ = writer.End();

@@ -28,17 +28,17 @@ kernels::KvLayout ExpandedLayoutOf(const ModelConfig& config, tensor::DType dtyp
   return layout;
 }
 
-std::vector<kv::StateSpec> PlanStates(const ModelConfig& config, const base::Part& layers) {
+std::vector<kv::StateSpec> PlanStates(const ModelConfig& config, const Shard& shard) {
   std::vector<kv::StateSpec> states;
   if (!config.delta_net) return states;
-  const DeltaNetConfig& net = *config.delta_net;
+  const DeltaNetShape net = StateShapeOf(config, shard.own_state_heads);
   const kv::StateSpec spec{
       .tail_bytes =
           static_cast<uint64_t>((kernels::kConvTaps - 1) * net.channels()) * sizeof(float),
       .matrix_bytes = static_cast<uint64_t>(net.value_heads * kernels::StateMatrixFloats(
                                                                   net.key_dim, net.value_dim)) *
                       sizeof(float)};
-  for (int64_t layer = layers.begin; layer < layers.end; ++layer)
+  for (int64_t layer = shard.layers.begin; layer < shard.layers.end; ++layer)
     states.push_back(config.HasState(layer) ? spec : kv::StateSpec{});
   return states;
 }
@@ -55,7 +55,10 @@ std::vector<kv::KvGroup> PlanKvGroups(const ModelConfig& config, tensor::DType d
                       .reach = config.ReachOf(layer)},
                      layout});
   }
-  return kv::PlanKvGroups(plans, layers);
+  std::vector<kv::KvGroup> groups = kv::PlanKvGroups(plans, layers);
+  for (int64_t layer = layers.begin; layer < layers.end; ++layer)
+    groups[0].digests_states |= config.HasState(layer);
+  return groups;
 }
 
 }  // namespace forebay::model

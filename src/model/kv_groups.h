@@ -8,6 +8,7 @@
 #include "kv/groups.h"
 #include "kv/state/layer_states.h"
 #include "model/config.h"
+#include "model/shard.h"
 
 namespace forebay::model {
 
@@ -18,9 +19,9 @@ kernels::KvLayout KvLayoutOf(const ModelConfig& config, tensor::DType dtype, int
 // The layout of K and V of `heads` heads expanded from latents, block after block.
 kernels::KvLayout ExpandedLayoutOf(const ModelConfig& config, tensor::DType dtype, int64_t heads);
 
-// What each layer of `layers` keeps of a choice whatever its length; empty: no layer of the model
+// What each of a rank's layers keeps of a choice whatever its length; empty: no layer of the model
 // does.
-std::vector<kv::StateSpec> PlanStates(const ModelConfig& config, const base::Part& layers);
+std::vector<kv::StateSpec> PlanStates(const ModelConfig& config, const Shard& shard);
 
 // The groups for a rank that has `layers` with `kv_heads` heads of each.
 std::vector<kv::KvGroup> PlanKvGroups(const ModelConfig& config, tensor::DType dtype,

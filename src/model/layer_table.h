@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/part.h"
 #include "weights/book/placement.h"
 #include "weights/loader.h"
 
@@ -60,6 +61,9 @@ struct PlannedVector {
   bool plus_one = false;  // stored less 1; the sum is exact enough in fp32, and is not rounded
   // Stored [size / taps, 1, taps], and kept [taps, size / taps]; 0: as it is stored.
   int64_t taps = 0;
+  // The stored channels of taps that the rank keeps, in this order, of `stored` ones; empty: all.
+  std::vector<base::Part> kept = {};
+  int64_t stored = 0;
   // The heads whose elements are packed in another order than they are stored in; null: none.
   const weights::HeadOrder order = {};
 };

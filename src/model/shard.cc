@@ -1,6 +1,7 @@
 #include "model/shard.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "base/check.h"
 #include "kernels/digest.h"
@@ -19,27 +20,35 @@ LeafBorders DownBorders(const ModelConfig& config) {
   return LeafBorders::ForDown(config.intermediate_size);
 }
 
+// Leaves of whole value heads; none where the model keeps no states.
+LeafBorders StateBorders(const ModelConfig& config) {
+  return config.delta_net ? LeafBorders::ForOutput(config.delta_net->value_heads, 1)
+                          : LeafBorders{};
+}
+
 // What the leaves cover.
 Part Covered(const LeafBorders& borders, const Part& leaves) {
   return {borders.begin[leaves.begin], borders.begin[leaves.end]};
 }
 
-Part HeadsOf(const ModelConfig& config, const Degrees& layout, const Part& blocks) {
-  const LeafBorders borders = OutputBorders(config);
-  return Covered(borders, PartOfBlocks(borders.num_leaves, layout, blocks));
-}
 Part Alone(int block) { return {block, int64_t{block} + 1}; }
 
-// KV heads that these heads read.
-Part KvHeadsOf(const ModelConfig& config, const Part& heads) {
-  const int64_t group = config.num_heads / config.num_kv_heads;
+// KV heads that these heads read, each of which serves `group` heads.
+Part KvHeadsOf(int64_t group, const Part& heads) {
   return {heads.begin / group, (heads.end - 1) / group + 1};
 }
+int64_t GroupOf(const ModelConfig& config) { return config.num_heads / config.num_kv_heads; }
 
-// Whether the i-th KV head serves the i-th equal run of the heads: what attention assumes.
-bool ShareEvenly(const ModelConfig& config, const Part& heads, const Part& kv) {
+BlockHeads HeadsOf(const LeafBorders& borders, int64_t group, const Degrees& layout, int block) {
+  const Part heads = Covered(borders, PartOfBlocks(borders.num_leaves, layout, Alone(block)));
+  return {heads, KvHeadsOf(group, heads)};
+}
+
+// Whether the i-th KV head serves the i-th equal run of the heads: what kernels assume.
+bool ShareEvenly(int64_t group, const BlockHeads& block) {
+  const auto& [heads, kv] = block;
   if (heads.size() % kv.size() != 0) return false;
-  const int64_t group = config.num_heads / config.num_kv_heads, run = heads.size() / kv.size();
+  const int64_t run = heads.size() / kv.size();
   for (int64_t head = heads.begin; head < heads.end; ++head) {
     if (head / group - kv.begin != (head - heads.begin) / run) return false;
   }
@@ -58,6 +67,22 @@ base::Status CheckLeaves(const Degrees& layout, const char* projection, int64_t 
   return {kShardLeaves, fmt::format("{} cannot cut the {} projection: its {} {} form {} leaves, "
                                     "and a rank needs at least one",
                                     FormatDegrees(layout), projection, inputs, name, leaves)};
+}
+
+// Whether each rank's heads share its KV heads evenly. `name`, `kv_name`: "heads", "KV heads".
+base::Status CheckHeads(const Degrees& layout, int64_t all, int64_t all_kv, const char* name,
+                        const char* kv_name, const std::function<BlockHeads(int block)>& of_block) {
+  for (int rank = 0; rank < layout.ranks(); ++rank) {
+    const BlockHeads block = of_block(BlockOfRank(layout, rank));
+    if (ShareEvenly(all / all_kv, block)) continue;
+    const auto& [heads, kv] = block;
+    return {kShardHeads,
+            fmt::format("{} cannot cut {} {} over {} {}: rank {} would have {} {} to {}, which do "
+                        "not share {} {} to {} evenly",
+                        FormatDegrees(layout), all, name, all_kv, kv_name, rank, name, heads.begin,
+                        heads.end - 1, kv_name, kv.begin, kv.end - 1)};
+  }
+  return base::Status::Ok();
 }
 
 }  // namespace
@@ -86,13 +111,15 @@ base::Status CheckCut(const ModelConfig& config, const Degrees& layout, int pp) 
     FB_RETURN_IF_ERROR(CheckLeaves(layout, "down", config.intermediate_size, "inputs",
                                    DownBorders(config).num_leaves));
   }
-  for (int rank = 0; rank < layout.ranks(); ++rank) {
-    const auto [heads, kv] = HeadsOfBlock(config, layout, BlockOfRank(layout, rank));
-    if (ShareEvenly(config, heads, kv)) continue;
-    return {kShardHeads, fmt::format("{} cannot cut {} heads over {} KV heads: rank {} would have "
-                                     "heads {} to {}, which do not share KV heads {} to {} evenly",
-                                     FormatDegrees(layout), config.num_heads, config.num_kv_heads,
-                                     rank, heads.begin, heads.end - 1, kv.begin, kv.end - 1)};
+  FB_RETURN_IF_ERROR(CheckHeads(layout, config.num_heads, config.num_kv_heads, "heads", "KV heads",
+                                [&](int block) { return HeadsOfBlock(config, layout, block); }));
+  if (config.delta_net) {
+    const DeltaNetConfig& net = *config.delta_net;
+    FB_RETURN_IF_ERROR(CheckLeaves(layout, "state layers' output", net.value_heads, "value heads",
+                                   StateBorders(config).num_leaves));
+    FB_RETURN_IF_ERROR(
+        CheckHeads(layout, net.value_heads, net.key_heads, "value heads", "key heads",
+                   [&](int block) { return StateHeadsOfBlock(config, layout, block); }));
   }
   if (pp > config.num_layers) {
     return {kShardLayers, fmt::format("pp={} stages for {} layers: a stage needs at least one", pp,
@@ -102,8 +129,19 @@ base::Status CheckCut(const ModelConfig& config, const Degrees& layout, int pp) 
 }
 
 BlockHeads HeadsOfBlock(const ModelConfig& config, const Degrees& layout, int block) {
-  const Part heads = HeadsOf(config, layout, Alone(block));
-  return {heads, KvHeadsOf(config, heads)};
+  return HeadsOf(OutputBorders(config), GroupOf(config), layout, block);
+}
+
+BlockHeads StateHeadsOfBlock(const ModelConfig& config, const Degrees& layout, int block) {
+  const DeltaNetConfig& net = *config.delta_net;
+  return HeadsOf(StateBorders(config), net.value_heads / net.key_heads, layout, block);
+}
+
+DeltaNetShape StateShapeOf(const ModelConfig& config, const BlockHeads& heads) {
+  DeltaNetShape shape = *config.delta_net;
+  shape.value_heads = heads.heads.size();
+  shape.key_heads = heads.kv_heads.size();
+  return shape;
 }
 
 Shard ShardOf(const ModelConfig& config, const ReplicaCut& cut) {
@@ -118,7 +156,7 @@ Shard ShardOf(const ModelConfig& config, const ReplicaCut& cut, const Degrees& m
   Shard shard{.cut = cut, .mode = mode, .layers = EvenPart(config.num_layers, cut.pp, cut.stage)};
   shard.output_leaves = PartOfBlocks(output.num_leaves, layout, run);
   shard.heads = Covered(output, shard.output_leaves);
-  shard.kv_heads = KvHeadsOf(config, shard.heads);
+  shard.kv_heads = KvHeadsOf(GroupOf(config), shard.heads);
   shard.down_leaves = PartOfBlocks(down.num_leaves, layout, run);
   shard.intermediate = Covered(down, shard.down_leaves);
   for (int64_t b = run.begin; b < run.end; ++b)
@@ -129,6 +167,12 @@ Shard ShardOf(const ModelConfig& config, const ReplicaCut& cut, const Degrees& m
   if (block > 0) {
     const Part before = HeadsOfBlock(config, layout, block - 1).kv_heads;
     shard.kv_copies = static_cast<int32_t>(before.end - shard.own_kv_heads.begin);
+  }
+  if (config.delta_net) {
+    shard.state_leaves = PartOfBlocks(StateBorders(config).num_leaves, layout, run);
+    for (int64_t b = run.begin; b < run.end; ++b)
+      shard.run_state_heads.push_back(StateHeadsOfBlock(config, layout, static_cast<int>(b)));
+    shard.own_state_heads = StateHeadsOfBlock(config, layout, block);
   }
   shard.vocab = VocabOf(config, layout, block);
   shard.experts = ExpertsOf(config, layout, mode, mode.TpIndex(block));

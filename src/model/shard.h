@@ -3,7 +3,8 @@
 //
 // Heads follow the leaves of the output projection, FFN columns those of the down projection: a
 // rank owns whole leaves, so that its partial sums are nodes of the fixed tree, whatever the degree
-// (8 leaves over 3 ranks: 3, 3, 2). Each routed expert is one leaf, so it owns whole experts. If
+// (8 leaves over 3 ranks: 3, 3, 2). Layers with state have leaves, value heads and key heads of
+// their own. Each routed expert is one leaf, so it owns whole experts. If
 // the replica is cut along sp too, a rank computes linear layers with the leaves of a run of blocks
 // (model/modes.h), and attends with its own block's heads.
 #pragma once
@@ -40,7 +41,8 @@ struct ReplicaCut {
   bool last_stage() const { return stage == pp - 1; }
 };
 
-// The heads of a block, and the KV heads that these read.
+// The heads of a block, and the KV heads that these read; of layers with state, value heads and
+// key heads.
 struct BlockHeads {
   Part heads, kv_heads;
 };
@@ -52,6 +54,7 @@ struct Shard {
   // Logical heads of the linear layers, and the KV heads that they read.
   Part heads, kv_heads;
   Part output_leaves, down_leaves;  // leaves by the two projections' LeafBorders
+  Part state_leaves;                // of the output projection of layers with state
   Part intermediate;                // columns of gate and up, inputs of down
   Part experts;  // its part of a layer's routed ones; empty where the model has none
   // The block's heads, for attention and the cache in all modes. A KV head may lie on several
@@ -60,6 +63,8 @@ struct Shard {
   int32_t kv_copies = 0;
   std::vector<BlockHeads>
       run_heads;  // heads of the blocks whose part the linear layers have, in order
+  std::vector<BlockHeads> run_state_heads;  // the same of layers with state
+  BlockHeads own_state_heads;               // and the block's
   // whole chunks of 1,024, for the last chunk what there is of it; may be empty
   Part vocab;
 };
@@ -69,11 +74,16 @@ Part ExpertsOf(const ModelConfig& config, const Degrees& layout, const Degrees& 
 
 // Whether the model can be cut so: kLayoutExperts (sp x tp against experts), kShardLeaves (against
 // the leaves of a projection),
-// kShardHeads (heads of a rank that do not share its KV heads evenly, a norm over all heads),
+// kShardHeads (heads of a rank that do not share its KV or key heads evenly, a norm over all
+// heads),
 // kShardLayers (layers against pp). Messages name both numbers.
 base::Status CheckCut(const ModelConfig& config, const Degrees& layout, int pp);
 // REQUIRES, of all below: CheckCut is OK.
 BlockHeads HeadsOfBlock(const ModelConfig& config, const Degrees& layout, int block);
+// The same of layers with state, where the model has them.
+BlockHeads StateHeadsOfBlock(const ModelConfig& config, const Degrees& layout, int block);
+// What a block has of them. REQUIRES: the model has such layers.
+DeltaNetShape StateShapeOf(const ModelConfig& config, const BlockHeads& heads);
 // In the layout's own mode, and in another one.
 Shard ShardOf(const ModelConfig& config, const ReplicaCut& cut);
 Shard ShardOf(const ModelConfig& config, const ReplicaCut& cut, const Degrees& mode);

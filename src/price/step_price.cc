@@ -166,7 +166,7 @@ struct StepPricer::Program {
         kv::CutCache(model::PlanKvGroups(config, dtype, shard.layers, shard.own_kv_heads.size()), 0,
                      false, Addresses("kv cache", 0).data);
     decoder.states =
-        kv::CutStates(model::PlanStates(config, shard.layers), Addresses("layer states", 0).data);
+        kv::CutStates(model::PlanStates(config, shard), Addresses("layer states", 0).data);
     staging = Addresses("staging",
                         std::max({model::TensorStagingBytes(config, dtype, decoder.capacity, cut),
                                   model::SequenceStagingBytes(config, dtype, decoder.capacity, cut),
@@ -230,6 +230,7 @@ StepPrice StepPricer::Step(const StepLoad& load) const {
   kernels::StepBatch step{.num_rows = rows,
                           .num_sequences = sequences,
                           .num_logit_rows = sampled,
+                          .num_state_rows = sequences,
                           .logit_rows = wanted.data()};
   const model::Decoder& decoder = program_->decoder;
   const model::FormShapes shapes(load.sums);

@@ -21,17 +21,18 @@ FB_INLINE void ConvChannels(const ShortConvArgs& args, int64_t channel) {
     for (int i = 0; i < kConvTaps; ++i)
       weight[i][v] = LoadPart(args.weight + i * channels + channel + v * kLanes, rest[v]);
   }
-  for (int32_t s = 0; s < args.batch.num_sequences; ++s) {
-    const SequenceRows& sequence = args.batch.sequences[s];
-    float* const kept = args.tails.Of(sequence.table_row) + channel;
-    const bool begins = sequence.first_position == 0;
+  for (int32_t s = 0; s < args.batch.num_state_rows; ++s) {
+    const StateRows& rows = args.batch.state_rows[s];
+    const bool begins = rows.from < 0;
+    float* const kept = args.tails.Of(rows.to) + channel;
+    const float* const from = begins ? kept : args.tails.Of(rows.from) + channel;
     Vector tail[kConvTaps - 1][kVectors];
     for (int i = 0; i < kConvTaps - 1; ++i) {
       for (int v = 0; v < kVectors; ++v)
-        tail[i][v] = begins ? Vector::Zero() : LoadPart(kept + i * channels + v * kLanes, rest[v]);
+        tail[i][v] = begins ? Vector::Zero() : LoadPart(from + i * channels + v * kLanes, rest[v]);
     }
-    float* x = args.x + sequence.first_row * args.stride + channel;
-    for (int32_t t = 0; t < sequence.num_rows; ++t, x += args.stride) {
+    float* x = args.x + rows.first_row * args.stride + channel;
+    for (int32_t t = 0; t < rows.num_rows; ++t, x += args.stride) {
       for (int v = 0; v < kVectors; ++v) {
         const Vector input = LoadPart(x + v * kLanes, rest[v]);
         Vector sum = weight[0][v] * tail[0][v];
@@ -97,12 +98,12 @@ struct DeltaHead {
   }
 };
 
-// The rows of a sequence through kVectors vectors of columns from `column` on, which lie `width`
-// floats apart in the panel. One pass a row: it adds the row to the matrix and, as the next row
-// will have it, decays it and sums what that row's key knows.
+// Rows of a sequence through kVectors vectors of columns from `column` on, which lie `width` floats
+// apart in the panel: from the matrix `before` to `matrix`. One pass a row: it adds the row to the
+// matrix and, as the next row will have it, decays it and sums what that row's key knows.
 template <int kVectors>
-FB_INLINE void PassRows(const DeltaHead& head, const SequenceRows& sequence, int64_t column,
-                        float* matrix, int64_t width) {
+FB_INLINE void PassRows(const DeltaHead& head, const StateRows& sequence, int64_t column,
+                        const float* before, float* matrix, int64_t width) {
   const int n = head.args.key_dim;
   const int64_t rest = head.args.value_dim - column;
   DeltaRow rows[2];
@@ -114,9 +115,9 @@ FB_INLINE void PassRows(const DeltaHead& head, const SequenceRows& sequence, int
     for (int i = 0; i < n; ++i) {
       const Vector k = Vector::Set(rows[0].k[i]);
       for (int v = 0; v < kVectors; ++v) {
-        float* const at = matrix + i * width + v * kLanes;
-        const Vector s = Vector::Load(at) * decay;
-        s.Store(at);
+        const int64_t at = i * width + v * kLanes;
+        const Vector s = Vector::Load(before + at) * decay;
+        s.Store(matrix + at);
         known[v] = Fma(k, s, known[v]);
       }
     }
@@ -179,17 +180,21 @@ void DeltaAllRows(const DeltaNetArgs& args, const device::WorkerContext& context
     const int64_t first = item % panels * kStatePanel,
                   rest = (dv - first + kLanes - 1) / kLanes * kLanes,
                   width = rest < kStatePanel ? rest : kStatePanel;
-    for (int32_t s = 0; s < args.batch.num_sequences; ++s) {
-      const SequenceRows& sequence = args.batch.sequences[s];
-      float* const matrix =
-          args.matrices.Of(sequence.table_row) + number * StateMatrixFloats(dk, dv) + first * dk;
-      if (sequence.first_position == 0) {
+    const int64_t offset = number * StateMatrixFloats(dk, dv) + first * dk;
+    for (int32_t s = 0; s < args.batch.num_state_rows; ++s) {
+      const StateRows& rows = args.batch.state_rows[s];
+      float* const matrix = args.matrices.Of(rows.to) + offset;
+      const float* before = matrix;
+      if (rows.from < 0) {
         for (int64_t i = 0; i < dk * width; i += kLanes) Vector::Zero().Store(matrix + i);
+      } else {
+        before = args.matrices.Of(rows.from) + offset;
       }
       int64_t at = 0;
       for (; at + kStateVectors * kLanes <= width; at += kStateVectors * kLanes)
-        PassRows<kStateVectors>(head, sequence, first + at, matrix + at, width);
-      for (; at < width; at += kLanes) PassRows<1>(head, sequence, first + at, matrix + at, width);
+        PassRows<kStateVectors>(head, rows, first + at, before + at, matrix + at, width);
+      for (; at < width; at += kLanes)
+        PassRows<1>(head, rows, first + at, before + at, matrix + at, width);
     }
   }
 }
@@ -212,7 +217,7 @@ void GatedNormRows(const GatedNormArgs& args, device::Range rows) {
       }
       if (args.digests)
         digest += DigestHash(out + first, args.dim * static_cast<int64_t>(sizeof(T)),
-                             ValueDigestKey(args.layer_index, head, position));
+                             ValueDigestKey(args.layer_index, args.first_head + head, position));
     }
     if (!args.digests) continue;
     const SequenceRows& sequence = args.batch.sequences[args.batch.row_sequence[row]];

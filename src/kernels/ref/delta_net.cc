@@ -22,18 +22,23 @@ std::vector<float> Direction(const float* x, int n, float scale) {
   return out;
 }
 
-// One sequence of one value head.
-void RunHead(const DeltaNetArgs& args, const SequenceRows& sequence, int32_t head) {
+// Rows of one sequence through one value head.
+void RunHead(const DeltaNetArgs& args, const StateRows& sequence, int32_t head) {
   const int64_t dk = args.key_dim, dv = args.value_dim;
   const int32_t key_head = head / (args.value_heads / args.key_heads);
-  float* const matrix = args.matrices.Of(sequence.table_row) + head * StateMatrixFloats(dk, dv);
+  const int64_t floats = StateMatrixFloats(dk, dv);
+  float* const matrix = args.matrices.Of(sequence.to) + head * floats;
   const auto at = [&](int64_t i, int64_t j) -> float& {
     const int64_t panel = j / kStatePanel * kStatePanel,
                   rest = (dv - panel + kStateLanes - 1) / kStateLanes * kStateLanes,
                   width = rest < kStatePanel ? rest : kStatePanel;
     return matrix[panel * dk + i * width + j - panel];
   };
-  if (sequence.first_position == 0) std::fill_n(matrix, StateMatrixFloats(dk, dv), 0.0f);
+  if (sequence.from < 0) {
+    std::fill_n(matrix, floats, 0.0f);
+  } else if (sequence.from != sequence.to) {
+    std::copy_n(args.matrices.Of(sequence.from) + head * floats, floats, matrix);
+  }
   for (int32_t t = 0; t < sequence.num_rows; ++t) {
     float* const row = args.x + (sequence.first_row + t) * args.stride;
     const float beta = Sigmoid(row[args.b_at + head]);
@@ -72,7 +77,7 @@ void NormRow(const GatedNormArgs& args, int64_t row) {
     for (int32_t j = 0; j < args.dim; ++j)
       out[first + j] = tensor::RoundTo<T>(x[j] * inverse * args.weight[j] * Silu(z[j]));
     digest += DigestHash(out + first, args.dim * static_cast<int64_t>(sizeof(T)),
-                         ValueDigestKey(args.layer_index, head, position));
+                         ValueDigestKey(args.layer_index, args.first_head + head, position));
   }
   if (args.digests == nullptr) return;
   const SequenceRows& sequence = args.batch.sequences[args.batch.row_sequence[row]];
@@ -88,12 +93,12 @@ void ShortConv(const ShortConvArgs& args, const device::WorkerContext& context) 
   const device::Range channels = StaticPart(context, args.channels, kStatePanel);
   constexpr int kTail = kConvTaps - 1;
   for (int64_t channel = channels.begin; channel < channels.end; ++channel) {
-    for (int32_t s = 0; s < args.batch.num_sequences; ++s) {
-      const SequenceRows& sequence = args.batch.sequences[s];
-      float* const kept = args.tails.Of(sequence.table_row) + channel;
-      float tail[kTail];
-      for (int i = 0; i < kTail; ++i)
-        tail[i] = sequence.first_position == 0 ? 0 : kept[i * int64_t{args.channels}];
+    for (int32_t s = 0; s < args.batch.num_state_rows; ++s) {
+      const StateRows& sequence = args.batch.state_rows[s];
+      float* const kept = args.tails.Of(sequence.to) + channel;
+      float tail[kTail] = {};
+      for (int i = 0; i < kTail && sequence.from >= 0; ++i)
+        tail[i] = args.tails.Of(sequence.from)[i * int64_t{args.channels} + channel];
       for (int32_t t = 0; t < sequence.num_rows; ++t) {
         float& x = args.x[(sequence.first_row + t) * args.stride + channel];
         const float input = x;
@@ -113,8 +118,8 @@ void ShortConv(const ShortConvArgs& args, const device::WorkerContext& context) 
 void DeltaNet(const DeltaNetArgs& args, const device::WorkerContext& context) {
   const device::Range heads = StaticPart(context, args.value_heads);
   for (int64_t head = heads.begin; head < heads.end; ++head) {
-    for (int32_t s = 0; s < args.batch.num_sequences; ++s)
-      RunHead(args, args.batch.sequences[s], static_cast<int32_t>(head));
+    for (int32_t s = 0; s < args.batch.num_state_rows; ++s)
+      RunHead(args, args.batch.state_rows[s], static_cast<int32_t>(head));
   }
 }
 

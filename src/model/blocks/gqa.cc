@@ -85,7 +85,8 @@ BlockWorkspace GqaWorkspace(const ModelConfig& config, const Shard& shard, tenso
                             int64_t rows, const StepCapacity&) {
   GqaBuffers none;
   return {CutGqaBuffers(config, shard, dtype, rows, nullptr, &none),
-          shard.heads.size() * config.head_dim};
+          shard.heads.size() * config.head_dim,
+          shard.mode.sp == 1 ? 0 : UlyssesPartBytes(shard, config.head_dim, dtype, rows)};
 }
 
 // What rope and the cache need to know of a layer.

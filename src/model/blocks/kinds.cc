@@ -36,6 +36,7 @@ BlockWorkspace MostOf(KindOf kind_of, const ModelConfig& config, const Shard& sh
     const BlockWorkspace needs = kind_of(config, layer).workspace(config, shard, dtype, sizes...);
     most.bytes = std::max(most.bytes, needs.bytes);
     most.widest_input = std::max(most.widest_input, needs.widest_input);
+    most.meeting_bytes = std::max(most.meeting_bytes, needs.meeting_bytes);
   }
   return most;
 }

@@ -45,6 +45,8 @@ struct LayerSite {
 struct BlockWorkspace {
   uint64_t bytes = 0;        // the size of Activations::attention or ::ffn
   int64_t widest_input = 0;  // largest K of its linear layers
+  // Of the rank's part of a meeting of those that cut rows.
+  uint64_t meeting_bytes = 0;
 };
 
 struct AttentionKind {

@@ -27,7 +27,7 @@ inline Decoder MakeShapeDecoder(const ModelConfig& config, device::Device& devic
   const auto groups =
       PlanKvGroups(config, decoder.dtype, {0, config.num_layers}, config.num_kv_heads);
   decoder.kv = kv::CutCache(groups, 0, false, nullptr);
-  decoder.states = kv::CutStates(PlanStates(config, decoder.weights.shard.layers), nullptr);
+  decoder.states = kv::CutStates(PlanStates(config, decoder.weights.shard), nullptr);
   return decoder;
 }
 
