@@ -353,7 +353,7 @@ TEST_P(Exactness, BlocksThatNoRowSeesAreLetGo) {
 
 // Class `amx`, the experts' matrices on model tiles too: its answers are its oracle's, in any
 // batch.
-// Models whose layers keep a state: no prefix is shared, and a preempted choice begins again.
+// Models whose layers keep a state.
 class ExactStates : public Exactness {};
 
 TEST_P(ExactStates, AloneInABatchInChunksAndAfterPreemption) {
@@ -368,13 +368,49 @@ TEST_P(ExactStates, AloneInABatchInChunksAndAfterPreemption) {
     options.limits.max_num_batched_tokens = rows;
     options.limits.max_num_seqs = 40;
     EXPECT_EQ(Run(options, requests), alone) << rows << " rows a step";
-    EXPECT_EQ(stats_.prefix_blocks_hit, 0);
     options.limits.kv_blocks = 24;
     EXPECT_EQ(Run(options, requests), alone) << rows << " rows a step, 24 blocks";
     EXPECT_GT(stats_.preemptions, 0);
   }
   options_.machine.threads = 1;
   EXPECT_EQ(Run(options_, requests), alone) << "one thread";
+}
+
+// Prompts that begin alike, twice; choices begin behind a state that was kept, at the prompt's end
+// or on the way, or from nothing.
+TEST_P(ExactStates, PrefixesAreSharedWhereAStateWasKept) {
+  std::vector<Request> requests = Requests(1, 2);
+  requests.resize(12);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    std::vector<int32_t>& prompt = requests[i].prompts[0];
+    std::vector<int32_t> begin(150);
+    for (size_t t = 0; t < begin.size(); ++t)
+      begin[t] = static_cast<int32_t>((i % 3 * 50 + t) % 250);
+    prompt.resize(std::min<size_t>(prompt.size(), 20 + i));
+    prompt.insert(prompt.begin(), begin.begin(), begin.end());
+    requests[i].sampling.max_tokens = 40;
+  }
+  layout::EngineOptions options = options_;
+  options.prefix_caching = false;
+  const Answers expected = Run(options, requests);
+  EXPECT_EQ(stats_.prefix_blocks_hit, 0);
+  options.prefix_caching = true;
+  for (const int64_t every : {32, 64, 1024}) {
+    options.limits.state_every = every;
+    for (const auto& [rows, blocks, choices] : {std::tuple{4096, 0, 40}, {21, 0, 3}, {48, 24, 8}}) {
+      options.limits.max_num_batched_tokens = rows;
+      options.limits.kv_blocks = blocks;
+      options.limits.max_num_seqs = choices;
+      EXPECT_EQ(Run(options, requests), expected) << every << " " << rows << " " << blocks;
+      EXPECT_GT(stats_.prefix_blocks_hit, 0) << every << " " << rows << " " << blocks;
+      // Other requests' begins lie on the way.
+      EXPECT_EQ(stats_.cached_prompt_tokens > 0, every < 1024 && choices < 40)
+          << every << " " << rows << " " << blocks;
+      if (blocks > 0) {
+        EXPECT_GT(stats_.preemptions, 0);
+      }
+    }
+  }
 }
 
 TEST_P(ExactStates, ReplicasThatTakeEachOthersWork) {

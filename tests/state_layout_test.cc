@@ -97,8 +97,38 @@ TEST_P(StateLayoutTest, WhatIsNotThereIsRefused) {
   net.value_heads = net.key_heads = 2;
   EXPECT_EQ(status("4xcpu", "tp=4").code(), model::kShardLeaves);
   net.value_heads = 4;
+  options_.limits.state_every = 48;
+  EXPECT_EQ(status("2xcpu", "").code(), base::kInvalidArgument);
+  options_.limits.state_every = 1024;
   options_.tier.host_bytes = 1 << 20;
   EXPECT_EQ(status("2xcpu", "").code(), layout::kStateLayout);
+}
+
+// Each rank keeps its part of a state, and all find the same.
+TEST_P(StateLayoutTest, KeptStatesAreSharedInEveryCut) {
+  for (size_t i = 0; i < requests_.size(); ++i) {
+    std::vector<int32_t>& prompt = requests_[i].prompts[0];
+    std::vector<int32_t> begin(66);
+    for (size_t t = 0; t < begin.size(); ++t) begin[t] = static_cast<int32_t>(i % 4 * 50 + t) % 250;
+    prompt.resize(std::min<size_t>(prompt.size(), 20));
+    prompt.insert(prompt.begin(), begin.begin(), begin.end());
+    requests_[i].sampling.max_tokens = 6 + static_cast<int32_t>(i % 9);
+  }
+  options_.prefix_caching = false;
+  const Answers expected = Run("cpu", "");
+  options_.prefix_caching = true;
+  options_.limits.state_every = 32;
+  options_.limits.kv_blocks = 12;
+  for (const auto& [devices, layout, steps] : {std::tuple{"2xcpu", "tp=2", 1},
+                                               {"2xcpu", "pp=2", 2},
+                                               {"2xcpu", "sp=2", 1},
+                                               {"4xcpu", "dp=2,tp=2,weights=by_layer", 1}}) {
+    options_.limits.steps_in_flight = steps;
+    options_.shift.mode.reset();
+    if (layout == std::string_view("sp=2")) options_.shift.mode = {2, 1};
+    EXPECT_EQ(Run(devices, layout), expected) << layout;
+    EXPECT_GT(stats_.cached_prompt_tokens, 0) << layout;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, StateLayoutTest, testing::Values("qwen3.5", "qwen3-next"));

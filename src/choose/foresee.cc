@@ -395,7 +395,9 @@ bool Job::Begin(int replica, bool share) {
 
 void Job::CountEqual(Replica& self, int replica, Flight* flight) {
   const kv::GroupBooks& book = self.choices.book();
-  flight->left = EqualSteps(flight->rows, book, book.available_blocks() / most_in_flight());
+  const engine::ChoicesOptions& options = question_.choices;
+  flight->left = EqualSteps(flight->rows, book, book.available_blocks() / most_in_flight(),
+                            options.kept_states > 0 ? options.state_every : 0);
   // Others may leave requests, or be out of work, when they next look; and lengths that are
   // foreseen change.
   const bool may_take = !queue_.ended(replica) && self.choices.WantsRequests();

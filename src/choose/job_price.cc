@@ -194,6 +194,8 @@ JobForecast ForecastOf(const layout::EngineOptions& options, const model::ModelC
                  .max_num_batched_tokens = plan.machine.max_num_batched_tokens,
                  .total_blocks = memory.num_blocks + memory.streamed_blocks},
       .prefix_caching = options.prefix_caching && Shares(sample.job),
+      .kept_states = memory.kept_states,
+      .state_every = options.limits.state_every,
       // Books are as large as the job needs.
       .max_blocks_per_sequence = static_cast<int32_t>(std::min<int64_t>(
           memory.max_blocks_per_sequence, LongestOf(sample.job) / kernels::kBlockTokens + 1)),

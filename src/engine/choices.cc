@@ -26,9 +26,10 @@ struct Planned {
 
 }  // namespace
 
-Choices::Choices(const ChoicesOptions& options, KvDigest kv_digest)
+Choices::Choices(const ChoicesOptions& options, KvDigest kv_digest, StateDigest state_digest)
     : options_(options),
       kv_digest_(kv_digest ? std::move(kv_digest) : NoDigest),
+      state_digest_(std::move(state_digest)),
       parking_({.blocks = options.tier,
                 .prices = options.park,
                 .shared_keys = options.prefix_caching && SeeAll(options.kv_reaches),
@@ -40,13 +41,15 @@ Choices::Choices(const ChoicesOptions& options, KvDigest kv_digest)
              .max_sequences = options.limits.max_num_seqs,
              .max_blocks_per_sequence = options.max_blocks_per_sequence,
              .prefix_sharing = options.prefix_caching,
-             .notes_evictions = parking_.stores_evicted()},
+             .notes_evictions = parking_.stores_evicted() || options.kept_states > 0},
             options.kv_reaches),
+      state_places_(options.keeps_states, options.limits.max_num_seqs, options.kept_states,
+                    options.state_every),
       lists_(options.by_service),
       foresight_(options.lengths, options.earlier),
       streaming_(options.streaming, kv_digest_, parking_, book_),
       loans_(options.replica, book_),
-      view_(options_, {lists_, book_, foresight_, streaming_, loans_, parking_}) {}
+      view_(options_, {lists_, book_, state_places_, foresight_, streaming_, loans_, parking_}) {}
 
 bool Choices::WantsRequests() const {
   schedule::IntakeView view{.running = static_cast<int64_t>(num_running()),
@@ -143,6 +146,7 @@ void Choices::Apply(const schedule::StepPlan& plan, int64_t now_ns, std::vector<
   }
   streaming_.BringBack(lists_.running());
   parking_.StoreEvicted(book_);
+  state_places_.Forget(book_.evicted(0));
 }
 
 void Choices::Preempt(const std::vector<int32_t>& indices) {
@@ -151,6 +155,7 @@ void Choices::Preempt(const std::vector<int32_t>& indices) {
   for (Sequence* sequence : preempted) {
     streaming_.End(sequence);
     const int64_t parked = parking_.Park(sequence, book_) ? sequence->computed : 0;
+    state_places_.Leave(sequence);
     book_.Close(sequence->id);
     lists_.StopRunning(sequence);
     sequence->LeaveBook();
@@ -176,9 +181,11 @@ void Choices::Open(Sequence* sequence, int64_t end, int64_t now_ns) {
         parked.first_held, parking_.shared_keys() ? most : 0, &sequence->prefix_keys);
     sequence->computed = parked.computed;
   } else {
-    sequence->id = book_.Open(sequence->tokens, sequence->salt, view_.MaxCached(*sequence),
-                              &sequence->prefix_keys);
+    const int64_t most =
+        state_places_.on() ? view_.FindCached(sequence).tokens : view_.MaxCached(*sequence);
+    sequence->id = book_.Open(sequence->tokens, sequence->salt, most, &sequence->prefix_keys);
     sequence->computed = book_.computed(sequence->id);
+    state_places_.Open(sequence);
   }
   // What a preempted choice finds again is no saving, and siblings would count one prompt several
   // times.
@@ -202,6 +209,7 @@ void Choices::PlanRows(Sequence* sequence, int64_t rows, size_t first_block,
   streaming_.MakeRoom(*sequence, end, lists_.running());
   book_.Reserve(sequence->id, end);
   book_.SetComputed(sequence->id, end);
+  state_places_.Plan(sequence, begin, end);
   sequence->in_flight = true;
   step->push_back({.sequence = sequence, .begin = begin, .end = end, .first_block = first_block});
 }
@@ -213,6 +221,7 @@ void Choices::Commit(const ChoiceRows& rows) {
                std::span(sequence->tokens)
                    .subspan(static_cast<size_t>(rows.begin), static_cast<size_t>(rows.count())));
   sequence->computed = rows.end;
+  state_places_.Commit(sequence);
   LetGoUnseen(sequence);
   CountRows(rows);
   (rows.is_decode() ? stats_.decode_rows : stats_.prefill_rows) += rows.count();
@@ -253,6 +262,7 @@ void Choices::Append(Sequence* sequence, int32_t token, int64_t now_ns) {
 
 void Choices::Close(Sequence* sequence) {
   streaming_.End(sequence);
+  state_places_.Leave(sequence);
   // Blocks behind the prompt hold an answer that nobody will ask for: they go first.
   book_.Close(sequence->id, sequence->prompt_tokens);
 }
@@ -268,6 +278,8 @@ void Choices::CloseIfEnded(const ChoiceRows& rows, std::vector<RequestResult>* f
                    sequence->computed);
   }
   sequence->result.digest += sequence->let_go_digest;
+  if (state_digest_ && sequence->state_place >= 0)
+    sequence->result.digest += state_digest_(sequence->state_place, sequence->computed);
   Close(sequence);
   sequence->id = -1;
   sequence->phase = Phase::kFinished;

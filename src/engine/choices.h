@@ -28,6 +28,7 @@
 #include "engine/parking.h"
 #include "engine/request_queue.h"
 #include "engine/sequence.h"
+#include "engine/state_places.h"
 #include "engine/steal_board.h"
 #include "engine/streaming.h"
 #include "forebay/engine.h"
@@ -49,14 +50,19 @@ struct ChoiceRows {
 };
 
 // How often a step in flight can be taken again with the same choices, before one of them ends or
-// more than `blocks` blocks are taken. 0 where one does not decode.
-int64_t EqualSteps(std::span<const ChoiceRows> step, const kv::GroupBooks& book, int64_t blocks);
+// more than `blocks` blocks are taken, or a state is to be kept, where that is at each multiple of
+// `state_every`. 0 where one does not decode.
+int64_t EqualSteps(std::span<const ChoiceRows> step, const kv::GroupBooks& book, int64_t blocks,
+                   int64_t state_every = 0);
 
 class Choices {
  public:
   using KvDigest = Streaming::KvDigest;
-  // `kv_digest`: empty where nobody asks for digests.
-  Choices(const ChoicesOptions& options, KvDigest kv_digest);
+  // Of layers' states in a place, which stand behind so many positions.
+  using StateDigest = std::function<uint64_t(int32_t place, int64_t positions)>;
+  // `kv_digest`, `state_digest`: empty where nobody asks for digests.
+  explicit Choices(const ChoicesOptions& options, KvDigest kv_digest = {},
+                   StateDigest state_digest = {});
 
   // Requests come and go.
   bool WantsRequests() const;  // schedule/intake.h
@@ -137,6 +143,7 @@ class Choices {
   const OpenLoans& loans() const { return loans_; }
 
   const kv::GroupBooks& book() const { return book_; }
+  const kv::StateBook& state_book() const { return state_places_.book(); }
   size_t num_running() const { return lists_.running().size(); }
   size_t num_waiting() const { return lists_.waiting().size(); }
   // What is counted here; steps and times are the replica's.
@@ -168,8 +175,10 @@ class Choices {
 
   const ChoicesOptions options_;
   const KvDigest kv_digest_;
+  const StateDigest state_digest_;
   Parking parking_;
   kv::GroupBooks book_;
+  StatePlaces state_places_;
   ChoiceLists lists_;
   Foresight foresight_;
   Streaming streaming_;

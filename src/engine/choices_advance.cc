@@ -17,11 +17,13 @@ int64_t TokensLeft(const Sequence& sequence) {
 
 }  // namespace
 
-int64_t EqualSteps(std::span<const ChoiceRows> step, const kv::GroupBooks& book, int64_t blocks) {
+int64_t EqualSteps(std::span<const ChoiceRows> step, const kv::GroupBooks& book, int64_t blocks,
+                   int64_t state_every) {
   int64_t steps = step.empty() ? 0 : std::numeric_limits<int32_t>::max();
   for (const ChoiceRows& rows : step) {
     if (!rows.is_decode() || rows.end != rows.sequence->known()) return 0;
     steps = std::min(steps, TokensLeft(*rows.sequence) - 1);
+    if (state_every > 0) steps = std::min(steps, state_every - 1 - rows.end % state_every);
   }
   const auto taken = [&](int64_t count) {
     int64_t sum = 0;

@@ -574,6 +574,93 @@ TEST(ChoicesTest, RandomJobs) {
   EXPECT_GT(preemptions, 0);
 }
 
+// Which tokens the state in each place stands behind, as kernels would leave it. Choices begin from
+// their own state, and so does whoever finds a prefix.
+class StatesOf {
+ public:
+  explicit StatesOf(int32_t places) : behind_(static_cast<size_t>(places)) {}
+
+  void Run(std::span<const ChoiceRows> step) {
+    for (const ChoiceRows& rows : step) {
+      const Sequence& sequence = *rows.sequence;
+      const auto until = [&](int64_t end) {
+        return std::vector(sequence.tokens.begin(), sequence.tokens.begin() + end);
+      };
+      ASSERT_EQ(sequence.state_place < 0, rows.begin == 0);
+      if (rows.begin > 0) {
+        ASSERT_EQ(At(sequence.state_place), until(rows.begin));
+      }
+      int64_t begin = rows.begin;
+      for (const kv::StatePart& part : sequence.state_parts) {
+        ASSERT_GT(part.end, begin);
+        At(part.place) = until(begin = part.end);
+        parts += part.end < rows.end;
+      }
+      ASSERT_EQ(begin, rows.end);
+    }
+  }
+
+  int64_t parts = 0;  // that end before their step does
+
+ private:
+  std::vector<int32_t>& At(int32_t place) { return behind_.at(static_cast<size_t>(place)); }
+
+  std::vector<std::vector<int32_t>> behind_;
+};
+
+TEST(ChoicesTest, StatesAreWhereTheirChoicesBegin) {
+  int64_t found = 0, again = 0, parts = 0, preemptions = 0, evictions = 0;
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    SCOPED_TRACE(seed);
+    base::Rng rng(seed);
+    ChoicesOptions options =
+        Options(static_cast<int32_t>(2 + rng.Below(6)), static_cast<int32_t>(17 + rng.Below(20)));
+    options.keeps_states = true;
+    options.kept_states = static_cast<int32_t>(1 + rng.Below(12));
+    options.state_every = 32 << rng.Below(3);
+    options.steps_in_flight = static_cast<int32_t>(1 + rng.Below(2));
+    Books books(options);
+    StatesOf states(options.limits.max_num_seqs + options.kept_states);
+    int64_t waiting = 12;
+    schedule::StepPlan plan;
+    for (int guard = 0; guard < 5000 && (waiting > 0 || !books.choices.idle()); ++guard) {
+      if (waiting > 0 && rng.Below(3) == 0) {
+        // Some begin alike, some are the same.
+        Request request = MakeRequest(
+            static_cast<int64_t>(rng.Below(3)), static_cast<int32_t>(1 + rng.Below(200)),
+            static_cast<int32_t>(1 + rng.Below(150)), rng.Below(4) == 0 ? 2 : 1);
+        request.id = --waiting;
+        books.Take(request);
+      }
+      books.Plan(options.steps_in_flight > 1 && !books.steps.empty(), &plan);
+      if (!plan.run.empty() || !plan.admit.empty()) {
+        books.choices.Apply(plan, 50, &books.steps.emplace_back());
+        states.Run(books.steps.back());
+      }
+      books.choices.state_book().CheckInvariants();
+      if (!books.steps.empty() && (std::ssize(books.steps) == options.steps_in_flight ||
+                                   rng.Below(2) == 0 || plan.run.empty())) {
+        books.End();
+      }
+    }
+    ASSERT_TRUE(books.choices.idle());
+    const EngineStats stats = books.choices.stats();
+    found += stats.cached_prompt_tokens;
+    again += stats.prefix_blocks_hit * kv::kBlockTokens - stats.cached_prompt_tokens;
+    preemptions += stats.preemptions;
+    parts += states.parts;
+    evictions += books.choices.state_book().evictions();
+    // Nobody runs, and nobody has forgotten a place.
+    kv::StateBook book = books.choices.state_book();
+    for (int32_t i = 0; i < options.kept_states; ++i) EXPECT_NE(book.Take(), kv::StateBook::kNone);
+  }
+  EXPECT_GT(found, 0);
+  EXPECT_GT(again, 0) << "siblings, and preempted choices";
+  EXPECT_GT(preemptions, 0);
+  EXPECT_GT(parts, 0);
+  EXPECT_GT(evictions, 0);
+}
+
 // Equal steps taken at once come to the same as one after another, in books of each kind of reach
 // and with several steps in flight: the policy sees the same afterwards, and all ends the same.
 TEST(ChoicesTest, AdvanceIsSoManySingleSteps) {

@@ -34,8 +34,9 @@ int64_t ChoicesView::MaxCached(const Sequence& sequence) const {
 }
 
 kv::CachedPrefix ChoicesView::FindCached(Sequence* sequence) const {
-  return from_.book.FindCached(sequence->tokens, sequence->salt, MaxCached(*sequence),
-                               &sequence->prefix_keys);
+  return from_.states.Within(
+      *sequence, from_.book.FindCached(sequence->tokens, sequence->salt, MaxCached(*sequence),
+                                       &sequence->prefix_keys));
 }
 
 const schedule::StepView& ChoicesView::Update(bool share, int64_t now_us, double price_factor) {

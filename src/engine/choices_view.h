@@ -12,6 +12,7 @@
 #include "engine/foresight.h"
 #include "engine/open_loans.h"
 #include "engine/parking.h"
+#include "engine/state_places.h"
 #include "engine/streaming.h"
 #include "forebay/engine.h"
 #include "kv/book/group_books.h"
@@ -27,6 +28,8 @@ struct ChoicesOptions {
   schedule::Limits limits;
   bool prefix_caching = true;
   bool keeps_states = false;  // layers keep a state of a running choice, which no loan takes along
+  int32_t kept_states = 0;    // places for further ones, kept at each multiple of `state_every`
+  int64_t state_every = 0;
   int32_t max_blocks_per_sequence = 0;
   int32_t steps_in_flight = 1;
   std::vector<base::Reach> kv_reaches = {{}};  // one for each KV group
@@ -53,6 +56,7 @@ class ChoicesView {
   struct Sources {
     const ChoiceLists& lists;
     const kv::GroupBooks& book;
+    const StatePlaces& states;
     const Foresight& foresight;
     const Streaming& streaming;
     const OpenLoans& loans;

@@ -200,6 +200,8 @@ ReplicaOptions ReplicaOptionsOf(const Materials& job, const layout::JobGroup& gr
                              .target_itl_seconds = job.options.limits.target_itl_ms / 1e3,
                              .max_step_seconds = job.options.limits.max_step_ms / 1e3},
                   .prefix_caching = job.options.prefix_caching,
+                  .kept_states = memory.kept_states,
+                  .state_every = job.options.limits.state_every,
                   .max_blocks_per_sequence = memory.max_blocks_per_sequence,
                   .steps_in_flight = job.plan.steps_in_flight,
                   .kv_reaches = kv_reaches,
@@ -372,8 +374,11 @@ void AddMemory(const layout::LayoutPlan& plan, ModelFacts* facts) {
 void FitToModel(const model::ModelConfig& config, ChoicesOptions* options) {
   options->limits.least_chunk = config.expands_prompts() ? model::kLeastChunk : 0;
   options->limits.whole_prompts = config.both_ways;
-  options->prefix_caching &= !config.both_ways && !config.delta_net;
   options->keeps_states = config.delta_net.has_value();
+  options->prefix_caching &= !config.both_ways;
+  // Nobody begins behind a prefix whose state is not kept, and without prefixes none is.
+  if (options->keeps_states) options->prefix_caching &= options->kept_states > 0;
+  if (!options->prefix_caching) options->kept_states = 0;
 }
 
 base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtime,

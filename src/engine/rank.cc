@@ -88,6 +88,7 @@ base::Result<std::unique_ptr<Rank>> Rank::Create(std::unique_ptr<device::Device>
   rank->kv_.emplace(*rank->device_, rank->regions_[RegionId::kKv], plan.kv_groups, plan.num_blocks,
                     parts.digest);
   rank->digests_on_ = parts.digest;
+  rank->states_ = plan.states;
   FB_RETURN_IF_ERROR(rank->LoadModel(parts));
   FB_RETURN_IF_ERROR(rank->AllocateHostLogits(plan));
   FB_RETURN_IF_ERROR(rank->OpenTier(plan));
@@ -157,7 +158,7 @@ base::Status Rank::LoadModel(const RankParts& parts) {
   return base::Status::Ok();
 }
 
-kv::StateView Rank::StatesOf(const layout::MemoryPlan& plan) {
+kv::StateView Rank::StatesOf(const layout::MemoryPlan& plan) const {
   const device::Region* const region = regions_.Find(RegionId::kLayerStates);
   return region == nullptr ? kv::StateView{} : kv::CutStates(plan.states, region->data);
 }

@@ -137,6 +137,10 @@ class Rank {
   }
   const model::Decoder& decoder() const { return modes_.own(); }  // in the layout's own mode
   bool digests_on() const { return digests_on_; }
+  // Of the rank's part of the states in a place. REQUIRES: no step that writes them is under way.
+  uint64_t StateDigest(int32_t place, int64_t positions) const {
+    return kv::StateDigest(states_, decoder().states, shard().layers.begin, place, positions);
+  }
 
  private:
   // What each step in flight has of its own.
@@ -151,7 +155,7 @@ class Rank {
   base::Status PublishRegions(const layout::MemoryPlan& plan);
   // Steps in flight have batches of their own, and one set of tables and sampled tokens.
   void CutFlights(const layout::MemoryPlan& plan);
-  kv::StateView StatesOf(const layout::MemoryPlan& plan);
+  kv::StateView StatesOf(const layout::MemoryPlan& plan) const;
   // Memory for the logits that the host samples from, where it needs some.
   base::Status AllocateHostLogits(const layout::MemoryPlan& plan);
   // Makes the decoder of the layout's own mode. Pooled weights are loaded into the region that
@@ -175,6 +179,7 @@ class Rank {
   RankRegions regions_;
   std::vector<Flight> flights_;
   bool digests_on_ = false;
+  std::vector<kv::StateSpec> states_;               // By layer; empty: none keeps one.
   std::shared_ptr<const model::DecoderPlan> plan_;  // what the rank shares is marked in it
   std::unique_ptr<kernels::RoutingCounters> routed_;
   Membership membership_;

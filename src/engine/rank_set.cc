@@ -189,6 +189,12 @@ uint64_t RankSet::KvDigest(int group, std::span<const kv::BlockId> table, int64_
   return sum;
 }
 
+uint64_t RankSet::StateDigest(int32_t place, int64_t positions) const {
+  uint64_t sum = 0;
+  for (const auto& rank : ranks_) sum += rank->StateDigest(place, positions);
+  return sum;
+}
+
 uint64_t RankSet::bytes_pulled() const {
   uint64_t sum = 0;
   for (const auto& rank : ranks_) sum += rank->bytes_pulled();

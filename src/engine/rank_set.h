@@ -65,6 +65,8 @@ class RankSet {
   // The digest of the group's layers on all ranks.
   uint64_t KvDigest(int group, std::span<const kv::BlockId> table, int64_t begin,
                     int64_t end) const;
+  // And of layers' states in a place, on all ranks.
+  uint64_t StateDigest(int32_t place, int64_t positions) const;
   // Sums over the ranks: weights that were asked of others when steps were enqueued, and time that
   // compute streams were held.
   uint64_t bytes_pulled() const;

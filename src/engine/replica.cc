@@ -109,7 +109,11 @@ Replica::Replica(runtime::Runtime& runtime, std::vector<std::unique_ptr<Rank>> r
                ranks.front()->digests_on()
                    ? [this](int group, std::span<const kv::BlockId> table, int64_t begin,
                             int64_t end) { return ranks_.KvDigest(group, table, begin, end); }
-                   : Choices::KvDigest()),
+                   : Choices::KvDigest(),
+               ranks.front()->digests_on()
+                   ? [this](int32_t place,
+                            int64_t positions) { return ranks_.StateDigest(place, positions); }
+                   : Choices::StateDigest()),
       routing_(options.choices.replica, options.routing, options.routing_log),
       flights_(static_cast<size_t>(options.choices.steps_in_flight)),
       ranks_(runtime, std::move(ranks), options.stall_timeout, options.enqueue_waits) {
@@ -208,7 +212,9 @@ void Replica::BuildBatch(Flight& flight) {
                  .sequence = sequence->id,
                  .logits = wanted,
                  .last_logits = samples,
-                 .prompt_tokens = sequence->prompt_tokens});
+                 .prompt_tokens = sequence->prompt_tokens,
+                 .state_place = sequence->state_place,
+                 .state_parts = sequence->state_parts});
     flight.first_task.push_back(flight.tasks.size());
     for (int64_t at = begin; at < end; ++at) {
       const bool draws = samples && at == end - 1;

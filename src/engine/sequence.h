@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "forebay/request.h"
 #include "kv/book/block_book.h"
+#include "kv/book/state_book.h"
 #include "kv/book/tier_book.h"
 #include "model/pooling.h"
 #include "sample/sampler.h"
@@ -64,9 +65,13 @@ struct Sequence {
   int64_t expected_tokens = 0;  // prompt and output, a guess where the output has no bound
   bool bounded = false;         // the request bounds its output
   bool admitted_before = false;
-  bool in_flight = false;            // a step with rows of it was not committed yet
-  bool sampled_on_device = false;    // the last token was sampled into StepBatch::sampled[id]
-  int64_t computed = 0;              // positions in the KV cache
+  bool in_flight = false;          // a step with rows of it was not committed yet
+  bool sampled_on_device = false;  // the last token was sampled into StepBatch::sampled[id]
+  int64_t computed = 0;            // positions in the KV cache
+  // Where layers keep states (engine/state_places.h): the place of the one behind `computed`
+  // positions, -1 where there are none; and where the step in flight leaves it.
+  int32_t state_place = -1;
+  std::vector<kv::StatePart> state_parts;
   std::unique_ptr<ParkedKv> parked;  // while waiting; null: it has nothing below
   // While running: of its first blocks, those that lie below and are read from there.
   std::vector<StreamedKv> streamed;

@@ -10,8 +10,7 @@ StepBuffers::StepBuffers(const layout::StepShape& shape, device::RegionCutter* c
                          const StepBuffers* shared)
     : arrays_(layout::CutStepArrays(shape, shared ? &shared->arrays_ : nullptr, cutter)),
       max_rows_(static_cast<int32_t>(shape.rows)),
-      expanded_blocks_(shape.expanded_blocks),
-      keeps_states_(shape.state_rows > 0) {}
+      expanded_blocks_(shape.expanded_blocks) {}
 
 void StepBuffers::SetTable(int group, int32_t sequence, size_t from,
                            std::span<const int32_t> blocks) {
@@ -82,9 +81,12 @@ void StepBuffers::Add(const PlannedRows& rows) {
     model::AddForms(batch.sequences[batch.num_sequences], static_cast<int32_t>(prompt_rows),
                     &arrays_.forms);
   }
-  if (keeps_states_) {
-    batch.state_rows[batch.num_state_rows++] = {
-        first_row, count, first_position == 0 ? -1 : rows.sequence, rows.sequence};
+  int32_t place = rows.state_place, row = first_row;
+  for (const kv::StatePart& part : rows.state_parts) {
+    const int32_t end = first_row + static_cast<int32_t>(part.end - rows.first_position);
+    batch.state_rows[batch.num_state_rows++] = {row, end - row, place, part.place};
+    place = part.place;
+    row = end;
   }
   context_.Add(rows.first_position, count);
   batch.num_rows += count;

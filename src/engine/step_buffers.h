@@ -7,6 +7,7 @@
 #include "base/part.h"
 #include "device/device.h"
 #include "kernels/step_batch.h"
+#include "kv/book/state_book.h"
 #include "layout/step_arrays.h"
 
 namespace forebay::engine {
@@ -19,6 +20,9 @@ struct PlannedRows {
   base::Part logits;  // positions whose logits are wanted, for the prompt's log probabilities
   bool last_logits;   // and those of the last row, to draw from
   int64_t prompt_tokens = 0;  // the sequence's: rows at positions before it are its prompt's
+  // Sequence::state_place and state_parts; no parts: layers keep no states.
+  int32_t state_place = -1;
+  std::span<const kv::StatePart> state_parts = {};
 };
 
 // Not thread-safe. Arrays are rewritten by Begin; REQUIRES: their step is not running then.
@@ -54,7 +58,6 @@ class StepBuffers {
   kernels::ContextSums context_;
   int32_t max_rows_ = 0;
   int64_t expanded_blocks_ = 0;
-  bool keeps_states_ = false;
 };
 
 }  // namespace forebay::engine

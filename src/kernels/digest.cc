@@ -56,6 +56,9 @@ uint64_t KeyDigestKey(int32_t layer, int32_t head, int32_t position) {
 uint64_t ValueDigestKey(int32_t layer, int32_t head, int32_t position) {
   return Key(2, layer, head, position);
 }
+uint64_t StateDigestKey(int32_t layer, int32_t head, int32_t chunk, int64_t positions) {
+  return base::Combine64(Key(4, layer, head, chunk), static_cast<uint64_t>(positions));
+}
 uint64_t LogitsDigestKey(int32_t position, int32_t chunk) { return Key(3, position, chunk, 0); }
 
 }  // namespace forebay::kernels

@@ -20,6 +20,8 @@ uint64_t DigestHash(const void* data, int64_t bytes, uint64_t key);
 // Keys of the hashed values; `head` is logical.
 uint64_t KeyDigestKey(int32_t layer, int32_t head, int32_t position);
 uint64_t ValueDigestKey(int32_t layer, int32_t head, int32_t position);
+// A chunk of kMaxDigestBytes of a head's state behind so many positions.
+uint64_t StateDigestKey(int32_t layer, int32_t head, int32_t chunk, int64_t positions);
 uint64_t LogitsDigestKey(int32_t position, int32_t chunk);
 
 }  // namespace forebay::kernels

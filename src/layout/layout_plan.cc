@@ -67,6 +67,7 @@ base::Result<MemoryRequest> RequestOf(const EngineOptions& options, const Layout
                         .max_num_seqs = draft.machine.max_num_seqs,
                         .max_num_batched_tokens = draft.machine.max_num_batched_tokens,
                         .max_kv_blocks = options.limits.kv_blocks,
+                        .state_every = options.prefix_caching ? options.limits.state_every : 0,
                         .steps_in_flight = draft.steps_in_flight,
                         .host_bytes = options.tier.host_bytes / devices,
                         .file_bytes = options.tier.file_bytes / devices,

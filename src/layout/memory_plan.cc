@@ -54,6 +54,15 @@ base::Status TooSmall(const MemoryPlan& plan, const MemoryRequest& request, uint
           WhatWouldFit(plan, excess)));
 }
 
+// The most parts of a step's sequences: each has its end, the end of what its prompt shares, and
+// one more for each `state_every` rows and the first of these.
+int64_t StateRows(const MemoryRequest& request) {
+  if (request.state_every == 0) return request.max_num_seqs;
+  return std::min<int64_t>(
+      request.max_num_batched_tokens,
+      3 * int64_t{request.max_num_seqs} + request.max_num_batched_tokens / request.state_every);
+}
+
 // Fills everything but the KV cache for one max_model_len.
 MemoryPlan WithoutKv(const model::ModelConfig& config, tensor::DType dtype,
                      const MemoryRequest& request, int64_t max_model_len) {
@@ -84,7 +93,7 @@ MemoryPlan WithoutKv(const model::ModelConfig& config, tensor::DType dtype,
                      .kv_groups = static_cast<int>(plan.kv_groups.size()),
                      .expanded_blocks = model::ExpandedBlocks(
                          config, request.max_num_batched_tokens, max_model_len),
-                     .state_rows = plan.states.empty() ? 0 : request.max_num_seqs};
+                     .state_rows = plan.states.empty() ? 0 : StateRows(request)};
   plan.steps_in_flight = request.steps_in_flight;
   plan.views = request.views;
   plan.copies_views = request.copies_views;
@@ -114,6 +123,23 @@ void SetTierBlocks(const MemoryRequest& request, const kv::TierBlocks& blocks, M
       request.staging_bytes;
   plan->file_bytes =
       static_cast<uint64_t>(blocks.in_file) * kv::FileBlockBytes(plan->kv_groups, request.digest);
+}
+
+// Gives a quarter of the rest to states that are kept, but nothing that a sequence of full length
+// needs.
+void KeepStates(const MemoryRequest& request, MemoryPlan* plan) {
+  if (request.state_every == 0 || plan->states.empty()) return;
+  const uint64_t place = kv::PlaceBytes(plan->states),
+                 needed = request.device_bytes + plan->fixed_bytes() + 2 * kRegionRounding +
+                          static_cast<uint64_t>(plan->max_blocks_per_sequence) *
+                              kv::KvBlockBytes(plan->kv_groups, request.digest),
+                 rest = request.budget_bytes > needed ? request.budget_bytes - needed : 0,
+                 useful = static_cast<uint64_t>(request.max_num_seqs) *
+                          static_cast<uint64_t>(plan->max_model_len / request.state_every + 1);
+  // A stage may have no such layers.
+  plan->kept_states =
+      static_cast<int32_t>(place == 0 ? useful : std::min(useful, rest / 4 / place));
+  plan->regions = PlanRegions(request, *plan);
 }
 
 // Gives the rest of the budget to the KV cache and to the window through which blocks are streamed,
@@ -201,13 +227,14 @@ MemoryPlan DivideMemory(const model::ModelConfig& config, tensor::DType dtype,
   const int64_t length =
       request.max_model_len ? request.max_model_len : ChooseLength(config, dtype, request);
   MemoryPlan plan = WithoutKv(config, dtype, request, length);
+  KeepStates(request, &plan);
   GiveRestToKv(request, &plan);
   SetTierBlocks(request, TierBlocksOf(request, plan), &plan);
   return plan;
 }
 
 uint64_t LeastBytes(const MemoryPlan& plan, const MemoryRequest& request) {
-  return request.device_bytes + plan.fixed_bytes() + 2 * kRegionRounding +
+  return request.device_bytes + plan.fixed_bytes() - plan.kept_state_bytes() + 2 * kRegionRounding +
          static_cast<uint64_t>(plan.max_blocks_per_sequence) *
              kv::KvBlockBytes(plan.kv_groups, request.digest);
 }
@@ -259,18 +286,20 @@ std::vector<MemoryPlan> DivideReplicaMemory(const model::ModelConfig& config, te
       length = std::min(length, ChooseLength(config, dtype, request));
   }
   std::vector<MemoryPlan> plans;
-  int32_t blocks = INT32_MAX, streamed = INT32_MAX;
+  int32_t blocks = INT32_MAX, streamed = INT32_MAX, kept_states = INT32_MAX;
   kv::TierBlocks tier_blocks{INT32_MAX, INT32_MAX};
   for (MemoryRequest request : requests) {
     request.max_model_len = length;
     plans.push_back(DivideMemory(config, dtype, request));
     blocks = std::min(blocks, plans.back().num_blocks);
     streamed = std::min(streamed, plans.back().streamed_blocks);
+    kept_states = std::min(kept_states, plans.back().kept_states);
     const kv::TierBlocks& below = plans.back().tier_blocks;
     tier_blocks = {std::min(tier_blocks.in_memory, below.in_memory),
                    std::min(tier_blocks.in_file, below.in_file)};
   }
   for (size_t i = 0; i < plans.size(); ++i) {
+    plans[i].kept_states = kept_states;
     SetBlocks(requests[i], blocks, streamed, &plans[i]);
     SetTierBlocks(requests[i], tier_blocks, &plans[i]);
   }

@@ -31,6 +31,7 @@ struct MemoryRequest {
   int32_t max_num_seqs = 0;
   int32_t max_num_batched_tokens = 0;
   int32_t max_kv_blocks = 0;  // 0: no limit of its own
+  int64_t state_every = 0;    // states are kept for prefixes so often; 0: none are
   int32_t steps_in_flight = 1;
   // For KV below the device, beside the budget: memory of the host, a file, and memory of the host
   // through which the file's blocks pass.
@@ -58,6 +59,7 @@ struct MemoryPlan {
   bool copies_views = false;
   std::vector<kv::KvGroup> kv_groups;
   std::vector<kv::StateSpec> states;  // By layer of the rank; empty: none keeps one.
+  int32_t kept_states = 0;            // places for them beside those of running choices
   int32_t num_blocks = 0;             // blocks of each group
   int32_t max_blocks_per_sequence = 0;
   kv::TierBlocks tier_blocks;   // blocks of every group that lie below the device
@@ -72,6 +74,9 @@ struct MemoryPlan {
   uint64_t bytes(RegionUse use) const;
   uint64_t weight_bytes() const;  // Its own, those of further modes, and its share of the pool.
   uint64_t fixed_bytes() const;   // All but the KV cache.
+  uint64_t kept_state_bytes() const {
+    return static_cast<uint64_t>(kept_states) * kv::PlaceBytes(states);
+  }
   // What running choices hold at most.
   int64_t kv_tokens() const {
     return (static_cast<int64_t>(num_blocks) + streamed_blocks) * kernels::kBlockTokens;
@@ -103,7 +108,7 @@ base::Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, tensor::DT
                                     const MemoryRequest& request);
 
 // The plans of a replica's ranks, whose requests differ in cut and pool: they share one KV book, so
-// all have the length and the blocks of the one that has fewest.
+// all have the length, the blocks and the kept states of the one that has fewest.
 std::vector<MemoryPlan> DivideReplicaMemory(const model::ModelConfig& config, tensor::DType dtype,
                                             const std::vector<MemoryRequest>& requests);
 

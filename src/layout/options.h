@@ -86,6 +86,8 @@ struct LimitOptions {
   int32_t max_num_seqs = 0;            // 256; on GPUs of 70 GiB and more 1024.
   int32_t max_num_batched_tokens = 0;  // 512 on cpu; on GPUs 8192, of 70 GiB and more 16384.
   int32_t kv_blocks = 0;               // At most so many; 0: what the memory holds.
+  // Where layers keep states: positions from one that is kept for prefixes to the next.
+  int64_t state_every = 1024;
   // Steps of a replica at once, each with choices of its own; 0: one a pipeline stage.
   int steps_in_flight = 0;
   // Tokens that a running choice holds, for pool=auto; 0: max_model_len / 4, at most 2048.

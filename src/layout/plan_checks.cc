@@ -76,6 +76,12 @@ base::Status CheckOptions(const EngineOptions& options, const model::ModelConfig
                     "step; expected continuous",
                     options.policy->make()->name(), config.architecture));
   }
+  if (limits.state_every <= 0 || limits.state_every % kernels::kBlockTokens != 0) {
+    return base::Status(base::kInvalidArgument,
+                        fmt::format("--state-every is {}; expected a multiple of {}, the positions "
+                                    "of a block",
+                                    limits.state_every, kernels::kBlockTokens));
+  }
   if (limits.max_model_len > config.max_position_embeddings) {
     return base::Status(
         kMaxModelLen,

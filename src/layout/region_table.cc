@@ -54,7 +54,8 @@ struct Sizes {
     return static_cast<uint64_t>(plan.streamed_blocks) * WindowPlaceBytes(plan);
   }
   uint64_t States() const {
-    return static_cast<uint64_t>(plan.step_shape.sequences) * kv::PlaceBytes(plan.states);
+    return static_cast<uint64_t>(plan.step_shape.sequences) * kv::PlaceBytes(plan.states) +
+           plan.kept_state_bytes();
   }
   uint64_t Kv() const {
     return static_cast<uint64_t>(plan.num_blocks) *

@@ -27,7 +27,7 @@ inline constexpr FixedUse kFixedUses[] = {
     {RegionUse::kStaging, "staging_bytes", "staging for other ranks",
      "--max-num-batched-tokens, of experts --expert-rows"},
     {RegionUse::kTables, "table_bytes", "tables of tiles", nullptr},
-    {RegionUse::kState, "state_bytes", "states of running choices", "--max-num-seqs"}};
+    {RegionUse::kState, "state_bytes", "layers' states", "--max-num-seqs"}};
 
 // What the rank of `request` keeps, in the order in which it is allocated, for the length, rows and
 // blocks of `plan`. REQUIRES: plan.decoder.

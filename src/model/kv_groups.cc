@@ -37,7 +37,9 @@ std::vector<kv::StateSpec> PlanStates(const ModelConfig& config, const Shard& sh
           static_cast<uint64_t>((kernels::kConvTaps - 1) * net.channels()) * sizeof(float),
       .matrix_bytes = static_cast<uint64_t>(net.value_heads * kernels::StateMatrixFloats(
                                                                   net.key_dim, net.value_dim)) *
-                      sizeof(float)};
+                      sizeof(float),
+      .heads = static_cast<int32_t>(net.value_heads),
+      .first_head = static_cast<int32_t>(shard.own_state_heads.heads.begin)};
   for (int64_t layer = shard.layers.begin; layer < shard.layers.end; ++layer)
     states.push_back(config.HasState(layer) ? spec : kv::StateSpec{});
   return states;

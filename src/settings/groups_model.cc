@@ -155,6 +155,10 @@ Group MemoryGroup() {
        {"--enable-prefix-caching,!--no-enable-prefix-caching", kModel, Class::kUser,
         Switch(FB_AT(engine.prefix_caching)),
         "Share the KV cache of equal beginnings of prompts (default: on)"},
+       {"--state-every", kAll, Class::kTuning, Number(FB_AT(engine.limits.state_every)),
+        "Where layers keep a state of a choice: positions from one that is kept to the next\n"
+        "Prefixes are shared up to a position whose state was kept, which is also where a prompt's "
+        "last full block ends. A multiple of 32."},
        {"--kv-offloading-size", kAll, Class::kUser,
         TierBytes(FB_AT(engine.tier.host_bytes), layout::kOffloadingSize),
         "Memory of the host, of all ranks, where preempted choices keep their KV cache, as `8GiB` "

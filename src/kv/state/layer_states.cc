@@ -1,6 +1,9 @@
 #include "kv/state/layer_states.h"
 
+#include <algorithm>
+
 #include "base/units.h"
+#include "kernels/digest.h"
 
 namespace forebay::kv {
 namespace {
@@ -14,6 +17,28 @@ uint64_t PlaceBytes(std::span<const StateSpec> layers) {
   uint64_t sum = 0;
   for (const StateSpec& layer : layers)
     sum += Padded(layer.tail_bytes) + Padded(layer.matrix_bytes);
+  return sum;
+}
+
+uint64_t StateDigest(std::span<const StateSpec> layers, const StateView& view, int64_t first_layer,
+                     int32_t place, int64_t positions) {
+  uint64_t sum = 0;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const StateSpec& layer = layers[i];
+    if (layer.heads == 0) continue;
+    const auto number = static_cast<int32_t>(first_layer) + static_cast<int32_t>(i);
+    const auto* at = reinterpret_cast<const std::byte*>(view.layers[i].matrices.Of(place));
+    const auto bytes = static_cast<int64_t>(layer.matrix_bytes) / layer.heads;
+    for (int32_t head = 0; head < layer.heads; ++head, at += bytes) {
+      for (int64_t begin = 0, chunk = 0; begin < bytes;
+           begin += kernels::kMaxDigestBytes, ++chunk) {
+        sum += kernels::DigestHash(at + begin,
+                                   std::min<int64_t>(kernels::kMaxDigestBytes, bytes - begin),
+                                   kernels::StateDigestKey(number, layer.first_head + head,
+                                                           static_cast<int32_t>(chunk), positions));
+      }
+    }
+  }
   return sum;
 }
 

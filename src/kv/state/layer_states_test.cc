@@ -6,7 +6,7 @@ namespace forebay::kv {
 namespace {
 
 TEST(LayerStates, PlacesHoldTheLayersPartsApart) {
-  const std::vector<StateSpec> layers = {{100, 256}, {}, {64, 300}};
+  const std::vector<StateSpec> layers = {{100, 256, 1}, {}, {64, 300, 1}};
   EXPECT_EQ(PlaceBytes(layers), 128u + 256 + 64 + 320);
   std::vector<std::byte> region(2 * PlaceBytes(layers));
   const StateView view = CutStates(layers, region.data());
@@ -18,6 +18,23 @@ TEST(LayerStates, PlacesHoldTheLayersPartsApart) {
   EXPECT_EQ(offset(view.layers[0].matrices.Of(0)), 128);
   EXPECT_EQ(offset(view.layers[2].tails.Of(0)), 384);
   EXPECT_EQ(offset(view.layers[2].matrices.Of(1)), 768 + 448);
+}
+
+// Of all heads, or of each half of them on its own.
+TEST(LayerStates, DigestsOfPartsAddUp) {
+  constexpr uint64_t kHead = 6000;
+  const std::vector<StateSpec> whole = {{0, 4 * kHead, 4, 0}};
+  std::vector<std::byte> region(PlaceBytes(whole));
+  for (size_t i = 0; i < region.size(); ++i) region[i] = static_cast<std::byte>(i * 7 >> 3);
+  const auto digest = [&](const std::vector<StateSpec>& layers, uint64_t from, int64_t positions) {
+    return StateDigest(layers, CutStates(layers, region.data() + from), 5, 0, positions);
+  };
+  const uint64_t all = digest(whole, 0, 9);
+  const std::vector<StateSpec> first = {{0, kHead, 1, 0}}, rest = {{0, 3 * kHead, 3, 1}};
+  EXPECT_EQ(digest(first, 0, 9) + digest(rest, kHead, 9), all);
+  EXPECT_NE(digest(whole, 0, 10), all);
+  region[3 * kHead - 1] ^= std::byte{1};
+  EXPECT_NE(digest(whole, 0, 9), all);
 }
 
 }  // namespace
