@@ -273,6 +273,14 @@ PriceResult PriceRows(TableOp kind, double rows, NumberFormat format, const OpDe
   return FromTable(*table, {rows, double(op.columns), 1}, 0, device.op_floor_s, device);
 }
 
+PriceResult PriceRecurrence(const OpDesc& op, const DeviceProfile& device) {
+  const UtilisationTable* const table = device.Find(TableOp::kRecurrence, NumberFormat::kF32);
+  const double elements = op.read_bytes / BytesPerElement(NumberFormat::kF32);
+  if (table == nullptr || elements == 0) return PriceStreaming(op, device);
+  return FromTable(*table, {op.flops / (kRecurrenceFlops * elements), elements, 1}, 0,
+                   device.op_floor_s, device);
+}
+
 // Logits are fp32. Rows that draw cost more than rows that take the greatest.
 PriceResult PriceSample(const OpDesc& op, const DeviceProfile& device) {
   const double drawn = static_cast<double>(op.drawn_rows),
@@ -323,6 +331,7 @@ PriceResult PriceKernel(const OpDesc& op, const DeviceProfile& device, bool cali
     case OpKind::kRopeKv: return PriceRope(op, device);
     case OpKind::kEmbed: return PriceRows(TableOp::kEmbed, rows, op.weight_format, op, device);
     case OpKind::kSample: return PriceSample(op, device);
+    case OpKind::kRecurrence: return PriceRecurrence(op, device);
     default: return PriceStreaming(op, device);
   }
 }

@@ -443,6 +443,28 @@ TEST(Price, RopeIsTheSumOfPromptsAndDecodingRows) {
   EXPECT_NEAR(Price(rope, device).seconds, 20e-6 + 30e-6, 1e-9);
 }
 
+TEST(Price, RecurrencesByRowsOfASequenceAndElementsOfStates) {
+  DeviceProfile device = Profile("zen4");
+  device.launch_s = 0;
+  // 3 sequences of 20 rows, and states of 1000 elements.
+  const OpDesc recurrence{.kind = OpKind::kRecurrence,
+                          .rows = 60,
+                          .columns = 100,
+                          .flops = kRecurrenceFlops * 60 * 1000,
+                          .read_bytes = 4.0 * 3 * 1000,
+                          .write_bytes = 4.0 * 3 * 1000,
+                          .weight_format = NumberFormat::kF32};
+  EXPECT_EQ(Price(recurrence, device).how, How::kMiss);
+  UtilisationTable table;
+  table.op = TableOp::kRecurrence;
+  table.format = NumberFormat::kF32;
+  table.axes = {{{1, 20}, {1000, 3000}, {1}}};
+  table.Prepare({1e-5, 3e-5, 4e-5, 12e-5});
+  device.tables = {table};
+  EXPECT_EQ(Price(recurrence, device).how, How::kExact);
+  EXPECT_NEAR(Price(recurrence, device).seconds, 12e-5, 1e-9);
+}
+
 TEST(Price, WhatSequencesShareIsPricedByItsOwnTable) {
   DeviceProfile device = Profile("h200");
   device.launch_s = 0;

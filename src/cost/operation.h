@@ -21,14 +21,15 @@ enum class OpKind : uint8_t {
   kCollective,
   kExperts,
   kFile,
+  kRecurrence,
   kOther
 };
 inline constexpr int kNumOpKinds = static_cast<int>(OpKind::kOther) + 1;
 
 constexpr std::string_view Name(OpKind kind) {
   constexpr std::string_view kNames[kNumOpKinds] = {
-      "embed",  "linear", "norm", "rope_kv",    "attention", "activation", "reduce",
-      "sample", "digest", "copy", "collective", "experts",   "file",       "other"};
+      "embed",  "linear", "norm",       "rope_kv", "attention", "activation", "reduce", "sample",
+      "digest", "copy",   "collective", "experts", "file",      "recurrence", "other"};
   return kNames[static_cast<int>(kind)];
 }
 
@@ -49,6 +50,10 @@ constexpr double BytesPerElement(NumberFormat format) {
   return kBytes[static_cast<int>(format)];
 }
 
+// Flops of a row and an element of a state matrix (kernels/delta_net.h): a product for the decay,
+// three fused multiply-adds.
+inline constexpr double kRecurrenceFlops = 7;
+
 // What a copy goes over: the device's own memory, a link to a peer, or the link to the host.
 enum class Link : uint8_t { kLocal, kPeer, kHost };
 
@@ -65,6 +70,8 @@ struct OpDesc {
   double read_bytes = 0;  // weights once, KV read; activations not counted
   double write_bytes = 0;
 
+  // Recurrences read each state once, in fp32, and write it as often: flops / kRecurrenceFlops are
+  // rows times elements, read_bytes / 4 the elements of all states.
   NumberFormat weight_format = NumberFormat::kBF16;
   // Bytes of a weight where tiles are stored otherwise than values of weight_format, which they
   // are expanded to; 0: those of the format.

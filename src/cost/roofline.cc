@@ -39,6 +39,9 @@ Roofline RooflineAt(TableOp op, NumberFormat format, bool by_weights, const Poin
     case TableOp::kArgmax:
     // read and written once
     case TableOp::kSample: return {0, 2 * element * a * b / device.memory_bytes_per_s};
+    // Each state is read and written.
+    case TableOp::kRecurrence:
+      return RooflineOf(kRecurrenceFlops * a * b, 2 * element * b, format, device);
     case TableOp::kCopy: return {0, a * b / device.link_bytes_per_s};
   }
   return {};

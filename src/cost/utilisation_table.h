@@ -29,6 +29,7 @@ enum class TableOp : uint8_t {
   kEmbed,
   kArgmax,
   kSample,
+  kRecurrence,
   kCopy
 };
 inline constexpr int kNumTableOps = static_cast<int>(TableOp::kCopy) + 1;
@@ -40,7 +41,7 @@ constexpr std::string_view Name(TableOp op) {
       "all_reduce",       "all_gather",    "reduce_scatter",
       "all_to_all",       "norm",          "rope_kv",
       "rope_kv_decode",   "embed",         "argmax",
-      "sample",           "copy"};
+      "sample",           "recurrence",    "copy"};
   return kNames[static_cast<int>(op)];
 }
 
@@ -70,6 +71,7 @@ enum class How : uint8_t { kExact, kInterpolated, kHeld, kMiss };
 //   rope_kv, _decode   rows, columns of the keys, heads / kv_heads; rows of one prompt, or each of
 //                      another sequence
 //   row operations     rows, columns, 1
+//   recurrence         rows of a sequence, elements of all sequences' states, 1
 //   copy               bytes, equal copies at once, 1
 using Point = std::array<double, 3>;
 
@@ -95,6 +97,7 @@ constexpr std::array<std::string_view, 3> AxisNames(TableOp op, bool by_weights)
   if (op == TableOp::kPrefillAttention) return {"streams", "tokens", "group"};
   if (IsRope(op)) return {"rows", "columns", "group"};
   if (IsRowWise(op)) return {"rows", "columns", "one"};
+  if (op == TableOp::kRecurrence) return {"rows", "elements", "one"};
   return {"bytes", op == TableOp::kCopy ? "sharers" : "ranks", "one"};
 }
 

@@ -64,8 +64,9 @@ void DeltaNet(device::Stream& stream, const KernelSet& kernels, const DeltaNetAr
   const double elements =
       1.0 * args.value_heads * static_cast<double>(StateMatrixFloats(args.key_dim, args.value_dim));
   cost::OpDesc desc = Describe("delta_net", args.batch, int64_t{args.value_heads} * args.value_dim);
+  desc.kind = cost::OpKind::kRecurrence;
   desc.depth = args.key_dim;
-  desc.flops = 7.0 * args.batch.num_rows * elements;
+  desc.flops = cost::kRecurrenceFlops * args.batch.num_rows * elements;
   desc.read_bytes = desc.write_bytes = args.batch.num_state_rows * elements * sizeof(float);
   device::Operation operation = device::MakeOperation(desc, args, kernels.delta_net);
   const auto heads = static_cast<uint64_t>(args.value_heads);

@@ -3,6 +3,7 @@
 
 #include "base/rng.h"
 #include "kernels/attention.h"
+#include "kernels/delta_net.h"
 #include "kernels/norm.h"
 #include "profile/cases.h"
 #include "profile/measure_table.h"
@@ -64,6 +65,40 @@ class RowCases {
     return bench_.SecondsAfterInput(bytes, [&](device::Stream& stream, int64_t i) {
       args.layer.resident = bench_.data().data + i % layers * layer_bytes;
       kernels::RopeKv(stream, bench_.kernels(), args);
+    });
+  }
+
+  // Rows of sequences whose states have so many elements in all, in heads of 128 x 128, at most 16
+  // a sequence. The states are in `data`: every operation takes the next ones. All sequences have
+  // the same rows.
+  double Recurrence(const cost::Point& point) {
+    constexpr int32_t kDim = 128, kHeads = 16;
+    const int64_t floats = kernels::StateMatrixFloats(kDim, kDim),
+                  heads = static_cast<int64_t>(point[1]) / floats,
+                  sequences = base::CeilDiv(heads, int64_t{kHeads});
+    const auto heads_each = static_cast<int32_t>(heads / sequences);
+    state_rows_.clear();
+    for (int32_t s = 0; s < sequences; ++s) state_rows_.push_back({0, Rows(point), s, s});
+    const int64_t channels = 3 * int64_t{heads_each} * kDim,
+                  place = floats * heads_each * static_cast<int64_t>(sizeof(float)),
+                  layers = static_cast<int64_t>(bench_.data().bytes) / (sequences * place);
+    kernels::DeltaNetArgs args{.x = reinterpret_cast<float*>(bench_.output().data),
+                               .stride = channels + 2 * heads_each,
+                               .b_at = static_cast<int32_t>(channels),
+                               .a_at = static_cast<int32_t>(channels) + heads_each,
+                               .key_heads = heads_each,
+                               .value_heads = heads_each,
+                               .key_dim = kDim,
+                               .value_dim = kDim,
+                               .a_log = Floats(),
+                               .dt_bias = Floats(),
+                               .matrices = {nullptr, place}};
+    args.batch.num_rows = Rows(point);
+    args.batch.num_state_rows = static_cast<int32_t>(sequences);
+    args.batch.state_rows = state_rows_.data();
+    return bench_.SecondsOf([&](device::Stream& stream, int64_t i) {
+      args.matrices.base = bench_.data().data + i % layers * sequences * place;
+      kernels::DeltaNet(stream, bench_.kernels(), args);
     });
   }
 
@@ -129,6 +164,7 @@ class RowCases {
   std::vector<int32_t> tokens_, positions_, row_sequence_;
   std::vector<uint32_t> tables_;
   std::vector<kernels::SequenceRows> sequences_;
+  std::vector<kernels::StateRows> state_rows_;
   std::vector<const std::byte*> tiles_;
   std::vector<kernels::PanelColumns> panels_;
 };
@@ -195,6 +231,13 @@ void MeasureRows(Bench& bench, const ProgressFn& progress, cost::DeviceProfile* 
   measure(cost::TableOp::kSample,
           [&](const cost::Point& point) { return SampleSeconds(bench, point, 1); });
   progress("sampling by rows and vocabulary");
+  RowCases rows(bench, tensor::DType::kF32);
+  constexpr double kHead = 128 * 128;
+  spec.axes = {{{1, 8, 64}, {16 * kHead, 128 * kHead}, {1}}};
+  spec.grain = {1, 16 * kHead, 0};
+  measure(cost::TableOp::kRecurrence,
+          [&](const cost::Point& point) { return rows.Recurrence(point); });
+  progress("recurrences of layers with state by rows and states");
 }
 
 }  // namespace forebay::profile
