@@ -6,7 +6,7 @@
 #include <mutex>
 #include <vector>
 
-#include "engine/cancellations.h"
+#include "engine/choices/cancellations.h"
 #include "engine/hand_over_board.h"
 #include "engine/replica.h"
 #include "engine/request_queue.h"

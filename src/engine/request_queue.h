@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/sequence.h"
+#include "engine/choices/sequence.h"
 #include "forebay/engine.h"
 #include "runtime/runtime.h"
 #include "schedule/hand_out.h"

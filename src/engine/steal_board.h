@@ -19,7 +19,7 @@
 #include <optional>
 #include <vector>
 
-#include "engine/sequence.h"
+#include "engine/choices/sequence.h"
 #include "kv/loan.h"
 #include "runtime/runtime.h"
 

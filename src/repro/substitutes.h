@@ -18,8 +18,8 @@ struct Substitutes {
 };
 
 // "model=Qwen2.5-72B,device=b200,link=5e10": `link` stands for link_bytes_per_s, other names for
-// the profile's numbers. Errors: kInvalidArgument (no NAME=VALUE), and those of models, profiles and
-// their numbers.
+// the profile's numbers. Errors: kInvalidArgument (no NAME=VALUE), and those of models, profiles
+// and their numbers.
 base::Result<Substitutes> ParseSubstitutes(std::string_view text);
 
 }  // namespace forebay::repro
