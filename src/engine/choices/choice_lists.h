@@ -43,13 +43,13 @@ class ChoiceLists {
   void StartRunning(Sequence* sequence);
   // The choice is about to leave the book, or has come to its end.
   void StopRunning(Sequence* sequence);
-  // Those that stopped running wait before all others, the last one first.
+  // Preempted choices wait before all others, the one preempted last first.
   void QueuePreempted(std::span<Sequence* const> preempted);
-  // A choice that runs has so many tokens more.
+  // A running choice has `tokens` more tokens.
   void CountTokens(int64_t tokens) { output_room_ -= tokens; }
   // The choices have `tokens` fewer to compute, since these were computed or the choice leaves.
   void CountDone(int64_t tokens) { tokens_left_ -= tokens; }
-  // The choice comes, or comes back, with what is left of it.
+  // The choice arrives or returns, with its tokens that are left to compute.
   void CountLeft(const Sequence& sequence) { tokens_left_ += sequence.tokens_left(); }
 
  private:

@@ -1,6 +1,6 @@
-// The choices of one replica from the request's arrival to its end, and the book of their KV: who
-// waits, who runs, what each holds, and what is still to come. It shows them to the policy, takes
-// the policy's plan into its books, and commits what the plan's steps have computed. No device: the
+// The choices of one replica from the request's arrival to its end, and the book of their KV: which
+// ones wait, which run, which blocks each holds. It shows them to the policy, takes the policy's
+// plan into its books, and commits the rows that the plan's steps computed. It needs no device: the
 // replica moves the data.
 //
 // Invariants:
@@ -67,8 +67,8 @@ class Choices {
   // Takes a request that a replica which failed has given back: its choices are computed again as
   // far as they came.
   void TakeReturned(std::unique_ptr<RequestState> state);
-  // The replica has failed: gives up all that it holds. Returns the requests for others to go on
-  // with; those that had their end already are appended to `finished`.
+  // The replica has failed: gives up its requests. Returns those that other replicas go on with,
+  // and appends the results of those that have ended to `finished`.
   std::vector<std::unique_ptr<RequestState>> GiveBack(const SequenceContext& context,
                                                       std::vector<RequestResult>* finished);
   // Forgets the requests of which nothing was computed yet (a drain).
@@ -123,7 +123,7 @@ class Choices {
   std::vector<Gift> GiveAway(int askers);
   // Gives up the requests whose prompts are computed, for generation replicas.
   std::vector<Gift> HandOver();
-  schedule::TakerView room() const;  // for what is handed over
+  schedule::TakerView room() const;  // for requests that are handed over
   // Takes over a request. For each loan that there is room for, its sequence is in the book, with
   // blocks of its own, that the replica is to fill before it calls Resume; the other choices begin,
   // or are computed again.
@@ -162,7 +162,7 @@ class Choices {
   void Drop(Sequence* sequence);
   // Frees what the choice holds in the books of a replica that failed.
   void Leave(Sequence* sequence);
-  // Drops those choices of a request without an answer of which no step is in flight.
+  // Drops the choices of an abandoned request that no step in flight computes.
   void DropLanded(RequestState* state);
   Gift Detach(RequestState* state);
 

@@ -1,5 +1,5 @@
-// What the choices that have ended tell of those that are to come: how long they become. Kept by
-// the replica for its policy.
+// How long choices are expected to become, from the lengths of those that have ended. Kept by the
+// replica for its policy.
 #pragma once
 
 #include <cstdint>

@@ -22,7 +22,7 @@ class OpenLoans {
 
   // Lends what the choice holds; its sequence in the book is the loan's from here on.
   std::shared_ptr<kv::KvLoan> Lend(const Sequence& sequence);
-  // Takes back the blocks of those that are over.
+  // Takes back the blocks of ended loans.
   void Reclaim();
 
   int64_t count() const { return std::ssize(loans_); }

@@ -29,7 +29,7 @@ struct ParkingOptions {
   bool shared_keys = true;  // blocks' keys are; else a choice's own
   bool streams = false;     // rows see all of a choice, some of it below
   bool keeps = false;       // the tier is kept for the next job, which asks for prompts
-  // Other replicas read what lies in memory; what is to go there has when a plan is begun.
+  // Other replicas read blocks in memory; blocks that go there are whole when a plan begins.
   bool lends = false;
   const char* size_flag = "--kv-offloading-size";  // which says how many blocks
 };
@@ -58,7 +58,7 @@ class Parking {
   // Before the choice leaves the book: puts what it has computed below, if there is room and it
   // pays. False: it has nothing there and is computed again.
   bool Park(Sequence* sequence, const kv::GroupBooks& book);
-  // Keeps so many blocks of the tier for what is streamed.
+  // Keeps `blocks` blocks of the tier free for streaming.
   void Spare(int64_t blocks) { spared_ = blocks; }
   // Puts a full block of a running choice below, which lies in `device`, if it is not there: it
   // stays there until Unstream. REQUIRES: one that is spared.

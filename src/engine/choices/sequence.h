@@ -53,8 +53,8 @@ struct Sequence {
   std::vector<int32_t> tokens;  // prompt, then generated
   int64_t prompt_tokens = 0;
   int64_t logprobs_from = 0;  // log probabilities of its prompt are wanted from here on; 0: none
-  base::Part pooled_rows;     // positions whose rows make its vector; empty: it has none
-  std::vector<double> pooled_sum;  // of those that are computed, in the order of positions
+  base::Part pooled_rows;     // the positions that its vector is made of; empty: it has no vector
+  std::vector<double> pooled_sum;  // over the computed ones, in the order of positions
   kv::KeySalt salt;                // its blocks' keys have it
   // The keys of its first full blocks, as far as they were looked up.
   std::vector<kv::PrefixKey> prefix_keys;
@@ -68,7 +68,7 @@ struct Sequence {
   bool sampled_on_device = false;    // the last token was sampled into StepBatch::sampled[id]
   int64_t computed = 0;              // positions in the KV cache
   std::unique_ptr<ParkedKv> parked;  // while waiting; null: it has nothing below
-  // While running: of its first blocks, those that lie below and are read from there.
+  // While running: its first blocks that lie below and are read from there.
   std::vector<StreamedKv> streamed;
   int64_t sealed_blocks = 0;  // blocks of the prompt that went below for the next job
   int64_t park_id = 0;        // marks the keys below that are its own; 0: none yet
@@ -90,7 +90,7 @@ struct Sequence {
   // max_tokens, within the context.
   int64_t max_generated = 0;
   int64_t room() const { return max_generated - generated(); }
-  // Tokens that nobody has computed yet, as far as is known.
+  // Tokens that are expected and not yet computed.
   int64_t tokens_left() const { return std::max<int64_t>(0, expected_tokens - computed_peak); }
   // Those among them that its next token needs.
   int64_t new_rows() const {
@@ -114,8 +114,8 @@ struct Sequence {
   bool first_of_prompt() const;
   bool wants_prompt_logprobs() const { return logprobs_from > 0; }
   bool is_pooled() const { return pooled_rows.size() > 0; }
-  // Rows of the prompt that are wanted: their logits, of which log probabilities are made, or what
-  // is pooled.
+  // The prompt's rows that are used: for log probabilities, or for the vector.
+  // Empty: none is.
   base::Part wanted_rows() const {
     return wants_prompt_logprobs()
                ? base::Part{logprobs_from - 1, std::max(logprobs_from, prompt_tokens) - 1}
@@ -130,7 +130,7 @@ struct Sequence {
   // The token was appended to `tokens`: its text, and whether it ends the choice (then `result` has
   // text and reason).
   bool AfterToken(int32_t token);
-  // So many equal tokens come, of which none ends the choice or is told as text.
+  // Adds `count` equal tokens. REQUIRES: none ends the choice, and their text is not wanted.
   void AddTokens(int64_t count, int32_t token) {
     tokens.insert(tokens.end(), static_cast<size_t>(count), token);
     stop->Skip(count);
@@ -148,7 +148,7 @@ struct SharedPrefix {
   // it.
   const Sequence* computes = nullptr;
   int64_t tokens = 0;  // whole blocks
-  // It counts as committed with so many positions of the choice that computes it.
+  // The shared prefix is complete when `computes` has committed this many positions.
   int64_t committed_at = 0;
 };
 

@@ -56,8 +56,8 @@ class Streaming {
 
   bool on() const { return places_.num_places() > 0; }
   bool measures() const { return on() && (options_.bytes_per_s > 0 || options_.flip_seed != 0); }
-  // Blocks that may be streamed at most, those that more can be streamed of, sooner or later, and
-  // at most now.
+  // The most blocks that may be streamed (limit); how many more may be, in time (room) and
+  // now.
   int32_t limit() const { return closed_ ? 0 : limit_.limit(); }
   int64_t room() const { return std::max<int64_t>(0, limit() - taken()); }
   int64_t Movable(std::span<Sequence* const> running) const;
@@ -87,7 +87,7 @@ class Streaming {
     read_ = std::ssize(blocks);
     return blocks;
   }
-  // Those whose tables MakeRoom or BringBack has changed, until the caller clears it.
+  // Choices with tables that MakeRoom or BringBack changed; the caller clears the list.
   std::vector<Sequence*>& changed() { return changed_; }
 
  private:
