@@ -29,7 +29,7 @@ base::Result<WantedMode> ParseWantedMode(std::string_view name);
 std::vector<std::string> WantedModeNames();
 std::string WantedModeHelp();
 
-// The counters in EngineStats::mode_counters of steps in this mode ("steps_pull"), and of steps in
+// The counters in EngineStats::mode_counters of steps in this mode, and of steps in
 // these degrees ("steps_sp4tp2").
 std::string StepsCounter(const StepMode& mode);
 std::string DegreesCounter(const Degrees& degrees);
