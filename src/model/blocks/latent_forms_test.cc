@@ -1,4 +1,4 @@
-#include "model/latent_forms.h"
+#include "model/blocks/latent_forms.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "model/json_fields.h"
+#include "model/files/json_fields.h"
 
 #include <cmath>
 

@@ -1,4 +1,4 @@
-#include "model/head_tie.h"
+#include "model/files/head_tie.h"
 
 #include <algorithm>
 #include <vector>

@@ -6,8 +6,8 @@
 #include <set>
 
 #include "base/log.h"
-#include "model/config_reader.h"
 #include "model/family.h"
+#include "model/files/config_reader.h"
 #include "model/rope.h"
 #include "weights/formats/dequantize.h"
 

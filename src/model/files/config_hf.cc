@@ -3,9 +3,9 @@
 #include <cmath>
 
 #include "base/log.h"
-#include "model/config_reader.h"
 #include "model/family.h"
-#include "model/json_fields.h"
+#include "model/files/config_reader.h"
+#include "model/files/json_fields.h"
 #include "model/rope.h"
 #include "model/unused.h"
 

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "model/config_reader.h"
+#include "model/files/config_reader.h"
 #include "weights/formats/testing/weight_files.h"
 
 namespace forebay::model {
