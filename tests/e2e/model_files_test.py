@@ -91,6 +91,26 @@ class ModelFiles(unittest.TestCase):
             file.write("abc")
         self.assertIn(f"-m {cache}/snapshots/abc", support.call(*ask, env=home).err)
 
+    def test_folders_that_are_no_model_say_the_way_on(self):
+        """A LoRA adapter, and an architecture that nobody serves."""
+        source = os.path.join(self.temporary.name, "in.jsonl")
+        with open(source, "w") as file:
+            file.write('{"prompt": "x"}\n')
+        adapter = os.path.join(self.temporary.name, "adapter")
+        os.makedirs(adapter)
+        with open(os.path.join(adapter, "adapter_config.json"), "w") as file:
+            file.write("{}")
+        self.copy(support.LLAMA)
+        with open(os.path.join(self.model, "config.json")) as file:
+            config = json.load(file)
+        with open(os.path.join(self.model, "config.json"), "w") as file:
+            json.dump({**config, "architectures": ["FooForCausalLM"], "model_type": "foo"}, file)
+        for model, texts in ((adapter, ("is a LoRA adapter", "merge_and_unload", "[weights_format_unsupported]")),
+                             (self.model, ('"FooForCausalLM" is not known', "(docs/status.md)", "[model_architecture_unknown]"))):
+            err = support.call("run", "-m", model, "-i", source, "-o", os.path.join(self.temporary.name, "out.jsonl")).err
+            for text in texts:
+                self.assertIn(text, err)
+
 
 if __name__ == "__main__":
     support.main()
