@@ -211,12 +211,11 @@ void Lab::Substitute(std::string* model, std::string* device) {
   substituted_ = true;
   if (!substitutes_.model.empty()) *model = substitutes_.model;
   if (!substitutes_.device.empty()) *device = substitutes_.device;
-  *device += substitutes_.numbers;
+  if (!device->ends_with(substitutes_.numbers)) *device += substitutes_.numbers;
 }
 
 base::Result<Decoding> Lab::Decode(const GroupSetting& asked) {
-  GroupSetting setting = asked;
-  Substitute(&setting.model, &setting.device);
+  const GroupSetting setting = Substituted(asked);
   const auto found = decodings_.find(setting);
   if (found != decodings_.end()) return found->second;
   FB_ASSIGN_OR_RETURN(const Decoding decoding, Measure(setting));
@@ -224,8 +223,7 @@ base::Result<Decoding> Lab::Decode(const GroupSetting& asked) {
 }
 
 base::Result<LayoutsCompared> Lab::CompareLayouts(const GroupSetting& asked) {
-  GroupSetting setting = asked;
-  Substitute(&setting.model, &setting.device);
+  const GroupSetting setting = Substituted(asked);
   layout::EngineOptions options = OptionsOf(setting);
   options.limits.mean_context = 0;  // the job's
   const int64_t half = setting.context / 2;
@@ -254,7 +252,7 @@ base::Result<LayoutsCompared> Lab::CompareLayouts(const GroupSetting& asked) {
 
 base::Result<JobFigures> Lab::RunJob(const JobSetting& asked) {
   JobSetting setting = asked;
-  Substitute(&setting.setting.model, &setting.setting.device);
+  setting.setting = Substituted(asked.setting);
   const auto found = jobs_.find(setting);
   if (found != jobs_.end()) return found->second;
   JobSetting shorter = setting;

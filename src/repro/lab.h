@@ -97,9 +97,13 @@ class Lab {
   bool quick() const { return quick_; }
   bool substitutes() const { return substitutes_.any(); }
 
-  // Puts the lab's substitutes in the place of what a scenario asks for. All runs go through it but
-  // those of fixed models and devices.
+  // Puts the lab's substitutes in the place of what a scenario asks for; twice is as once. The
+  // lab's own runs do so. A scenario that uses the setting beside them substitutes it first.
   void Substitute(std::string* model, std::string* device);
+  GroupSetting Substituted(GroupSetting setting) {
+    Substitute(&setting.model, &setting.device);
+    return setting;
+  }
   // Whether anything was substituted since it was last asked.
   bool TakeSubstituted() { return std::exchange(substituted_, false); }
 
