@@ -208,7 +208,8 @@ void Replica::BuildBatch(Flight& flight) {
                  .sequence = sequence->id,
                  .logits = wanted,
                  .last_logits = samples,
-                 .prompt_tokens = sequence->prompt_tokens});
+                 .prompt_tokens = sequence->prompt_tokens,
+                 .second_text = sequence->second_text});
     flight.first_task.push_back(flight.tasks.size());
     for (int64_t at = begin; at < end; ++at) {
       const bool draws = samples && at == end - 1;

@@ -19,6 +19,7 @@ struct PlannedRows {
   base::Part logits;  // positions whose logits are wanted, for the prompt's log probabilities
   bool last_logits;   // and those of the last row, to draw from
   int64_t prompt_tokens = 0;  // the sequence's: rows at positions before it are its prompt's
+  int64_t second_text = 0;    // rows from this position on have token type 1; 0: none has
 };
 
 // Not thread-safe. Arrays are rewritten by Begin; REQUIRES: their step is not running then.

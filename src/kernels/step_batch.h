@@ -76,6 +76,7 @@ struct StepBatch {
   // [rows] token id, or ~id of a sequence: the token that its last sample wrote on the device
   int32_t* tokens = nullptr;
   int32_t* positions = nullptr;       // [rows]
+  int32_t* types = nullptr;           // [rows] token types; null: the model has one at most
   int32_t* row_sequence = nullptr;    // [rows] index into sequences
   SequenceRows* sequences = nullptr;  // [sequences]
   // [table rows, table_stride] of the KV group that an operation works on

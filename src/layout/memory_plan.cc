@@ -83,7 +83,8 @@ MemoryPlan WithoutKv(const model::ModelConfig& config, tensor::DType dtype,
                      .blocks_per_sequence = plan.max_blocks_per_sequence,
                      .kv_groups = static_cast<int>(plan.kv_groups.size()),
                      .expanded_blocks = model::ExpandedBlocks(
-                         config, request.max_num_batched_tokens, max_model_len)};
+                         config, request.max_num_batched_tokens, max_model_len),
+                     .typed = config.token_types > 1};
   plan.steps_in_flight = request.steps_in_flight;
   plan.views = request.views;
   plan.copies_views = request.copies_views;

@@ -17,6 +17,7 @@ void ForEachArray(const StepShape& shape, bool sequences, StepArrays* arrays, Vi
   visit(&arrays->logit_positions, shape.rows);
   visit(&arrays->logit_digests, shape.rows);
   visit(&batch.sequences, shape.sequences);
+  if (shape.typed) visit(&batch.types, shape.rows);
   if (shape.expanded_blocks > 0) {
     kernels::LatentForms& forms = arrays->forms;
     visit(&forms.prompts, shape.sequences);
