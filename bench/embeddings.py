@@ -36,7 +36,7 @@ BGE_M3 = {
     "num_attention_heads": 16, "intermediate_size": 4096, "hidden_act": "gelu", "max_position_embeddings": 8194, "type_vocab_size": 1,
     "layer_norm_eps": 1e-5, "pad_token_id": 1,
 }
-MODELS = {"minilm": (MINILM, "mean"), "bge-m3": (BGE_M3, "cls")}
+MODELS = {"minilm": (MINILM, "mean_tokens"), "bge-m3": (BGE_M3, "cls_token")}
 SPECIAL = ["[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]"]
 
 
@@ -51,7 +51,7 @@ def write_model(folder, config, pooling):
     write_json(config | {"torch_dtype": "bfloat16"}, folder, "config.json")
     module = lambda index, name, kind: {"idx": index, "name": str(index), "path": name, "type": f"sentence_transformers.models.{kind}"}
     write_json([module(0, "", "Transformer"), module(1, "1_Pooling", "Pooling"), module(2, "2_Normalize", "Normalize")], folder, "modules.json")
-    kinds = {f"pooling_mode_{kind}": kind.startswith(pooling) for kind in ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")}
+    kinds = {f"pooling_mode_{kind}": kind == pooling for kind in ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")}
     write_json({"word_embedding_dimension": config["hidden_size"], **kinds}, folder, "1_Pooling", "config.json")
     write_json({"max_seq_length": 512, "do_lower_case": False}, folder, "sentence_bert_config.json")
     words = SPECIAL + [f"w{i}" for i in range(config["vocab_size"] - len(SPECIAL))]
