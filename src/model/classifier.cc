@@ -1,4 +1,5 @@
 // What config.json says of a head that gives labels.
+#include <algorithm>
 #include <charconv>
 
 #include "base/log.h"
@@ -32,8 +33,11 @@ std::vector<std::string> ReadNames(JsonFields* in) {
     }
     names[id] = name;
   }
-  if (names.empty()) in->Invalid("id2label is empty; expected a name a label");
-  return names.empty() ? std::vector<std::string>{"LABEL_0"} : names;
+  if (names.empty() || std::ranges::count(names, "") > 0) {
+    in->Invalid("id2label lacks a label; expected a name for each, from \"0\" on");
+    return {"LABEL_0"};
+  }
+  return names;
 }
 
 // What a cross-encoder of sentence-transformers says of the function behind it: "" if nothing.

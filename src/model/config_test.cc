@@ -587,8 +587,8 @@ TEST(HfConfig, LabelsOfAHead) {
   EXPECT_EQ(rule("id2label", R"({"0":"relevant"})"), Labels::Rule::kSigmoid);
   EXPECT_THAT(parse("id2label", "null")->classifier->labels.names,
               ElementsAre("LABEL_0", "LABEL_1"));
-  for (const char* names :
-       {R"({"0":"a","2":"b"})", R"({"x":"a"})", R"({"0":1})", R"({"0":""})", "{}", "[]"})
+  for (const char* names : {R"({"0":"a","2":"b"})", R"({"x":"a"})", R"({"0":"a","0":"b"})",
+                            R"({"0":1})", R"({"0":""})", "{}", "[]"})
     EXPECT_EQ(parse("id2label", names).status().code(), kConfigInvalid) << names;
   EXPECT_EQ(parse("problem_type", R"("other")").status().code(), kConfigUnsupported);
   EXPECT_EQ(parse("sbert_ce_default_activation_function", R"("torch.nn.Softplus")").status().code(),

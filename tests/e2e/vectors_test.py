@@ -142,7 +142,7 @@ class Vectors(support.TestCase):
         with open(template, "w", encoding="utf-8") as file:
             file.write("{% for m in messages %}<{{ m.role }}>: {{ m.content }}\n{% endfor %}answer:")
         flags = ["--random-weights", "--quiet", "--chat-template", template]
-        pairs = [("the river", "water stands"), ("the river", "none again")]
+        pairs = [("the river", "water stands"), ("the river", "every turbine")]
         prompt = lambda query, document: f"<query>: {query}\n<document>: {document}\nanswer:"
         likely = self.job([{"prompt": prompt(*pair), "continuations": ["yes", "no"]} for pair in pairs], "likely", model=model, flags=flags)
         self.expect(likely.run(), support.COMPLETE)
