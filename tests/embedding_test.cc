@@ -96,7 +96,50 @@ TEST_P(GoldenEmbedding, AgreesWithTheReference) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, GoldenEmbedding,
-                         testing::Values("qwen3-embed", "bert-embed", "modernbert-embed"));
+                         testing::Values("qwen3-embed", "bert-embed", "modernbert-embed",
+                                         "embedding-gemma"));
+
+// The golden file's prompts in one request; second texts begin where it says.
+Request PooledPairs(const golden::Tensors& golden) {
+  Request request = Pooled(0, Prompts(golden));
+  if (!golden.Has("token_type_ids")) return request;
+  for (const auto& prompt : request.prompts) {
+    const auto types = golden.Ids("token_type_ids", std::ssize(request.second_texts),
+                                  static_cast<int64_t>(prompt.size()));
+    request.second_texts.push_back(
+        static_cast<int32_t>(std::ranges::find(types, 1) - types.begin()));
+  }
+  return request;
+}
+
+class GoldenHead : public testing::TestWithParam<const char*> {};
+
+TEST_P(GoldenHead, AgreesWithTheReference) {
+  const auto runtime = runtime::CreateRealRuntime();
+  const golden::Tensors golden(std::string("models/") + GetParam() + "/golden.safetensors");
+  const auto expected = golden.Read<float>("scores");
+  for (const auto& [dtype, most] :
+       {std::pair{tensor::DType::kF32, 1e-4}, std::pair{tensor::DType::kBF16, 0.05}}) {
+    const auto engine = Open(*runtime, {.model = GetParam(), .dtype = dtype});
+    std::vector<float> found;
+    for (const auto& numbers : VectorsOf(*engine, {PooledPairs(golden)}))
+      found.insert(found.end(), numbers.begin(), numbers.end());
+    ASSERT_EQ(found.size(), expected.size());
+    for (size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], most) << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GoldenHead, testing::Values("bert-classify", "xlm-roberta-rerank"));
+
+// Without the second text's type the numbers are others.
+TEST(HeadTest, TokenTypesCount) {
+  const auto runtime = runtime::CreateRealRuntime();
+  const golden::Tensors golden("models/bert-classify/golden.safetensors");
+  const auto engine = Open(*runtime, {.model = "bert-classify"});
+  Request pairs = PooledPairs(golden), single = pairs;
+  single.second_texts.clear();
+  EXPECT_NE(VectorsOf(*engine, {pairs}), VectorsOf(*engine, {single}));
+}
 
 TEST(EmbeddingTest, AVectorHasTheSameBitsHoweverItIsComputed) {
   const auto runtime = runtime::CreateRealRuntime();
@@ -122,14 +165,16 @@ TEST(EmbeddingTest, AVectorHasTheSameBitsHoweverItIsComputed) {
   }
 }
 
-TEST(EmbeddingTest, AnEncodersVectorHasTheSameBitsHoweverItIsComputed) {
+class EncoderBits : public testing::TestWithParam<const char*> {};
+
+TEST_P(EncoderBits, AreTheSameHoweverAVectorIsComputed) {
   const auto runtime = runtime::CreateRealRuntime();
-  const auto prompts = Prompts(golden::Tensors("models/bert-embed/golden.safetensors"));
-  const Asked asked{.model = "bert-embed"};
+  const Asked asked{.model = GetParam()};
+  const Request all = PooledPairs(golden::Tensors("models/" + asked.model + "/golden.safetensors"));
   const auto engine = Open(*runtime, asked);
-  const Vectors expected = VectorsOf(*engine, {Pooled(0, prompts)});
-  ASSERT_EQ(expected.size(), prompts.size());
-  EXPECT_EQ(VectorsOf(*engine, {Pooled(0, prompts)}), expected);
+  const Vectors expected = VectorsOf(*engine, {all});
+  ASSERT_EQ(expected.size(), all.prompts.size());
+  EXPECT_EQ(VectorsOf(*engine, {all}), expected);
   std::vector<Asked> others;
   // No more rows than the longest text: steps of one or two.
   others.push_back({.rows = 128});
@@ -138,11 +183,16 @@ TEST(EmbeddingTest, AnEncodersVectorHasTheSameBitsHoweverItIsComputed) {
   for (Asked& other : others) {
     other.model = asked.model;
     std::vector<Request> alone;
-    for (size_t i = 0; i < prompts.size(); ++i)
-      alone.push_back(Pooled(static_cast<int64_t>(i), {prompts[i]}));
+    for (size_t i = 0; i < all.prompts.size(); ++i) {
+      alone.push_back(Pooled(static_cast<int64_t>(i), {all.prompts[i]}));
+      if (!all.second_texts.empty()) alone.back().second_texts = {all.second_texts[i]};
+    }
     EXPECT_EQ(VectorsOf(*Open(*runtime, other), std::move(alone)), expected) << other.layout;
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(All, EncoderBits,
+                         testing::Values("bert-embed", "bert-classify", "embedding-gemma"));
 
 TEST(EmbeddingTest, AnEncoderRefusesToGenerate) {
   const auto runtime = runtime::CreateRealRuntime();

@@ -217,7 +217,7 @@ def table(model, samples):
     lines = ["| row | peer | rounds | forebay | peer | ratio | wanted of the best peer | same first tokens |", "| --- " * 8 + "|"]
     for row, target in MODELS[model]["wanted"].items():
         title = f"{MODELS[model]['requests']} {ROWS[row][0]}" if row == "job" else ROWS[row][0]
-        for peer in install.INSTALLERS:
+        for peer in install.GENERATE:
             mine = [sample for sample in samples if (sample["row"], sample["peer"]) == (row, peer)]
             if not mine:
                 continue
@@ -258,7 +258,7 @@ def main():
     parser.add_argument("--samples", help="the file that keeps them, by default the model's")
     args = parser.parse_args()
     args.samples = args.samples or os.path.join(PEERS, f"samples-{args.model}.jsonl")
-    known = [[peer for peer in install.INSTALLERS if "num_experts" not in MODELS[args.model]["config"] or peer != "openvino"],
+    known = [[peer for peer in install.GENERATE if "num_experts" not in MODELS[args.model]["config"] or peer != "openvino"],
              list(MODELS[args.model]["wanted"])]
     peers, rows = (given.split(",") if given else all for given, all in zip((args.peers, args.rows), known))
     for name in [*set(peers) - set(known[0]), *set(rows) - set(known[1])]:

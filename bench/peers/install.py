@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Installs the peers from PyPI, each into a virtual environment of its own under build/peers/; touches nothing else.
 
-usage: install.py [PEER...]     (llama, vllm, openvino; all by default)
+usage: install.py [PEER...]     (llama, vllm, openvino, sentence; the first three by default)
 About 20 GB of disk, most of it torch (twice), and 20 minutes of two cores to compile llama.cpp for this CPU. What is there already stays.
 """
 import importlib.metadata
@@ -14,6 +14,7 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PEERS = os.path.join(ROOT, "build", "peers")
 TORCH = "torch==2.13.0"
+SENTENCE = "sentence-transformers==6.2.0"
 TRIES = 3
 
 
@@ -56,15 +57,20 @@ def install_vllm():
 
 
 def install_openvino():
-    pip("openvino", TORCH, "openvino-genai==2026.4.1.0", "optimum-intel==2.2.0", "nncf==3.4.0")
+    pip("openvino", TORCH, "openvino-genai==2026.4.1.0", "optimum-intel==2.2.0", "nncf==3.4.0", SENTENCE)
 
 
-INSTALLERS = {"llama": install_llama, "vllm": install_vllm, "openvino": install_openvino}
+def install_sentence():
+    pip("sentence", TORCH, SENTENCE)
+
+
+INSTALLERS = {"llama": install_llama, "vllm": install_vllm, "openvino": install_openvino, "sentence": install_sentence}
+GENERATE = ["llama", "vllm", "openvino"]
 
 
 def versions(peer):
     """What matters of a peer's environment, as {package: version}."""
-    names = r"(llama.cpp.python|vllm.cpu|torch|zentorch|intel.openmp|openvino.*|optimum.*|nncf|transformers)$"
+    names = r"(llama.cpp.python|vllm.cpu|torch|zentorch|intel.openmp|openvino.*|optimum.*|nncf|transformers|sentence.transformers)$"
     out = subprocess.run([python_of(peer), "-m", "pip", "list", "--format=freeze"], capture_output=True, text=True).stdout
     pairs = (line.split("==") for line in out.splitlines() if "==" in line)
     return {name: version for name, version in pairs if re.match(names, name)}
@@ -88,7 +94,7 @@ def install(peer):
 
 
 def main():
-    failed = {peer: why for peer in sys.argv[1:] or INSTALLERS if (why := install(peer))}
+    failed = {peer: why for peer in sys.argv[1:] or GENERATE if (why := install(peer))}
     for peer, why in failed.items():
         print(f"{peer}: not installed: {why}", file=sys.stderr)
     return len(failed)

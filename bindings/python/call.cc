@@ -233,7 +233,7 @@ class Call {
     return likelihoods_(std::to_string(delivery.tag), list, delivery.result->cached_tokens, error);
   }
 
-  // What has come of pooled prompts: a vector, or the scores of texts.
+  // What has come of pooled prompts: a vector, the scores of labels, or those of texts.
   nb::object Pooled(const job::Delivery& delivery, const Asked& asked,
                     const nb::object& error) const {
     const RequestResult& result = *delivery.result;
@@ -242,7 +242,9 @@ class Call {
       for (const float number : job::VectorOf(result.vectors[0], asked.vectors))
         numbers.append(number);
     } else if (!result.vectors.empty()) {
-      for (const double score : job::CosinesOf(result.vectors, asked.vectors))
+      const bool classifies = asked.endpoint == job::Endpoint::kClassify;
+      for (const double score : classifies ? job::ProbabilitiesOf(result.vectors[0], asked.vectors)
+                                           : job::ScoresOf(result.vectors, asked.vectors))
         numbers.append(score);
     }
     return pooled_(std::to_string(delivery.tag), numbers, Ids(asked.prompt), result.cached_tokens,

@@ -221,7 +221,7 @@ struct ModelFacts {
   int32_t vocab_size = 0;
   int32_t max_model_len = 0;       // prompt and output together
   bool generates = true;           // false: an encoder; its prompts become vectors
-  int32_t vector_width = 0;        // of a pooled prompt; 0: the model does not pool
+  int32_t vector_width = 0;        // of a pooled prompt, behind a head; 0: the model does not pool
   bool normalizes = false;         // its vectors are to have length 1
   std::string numerics_class;      // e.g. "pair-bf16-kvbf16"; system_fingerprint carries it
   uint64_t model_fingerprint = 0;  // content of config and weights

@@ -62,12 +62,16 @@ struct Request {
   // With prompt_logprobs, one a prompt: its log probabilities are wanted from this position on (>=
   // 1, before its end). Empty: of all. Rows before are found computed where others share them.
   std::vector<int32_t> prompt_logprobs_from;
+  // Of prompts that are pairs of texts: one a prompt, where the second text's tokens begin, which
+  // have another token type. Empty: none is a pair.
+  std::vector<int32_t> second_texts;
   int32_t n = 1;  // choices a prompt, >= 1
   SamplingParams sampling;
   // Traces and replays: every choice ends after this many tokens, whatever is sampled (0: off; at
   // most max_tokens count). Only the engine's commit reads it, never a policy.
   int32_t ends_after = 0;
-  // Nothing is generated: each prompt becomes a vector, of ModelFacts::vector_width numbers.
+  // Nothing is generated: each prompt becomes a vector, of ModelFacts::vector_width numbers, or
+  // what the model's head makes of it.
   bool pooled = false;
   bool stream = false;  // ResultSink::Progress is told of its tokens as they come
   Service service = Service::kBatch;

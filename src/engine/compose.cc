@@ -466,7 +466,7 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
   parts.facts.vocab_size = static_cast<int32_t>(config.vocab_size);
   parts.facts.generates = !config.both_ways;
   if (config.pooling) {
-    parts.facts.vector_width = static_cast<int32_t>(config.hidden_size);
+    parts.facts.vector_width = static_cast<int32_t>(config.pooling->WidthOf(config.hidden_size));
     parts.facts.normalizes = config.pooling->normalize;
   }
   parts.facts.numerics_class = numerics;

@@ -102,6 +102,14 @@ base::Status CheckUnused(const weights::WeightSource& source, const ModelFiles& 
   const auto shapes = model::PlanDecoder(files.config, tensor::DType::kBF16).TensorShapes();
   std::vector<std::string_view> used;
   for (const auto& [name, shape] : shapes) used.push_back(name);
+  std::vector<std::string> of_head;
+  if (files.config.classifier) {
+    for (const model::DenseLayer& layer : files.config.classifier->layers) {
+      for (auto& [name, shape] : layer.Tensors()) of_head.push_back(std::move(name));
+    }
+  }
+  used.insert(used.end(), of_head.begin(), of_head.end());
+  std::ranges::sort(used);
   FB_ASSIGN_OR_RETURN(const std::vector<std::string> tensors,
                       model::UnusedTensors(files.config, source.names(), used, source));
   WarnOfUnused(files.path, "tensors", tensors);
@@ -118,6 +126,19 @@ base::Status CheckUnused(const weights::WeightSource& source, const ModelFiles& 
                     files.path, id, files.config.vocab_size));
   }
   return base::Status::Ok();
+}
+
+// Names that begin with "model." beside a head of tokens lack that where the file is of the body
+// alone, as most files of models that make vectors.
+void NameBody(weights::WeightSource* source) {
+  constexpr std::string_view kBody = "model.", kEmbedding = "embed_tokens.weight";
+  if (!source->Has(kEmbedding)) return;
+  std::vector<std::string> stored;
+  for (const weights::TensorInfo& tensor : source->tensors()) stored.push_back(tensor.name);
+  for (const std::string& name : stored) {
+    const bool of_body = name == kEmbedding || name.starts_with("layers.") || name == "norm.weight";
+    if (of_body) source->Rename(name, std::string(kBody) + name);
+  }
 }
 
 // A head beside the embedding of a tied model: another one is the head; one without an embedding,
@@ -201,6 +222,7 @@ base::Status OpenFiles(ModelFiles* files) {
       if (here != name) owned->Rename(name, std::move(here));
     }
   }
+  NameBody(owned.get());
   FB_RETURN_IF_ERROR(ResolveHead(owned.get(), files));
   FB_RETURN_IF_ERROR(CheckUnused(*owned, *files));
   files->config.forms = FormsOf(*owned);
@@ -227,6 +249,38 @@ base::Status OpenRandom(uint64_t seed, ModelFiles* files) {
   files->reader = std::make_unique<weights::RandomReader>(seed, shapes);
   files->fingerprint = base::HashBytes(text, base::Combine64(seed, 0x72616E646F6Dull));
   files->random_weights = true;
+  return base::Status::Ok();
+}
+
+// What the pooled rows go through: the model's own tensors, or those of folders beside it.
+base::Status LoadHead(ModelFiles* files) {
+  model::Pooling& pooling = *files->config.pooling;
+  if (pooling.dense.empty()) return base::Status::Ok();
+  if (pooling.dense.front().in != files->config.hidden_size) {
+    return {model::kPoolingInvalid,
+            fmt::format("{}: {} has {} inputs behind rows of {}", files->path,
+                        pooling.dense.front().folder, pooling.dense.front().in,
+                        files->config.hidden_size)};
+  }
+  auto head = std::make_shared<model::DenseHead>();
+  for (const model::DenseLayer& layer : pooling.dense) {
+    const std::string what =
+        fmt::format("{}/{}/{}", layer.folder, layer.name, static_cast<int>(layer.activation));
+    files->fingerprint = base::HashBytes(what, files->fingerprint);
+    if (files->random_weights) {
+      std::map<std::string, tensor::Shape, std::less<>> shapes;
+      for (auto& [name, shape] : layer.Tensors()) shapes.emplace(name, shape);
+      FB_RETURN_IF_ERROR(head->Add(layer, weights::RandomReader(files->fingerprint, shapes)));
+    } else if (layer.folder.empty()) {
+      FB_RETURN_IF_ERROR(head->Add(layer, *files->reader));
+    } else {
+      FB_ASSIGN_OR_RETURN(const weights::WeightSource source,
+                          weights::WeightSource::Open(files->path + "/" + layer.folder));
+      FB_RETURN_IF_ERROR(head->Add(layer, source));
+      files->fingerprint = base::Combine64(files->fingerprint, source.Fingerprint(""));
+    }
+  }
+  pooling.head = std::move(head);
   return base::Status::Ok();
 }
 
@@ -271,8 +325,12 @@ base::Status AbsorbPrompts(ModelFiles* files) {
 
 base::Status SetPooling(const std::string& name, ModelFiles* files) {
   std::optional<model::Pooling>& pooling = files->config.pooling;
+  std::optional<model::Classifier>& head = files->config.classifier;
   if (name != "auto") {
     pooling = model::PoolingNamed(name);
+    head.reset();
+  } else if (head) {
+    pooling = model::Pooling{.rows = head->rows, .dense = head->layers, .normalize = false};
   } else if (files->gguf == nullptr && !IsBuiltin(files->path)) {
     auto read = model::ReadPooling(files->path);
     if (!read.ok()) {
@@ -282,11 +340,36 @@ base::Status SetPooling(const std::string& name, ModelFiles* files) {
     }
     pooling = *read;
   }
+  if (!pooling) return base::Status::Ok();
   // Vectors depend on it. Without one the model is what it was.
-  if (pooling) {
-    const int bits = 2 * static_cast<int>(pooling->rows) + (pooling->normalize ? 1 : 0);
-    files->fingerprint = base::Combine64(files->fingerprint, static_cast<uint64_t>(bits));
+  const int bits = 2 * static_cast<int>(pooling->rows) + (pooling->normalize ? 1 : 0);
+  files->fingerprint = base::Combine64(files->fingerprint, static_cast<uint64_t>(bits));
+  return LoadHead(files);
+}
+
+base::Status SetYesNo(int32_t yes, int32_t no, ModelFiles* files) {
+  model::ModelConfig& config = files->config;
+  if (config.both_ways || config.logits_cap != 0 || config.logits_factor != 1) {
+    return {base::kInvalidArgument,
+            fmt::format("--pooling yes-no: model {} ({}) has no plain logits; expected a decoder "
+                        "that neither caps nor scales them",
+                        files->path, config.architecture)};
   }
+  const auto width = static_cast<size_t>(config.hidden_size);
+  std::vector<float> weight(width), of_no(width);
+  const char* const head =
+      config.tie_word_embeddings ? model::kEmbeddingTensor : model::kHeadTensor;
+  FB_RETURN_IF_ERROR(files->reader->ReadRows(head, yes, yes + 1, weight.data()));
+  FB_RETURN_IF_ERROR(files->reader->ReadRows(head, no, no + 1, of_no.data()));
+  for (size_t i = 0; i < width; ++i) weight[i] -= of_no[i];
+  auto loaded = std::make_shared<model::DenseHead>();
+  loaded->AddOutput("yes-no", std::move(weight));
+  model::DenseLayer layer{.name = "yes-no", .in = config.hidden_size, .out = 1, .bias = false};
+  config.pooling = model::Pooling{.dense = {layer}, .normalize = false, .head = std::move(loaded)};
+  config.classifier = model::Classifier{
+      .layers = {layer}, .labels = {.names = {"yes"}, .rule = Labels::Rule::kSigmoid}};
+  files->fingerprint = base::Combine64(
+      files->fingerprint, base::Combine64(static_cast<uint64_t>(yes), static_cast<uint64_t>(no)));
   return base::Status::Ok();
 }
 

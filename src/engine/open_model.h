@@ -29,8 +29,12 @@ base::Result<ModelFiles> OpenModel(const std::string& path, bool random_weights,
 // Gives the model's latent attention one form for all rows (--mla absorbed).
 // base::kInvalidArgument: it has no latent attention.
 base::Status AbsorbPrompts(ModelFiles* files);
-// How prompts become vectors: "auto" (as the folder's modules.json says, if there is one), "none",
-// or a name of model::PoolingNamed.
+// How prompts become vectors: "auto" (by the model's head of labels, if it has one, else as the
+// folder's modules.json says, if there is one), "none", or a name of model::PoolingNamed. Loads
+// what pooled rows go through.
 base::Status SetPooling(const std::string& name, ModelFiles* files);
+// Makes a reranker of a decoder: a text's only label is how much likelier token `yes` follows it
+// than `no`. base::kInvalidArgument: the model caps or scales its logits.
+base::Status SetYesNo(int32_t yes, int32_t no, ModelFiles* files);
 
 }  // namespace forebay::engine

@@ -43,7 +43,7 @@ std::optional<RequestResult> RefusalOf(const Request& request, const ModelFacts&
   if (!request.pooled && !facts.generates) {
     return BadRequest(request, "model_generates_nothing", "",
                       "the model is an encoder, which generates no text; expected a line of "
-                      "/v1/embeddings, /v1/score or /v1/rerank");
+                      "/v1/embeddings, /v1/classify, /v1/score or /v1/rerank");
   }
   if (request.pooled && facts.vector_width == 0) {
     return BadRequest(request, "pooling_missing", "input",

@@ -213,6 +213,7 @@ void Replica::BuildBatch(Flight& flight) {
                  .logits = wanted,
                  .last_logits = samples,
                  .prompt_tokens = sequence->prompt_tokens,
+                 .second_text = sequence->second_text,
                  .state_place = sequence->state_place,
                  .state_parts = sequence->state_parts});
     flight.first_task.push_back(flight.tasks.size());

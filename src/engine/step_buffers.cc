@@ -24,6 +24,7 @@ void StepBuffers::CopyStep(const StepBuffers& other) {
   std::copy_n(from.tokens, from.num_rows, batch.tokens);
   std::copy_n(from.positions, from.num_rows, batch.positions);
   std::copy_n(from.row_sequence, from.num_rows, batch.row_sequence);
+  if (batch.types != nullptr) std::copy_n(from.types, from.num_rows, batch.types);
   std::copy_n(from.sequences, from.num_sequences, batch.sequences);
   std::copy_n(from.state_rows, from.num_state_rows, batch.state_rows);
   std::copy_n(from.logit_rows, from.num_logit_rows, batch.logit_rows);
@@ -70,6 +71,8 @@ void StepBuffers::Add(const PlannedRows& rows) {
     batch.row_sequence[first_row + i] = batch.num_sequences;
     const bool last = i == count - 1;
     const int32_t position = first_position + i;
+    if (batch.types != nullptr)
+      batch.types[first_row + i] = rows.second_text > 0 && position >= rows.second_text ? 1 : 0;
     if (rows.logits.contains(position) || (rows.last_logits && last)) {
       batch.logit_rows[batch.num_logit_rows] = first_row + i;
       arrays_.logit_positions[batch.num_logit_rows++] = position;

@@ -20,6 +20,7 @@ struct PlannedRows {
   base::Part logits;  // positions whose logits are wanted, for the prompt's log probabilities
   bool last_logits;   // and those of the last row, to draw from
   int64_t prompt_tokens = 0;  // the sequence's: rows at positions before it are its prompt's
+  int64_t second_text = 0;    // rows from this position on have token type 1; 0: none has
   // Sequence::state_place and state_parts; no parts: layers keep no states.
   int32_t state_place = -1;
   std::span<const kv::StatePart> state_parts = {};

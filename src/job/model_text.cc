@@ -1,9 +1,11 @@
 #include "job/model_text.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "base/hash.h"
 #include "base/json.h"
+#include "base/json_writer.h"
 #include "engine/load_tokenizer.h"
 
 namespace forebay::job {
@@ -130,6 +132,47 @@ base::Result<std::vector<int32_t>> ModelText::Tokenize(std::string_view text,
   if (!tokenizer_) return NoTokenizer("a text prompt");
   return tokenizer_->Encode(text,
                             {.add_special_tokens = add_special_tokens, .parse_special = true});
+}
+
+base::Result<PooledTokens> ModelText::RenderPair(const PooledText& text) {
+  const auto render = [&](std::string_view document) {
+    ChatPrompt prompt;
+    base::JsonWriter writer(&prompt.messages);
+    writer.BeginArray();
+    writer.BeginObject().Key("role").String("query").Key("content").String(text.first).EndObject();
+    writer.BeginObject().Key("role").String("document");
+    writer.Key("content").String(document).EndObject().EndArray();
+    return RenderChat(prompt);
+  };
+  PooledTokens tokens;
+  FB_ASSIGN_OR_RETURN(tokens.ids, render(*text.second));
+  if (text.most_tokens <= 0) return tokens;
+  std::vector<int32_t> document =
+      tokenizer_->Encode(*text.second, {.add_special_tokens = false, .parse_special = false});
+  while (std::ssize(tokens.ids) > text.most_tokens && !document.empty()) {
+    const int64_t goes = std::ssize(tokens.ids) - text.most_tokens;
+    document.resize(static_cast<size_t>(std::max<int64_t>(0, std::ssize(document) - goes)));
+    FB_ASSIGN_OR_RETURN(tokens.ids, render(tokenizer_->Decode(document, false)));
+  }
+  return tokens;
+}
+
+base::Result<PooledTokens> ModelText::TokenizePooled(const PooledText& text) {
+  if (!tokenizer_) return NoTokenizer("a text");
+  if (!text.second) {
+    return PooledTokens{
+        .ids = tokenizer_->Encode(text.first, {.add_special_tokens = text.add_special_tokens,
+                                               .most_tokens = text.most_tokens})};
+  }
+  if (!options_.chat_template.empty()) return RenderPair(text);
+  auto pair = tokenizer_->EncodePair(text.first, *text.second, text.most_tokens);
+  if (!pair) {
+    return base::Status(kPairsUnknown,
+                        "the model's tokenizer does not say how two texts become one prompt; "
+                        "expected a post-processor with a pair in its tokenizer.json, or "
+                        "--chat-template for messages of the roles query and document");
+  }
+  return PooledTokens{.ids = std::move(pair->ids), .second = static_cast<int32_t>(pair->second)};
 }
 
 }  // namespace forebay::job

@@ -15,6 +15,7 @@
 namespace forebay::job {
 
 inline constexpr base::ErrorCode kTokenizerNotFound{"tokenizer_not_found"};
+inline constexpr base::ErrorCode kPairsUnknown{"pairs_unknown"};
 
 struct ModelTextOptions {
   std::string path;                         // the model: a folder or a GGUF file
@@ -54,10 +55,14 @@ class ModelText : public TextPipeline {
   base::Result<std::vector<int32_t>> RenderChat(const ChatPrompt& prompt) override;
   base::Result<std::vector<int32_t>> Tokenize(std::string_view text,
                                               bool add_special_tokens) override;
+  // A pair is joined by --chat-template, if that is given, as messages of the roles query and
+  // document; else as the tokenizer's file says. Also kPairsUnknown.
+  base::Result<PooledTokens> TokenizePooled(const PooledText& text) override;
 
  private:
   explicit ModelText(const ModelTextOptions& options) : options_(options) {}
   base::Status LoadTemplates();
+  base::Result<PooledTokens> RenderPair(const PooledText& text);
 
   ModelTextOptions options_;
   std::unique_ptr<text::Tokenizer> tokenizer_;

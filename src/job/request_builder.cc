@@ -19,7 +19,8 @@ LineError FromStatus(const base::Status& status, std::string_view param) {
 // The parameter that holds a line's prompts.
 std::string_view ParamOf(Endpoint endpoint, bool is_query) {
   switch (endpoint) {
-    case Endpoint::kEmbedding: return "input";
+    case Endpoint::kEmbedding:
+    case Endpoint::kClassify: return "input";
     case Endpoint::kScore: return is_query ? "text_1" : "text_2";
     case Endpoint::kRerank: return is_query ? "query" : "documents";
     default: return "prompt";
@@ -69,8 +70,11 @@ BuiltLine RequestParser::Build(ParsedLine parsed, int64_t line) {
                    .sampling = built.line.sampling,
                    .pooled = IsPooled(built.line.endpoint),
                    .service = built.line.service.value_or(Service::kBatch)};
+  // Of an encoder a line that asks for text is refused before its template or tokens are.
+  if (engine_ != nullptr && !engine_->facts().generates && !built.request.pooled)
+    built.error = ToLineError(*engine_->Refusal(built.request));
   StopAtSpecialTokens(&built.request.sampling);
-  built.error = BanWords(built.line, &built.request.sampling);
+  if (!built.error) built.error = BanWords(built.line, &built.request.sampling);
   if (!built.error) built.error = Tokenize(built.line, &built.request);
   if (!built.error) built.error = Truncate(built.line, &built.request);
   if (!built.error && engine_ != nullptr) {
@@ -138,16 +142,11 @@ std::optional<LineError> RequestParser::Tokenize(const ParsedLine& line, Request
   if (line.endpoint == Endpoint::kChat)
     return AddPrompt(text_.RenderChat(line.chat), "messages", request);
   if (line.endpoint == Endpoint::kLikelihood) return AddContinuations(line, request);
-  const bool pooled = IsPooled(line.endpoint);
+  if (IsPooled(line.endpoint)) return AddTexts(line, request);
   for (const Prompt& prompt : line.prompts) {
-    const bool is_query = std::ssize(request->prompts) < line.vectors.queries;
-    const std::string_view param = ParamOf(line.endpoint, is_query);
     const auto* text = std::get_if<std::string>(&prompt);
-    // Special tokens alone say nothing of a text that is empty.
-    if (pooled && text != nullptr && text->empty())
-      return *AddPrompt(std::vector<int32_t>(), param, request);
-    auto error = text ? AddPrompt(text_.Tokenize(*text, line.add_special_tokens), param, request)
-                      : AddPrompt(std::get<std::vector<int32_t>>(prompt), param, request);
+    auto error = text ? AddPrompt(text_.Tokenize(*text, line.add_special_tokens), "prompt", request)
+                      : AddPrompt(std::get<std::vector<int32_t>>(prompt), "prompt", request);
     if (error) return error;
   }
   if (line.prompt_logprobs_from > 0)
@@ -164,6 +163,46 @@ std::optional<LineError> RequestParser::AddPrompt(base::Result<std::vector<int32
                      .code = "prompt_empty"};
   }
   request->prompts.push_back(std::move(*ids));
+  return std::nullopt;
+}
+
+// Each text, or each text of the second kind together with the one that it is compared with.
+std::optional<LineError> RequestParser::AddTexts(const ParsedLine& line, Request* request) {
+  const auto queries = static_cast<size_t>(line.vectors.queries);
+  // Special tokens alone say nothing of a text that is empty.
+  for (size_t i = 0; i < line.prompts.size(); ++i) {
+    const auto* text = std::get_if<std::string>(&line.prompts[i]);
+    if (text != nullptr && text->empty())
+      return AddPrompt(std::vector<int32_t>(), ParamOf(line.endpoint, i < queries), request);
+  }
+  const int64_t most = MostPromptTokens(line, *request);
+  for (size_t i = line.vectors.pairs() ? queries : 0; i < line.prompts.size(); ++i) {
+    const std::string_view param = ParamOf(line.endpoint, i < queries);
+    const auto* text = std::get_if<std::string>(&line.prompts[i]);
+    if (text == nullptr) {
+      if (auto error = AddPrompt(std::get<std::vector<int32_t>>(line.prompts[i]), param, request))
+        return error;
+      continue;
+    }
+    PooledText asked{
+        .first = *text, .add_special_tokens = line.add_special_tokens, .most_tokens = most};
+    if (line.vectors.pairs()) {
+      asked.first = std::get<std::string>(line.prompts[queries == 1 ? 0 : i - queries]);
+      asked.second = *text;
+    }
+    auto tokens = text_.TokenizePooled(asked);
+    if (!tokens.ok()) return FromStatus(tokens.status(), param);
+    if (most > 0 && std::ssize(tokens->ids) > most) {
+      return LineError{
+          .message = fmt::format("`truncate_prompt_tokens` leaves {} tokens; the tokenizer adds {} "
+                                 "to each text",
+                                 most, tokens->ids.size()),
+          .param = "truncate_prompt_tokens",
+          .code = "invalid_value"};
+    }
+    if (asked.second) request->second_texts.push_back(tokens->second);
+    if (auto error = AddPrompt(std::move(tokens->ids), param, request)) return error;
+  }
   return std::nullopt;
 }
 
@@ -212,11 +251,15 @@ std::optional<LineError> RequestParser::AddContinuations(const ParsedLine& line,
   return std::nullopt;
 }
 
+int64_t RequestParser::MostPromptTokens(const ParsedLine& line, const Request& request) const {
+  if (line.truncate_prompt_tokens >= 0 || engine_ == nullptr)
+    return std::max(0, line.truncate_prompt_tokens);
+  return std::max(0, engine_->facts().max_model_len - std::max(0, request.sampling.most_tokens()));
+}
+
 std::optional<LineError> RequestParser::Truncate(const ParsedLine& line, Request* request) const {
-  int64_t most = line.truncate_prompt_tokens;
-  if (most < 0 && engine_ != nullptr)
-    most = engine_->facts().max_model_len - std::max(0, request->sampling.most_tokens());
-  if (most <= 0) return std::nullopt;  // all, or nobody knows, or the engine says that none fits
+  const int64_t most = MostPromptTokens(line, *request);
+  if (most == 0) return std::nullopt;
   for (size_t i = 0; i < request->prompts.size(); ++i) {
     std::vector<int32_t>& prompt = request->prompts[i];
     const int64_t cut = std::ssize(prompt) - most;

@@ -48,6 +48,9 @@ class RequestParser {
   std::optional<LineError> AddPrompt(base::Result<std::vector<int32_t>> ids, std::string_view param,
                                      Request* request) const;
   std::optional<LineError> AddContinuations(const ParsedLine& line, Request* request);
+  std::optional<LineError> AddTexts(const ParsedLine& line, Request* request);
+  // By `truncate_prompt_tokens`; 0: all, or nobody knows, or none fits, which the engine says.
+  int64_t MostPromptTokens(const ParsedLine& line, const Request& request) const;
   std::optional<LineError> Truncate(const ParsedLine& line, Request* request) const;
 
   // What the line wants of vectors, as far as the model decides it.

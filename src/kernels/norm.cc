@@ -124,6 +124,8 @@ void Embed(device::Stream& stream, const KernelSet& kernels, const EmbedArgs& ar
   desc.read_bytes = desc.write_bytes = static_cast<double>(bytes);
   device::Operation operation = device::MakeOperation(desc, args, kernels.embed);
   operation.Writes(args.out, bytes).Reads(args.batch.tokens, rows * sizeof(*args.batch.tokens));
+  if (args.batch.types != nullptr)
+    operation.Reads(args.batch.types, rows * sizeof(*args.batch.types));
   stream.Enqueue(operation);
 }
 

@@ -78,8 +78,8 @@ struct EmbedArgs {
   std::byte* out = nullptr;          // [rows, columns] of T
   int32_t columns = 0;
   float factor = 1;  // out[row] = round(embedding * factor)
-  // Learned positions: out[row] = round(embedding + types[0] + positions[position + offset]); null:
-  // the model has none.
+  // Learned positions: out[row] = round(embedding + types[type of row] + positions[position +
+  // offset]); null: the model has none. Without StepBatch::types all rows have type 0.
   const std::byte* positions = nullptr;  // [.., columns] of T
   int32_t position_offset = 0;
   const std::byte* types = nullptr;  // [.., columns] of T

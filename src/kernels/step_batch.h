@@ -85,6 +85,7 @@ struct StepBatch {
   // [rows] token id, or ~id of a sequence: the token that its last sample wrote on the device
   int32_t* tokens = nullptr;
   int32_t* positions = nullptr;       // [rows]
+  int32_t* types = nullptr;           // [rows] token types; null: the model has one at most
   int32_t* row_sequence = nullptr;    // [rows] index into sequences
   SequenceRows* sequences = nullptr;  // [sequences]
   // Where layers keep states; num_state_rows >= num_sequences.

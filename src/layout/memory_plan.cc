@@ -93,6 +93,7 @@ MemoryPlan WithoutKv(const model::ModelConfig& config, tensor::DType dtype,
                      .kv_groups = static_cast<int>(plan.kv_groups.size()),
                      .expanded_blocks = model::ExpandedBlocks(
                          config, request.max_num_batched_tokens, max_model_len),
+                     .typed = config.token_types > 1,
                      .state_rows = plan.states.empty() ? 0 : StateRows(request)};
   plan.steps_in_flight = request.steps_in_flight;
   plan.views = request.views;

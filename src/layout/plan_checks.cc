@@ -82,6 +82,18 @@ base::Status CheckOptions(const EngineOptions& options, const model::ModelConfig
                                     "of a block",
                                     limits.state_every, kernels::kBlockTokens));
   }
+  if (config.both_ways && (options.tier.in_memory() || options.tier.in_file())) {
+    return base::Status(base::kInvalidArgument,
+                        fmt::format("--kv-offloading-size and --kv-file: {} keeps no KV beyond the "
+                                    "step that reads a text; expected neither",
+                                    config.architecture));
+  }
+  if (config.both_ways && options.roles) {
+    return base::Status(base::kInvalidArgument,
+                        fmt::format("--context and --generation: {} generates nothing; expected a "
+                                    "job without roles",
+                                    config.architecture));
+  }
   if (limits.max_model_len > config.max_position_embeddings) {
     return base::Status(
         kMaxModelLen,

@@ -18,6 +18,7 @@ void ForEachArray(const StepShape& shape, bool sequences, StepArrays* arrays, Vi
   visit(&arrays->logit_digests, shape.rows);
   visit(&batch.sequences, shape.sequences);
   visit(&batch.state_rows, shape.state_rows);
+  if (shape.typed) visit(&batch.types, shape.rows);
   if (shape.expanded_blocks > 0) {
     kernels::LatentForms& forms = arrays->forms;
     visit(&forms.prompts, shape.sequences);

@@ -14,6 +14,7 @@ struct StepShape {
   int64_t rows = 0, sequences = 0, blocks_per_sequence = 0;
   int kv_groups = 0;
   int64_t expanded_blocks = 0;  // model::ExpandedBlocks
+  bool typed = false;           // rows have token types
   int64_t state_rows = 0;       // of StepBatch::state_rows; 0: no layer keeps a state
 };
 

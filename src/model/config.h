@@ -12,6 +12,7 @@
 #include "base/reach.h"
 #include "base/status.h"
 #include "cost/operation.h"
+#include "forebay/labels.h"
 #include "kernels/router.h"
 #include "kernels/tile_form.h"
 #include "model/pooling.h"
@@ -115,10 +116,18 @@ enum class Int8 : uint8_t {
   kAll,     // their codes are made when they are loaded
 };
 
+// A head that gives labels to a text.
+struct Classifier {
+  Pooling::Rows rows = Pooling::Rows::kFirst;
+  std::vector<DenseLayer> layers;  // behind these rows; the last one has an output a label
+  Labels labels;
+};
+
 struct ModelConfig {
-  std::optional<Pooling> pooling;  // how it makes a vector of a prompt; nothing: it does not
-  std::string architecture;        // "LlamaForCausalLM", or GGUF's "llama"
-  std::string family;              // id in the registry: "llama", "mistral", "qwen2", "qwen3", ...
+  std::optional<Pooling> pooling;        // how it makes a vector of a prompt; nothing: it does not
+  std::optional<Classifier> classifier;  // then `pooling` is its rows and layers
+  std::string architecture;              // "LlamaForCausalLM", or GGUF's "llama"
+  std::string family;  // id in the registry: "llama", "mistral", "qwen2", "qwen3", ...
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;

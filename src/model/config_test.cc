@@ -564,6 +564,38 @@ TEST(HfConfig, RefusesLayerTypesThatDoNotFit) {
   }
 }
 
+TEST(HfConfig, LabelsOfAHead) {
+  const auto parse = [](std::string_view key, std::string_view value) {
+    const std::string json = GoldenText("bert-classify");
+    return ParseHfConfig(key.empty() ? json : WithKey(json, key, value), "c");
+  };
+  const auto plain = parse("", "");
+  ASSERT_TRUE(plain.ok()) << plain.status().message();
+  EXPECT_EQ(plain->classifier->labels,
+            (Labels{.names = {"L0", "L1", "L2"}, .rule = Labels::Rule::kSoftmax}));
+  EXPECT_EQ(plain->classifier->layers.back().out, 3);
+  const auto rule = [&](std::string_view key, std::string_view value) {
+    return parse(key, value)->classifier->labels.rule;
+  };
+  EXPECT_EQ(rule("problem_type", R"("regression")"), Labels::Rule::kIdentity);
+  EXPECT_EQ(rule("problem_type", R"("multi_label_classification")"), Labels::Rule::kSigmoid);
+  EXPECT_EQ(rule("sbert_ce_default_activation_function", R"("torch.nn.modules.linear.Identity")"),
+            Labels::Rule::kIdentity);
+  EXPECT_EQ(rule("sentence_transformers",
+                 R"({"activation_fn":"torch.nn.modules.activation.Sigmoid","version":"5"})"),
+            Labels::Rule::kSigmoid);
+  EXPECT_EQ(rule("id2label", R"({"0":"relevant"})"), Labels::Rule::kSigmoid);
+  EXPECT_THAT(parse("id2label", "null")->classifier->labels.names,
+              ElementsAre("LABEL_0", "LABEL_1"));
+  for (const char* names : {R"({"0":"a","2":"b"})", R"({"x":"a"})", R"({"0":"a","0":"b"})",
+                            R"({"0":1})", R"({"0":""})", "{}", "[]"})
+    EXPECT_EQ(parse("id2label", names).status().code(), kConfigInvalid) << names;
+  EXPECT_EQ(parse("problem_type", R"("other")").status().code(), kConfigUnsupported);
+  EXPECT_EQ(parse("sbert_ce_default_activation_function", R"("torch.nn.Softplus")").status().code(),
+            kConfigUnsupported);
+  EXPECT_FALSE(ParseHfConfig(GoldenText("bert-embed"), "c")->classifier.has_value());
+}
+
 TEST(GenerationConfig, ReadsDefaultsAndIgnoresTheRest) {
   auto config =
       ParseGenerationConfig(R"({"temperature":0.7,"top_p":0.8,"top_k":20,"repetition_penalty":1.05,

@@ -25,6 +25,7 @@ void Decoder::Forward(const kernels::StepBatch& whole, const kernels::ContextSum
     own_batch.num_rows = own_rows;
     own_batch.tokens += own.begin;
     own_batch.positions += own.begin;
+    if (own_batch.types != nullptr) own_batch.types += own.begin;
     kernels::EmbedArgs embed{.dtype = dtype,
                              .batch = own_batch,
                              .table = weights.embedding,

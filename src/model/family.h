@@ -97,6 +97,12 @@ void ReadLayersWithoutRope(JsonFields* in, int64_t interval, ModelConfig* config
 // Whether a list of the file has an entry for each layer; where not, an error.
 bool HasEntryALayer(JsonFields* in, std::string_view key, size_t entries, int64_t num_layers);
 
+// Whether the architecture has a head that gives labels, and what the file says of these: their
+// names (id2label, else num_labels), and what makes scores of their numbers (problem_type, or what
+// a cross-encoder of sentence-transformers says).
+bool HasClassifier(const ModelConfig& config);
+Labels ReadLabels(JsonFields* in);
+
 // The bias beside a tensor "....weight".
 std::string BiasOf(std::string_view weight);
 // `name` with the first of these beginnings that it has replaced: {there, here}.

@@ -29,6 +29,22 @@ base::Result<model::GenerationConfig> ReadGeneration(const job::ModelOptions& op
   return model::ParseGenerationConfig(json, path);
 }
 
+constexpr char kYesNo[] = "yes-no";
+
+base::Status SetYesNo(const job::ModelTextOptions& options, engine::ModelFiles* files) {
+  FB_ASSIGN_OR_RETURN(const auto text, LoadText(options, *files));
+  std::optional<int32_t> ids[2];
+  for (const auto& [i, word] : {std::pair{0, "yes"}, {1, "no"}}) {
+    if (text->tokenizer() != nullptr) ids[i] = text->tokenizer()->TokenToId(word);
+    if (ids[i] && *ids[i] < files->config.vocab_size) continue;
+    return {base::kInvalidArgument,
+            fmt::format("--pooling yes-no: the tokenizer of {} has no token \"{}\"; expected a "
+                        "reranker that answers so",
+                        files->path, word)};
+  }
+  return engine::SetYesNo(*ids[0], *ids[1], files);
+}
+
 NamedFiles FilesOf(const job::ModelOptions& options) {
   const layout::MachineOptions& machine = options.engine.machine;
   NamedFiles files{.outputs = {{"--record-routing", machine.record_routing}},
@@ -59,7 +75,9 @@ base::Result<engine::ModelFiles> OpenModelFiles(const job::ModelOptions& options
                                                     options.engine.random_weights || config_alone,
                                                     options.engine.seed));
   if (options.engine.machine.mla_absorbed) FB_RETURN_IF_ERROR(engine::AbsorbPrompts(&files));
-  FB_RETURN_IF_ERROR(engine::SetPooling(options.engine.pooling, &files));
+  FB_RETURN_IF_ERROR(options.engine.pooling == kYesNo
+                         ? SetYesNo(options.text, &files)
+                         : engine::SetPooling(options.engine.pooling, &files));
   FB_ASSIGN_OR_RETURN(files.generation, ReadGeneration(options, files));
   // Results carry the first name that is one.
   const auto& names = options.served_model_names;
@@ -95,11 +113,13 @@ ModelFacts FactsOf(const engine::ModelFiles& files) {
 job::RequestRules RulesOf(const job::ModelOptions& options, const engine::ModelFiles& files,
                           const ModelFacts& facts) {
   const auto& names = options.served_model_names;
+  const std::optional<model::Classifier>& head = files.config.classifier;
   return {.defaults = SamplingDefaults(files.generation),
           .job_defaults = options.defaults,
           .model_names = names.empty() ? std::vector{facts.name} : names,
           .vocab_size = facts.vocab_size,
-          .max_logprobs = options.max_logprobs};
+          .max_logprobs = options.max_logprobs,
+          .labels = head ? std::make_shared<const Labels>(head->labels) : nullptr};
 }
 
 }  // namespace forebay::open

@@ -1,6 +1,7 @@
 #include "sample/softmax.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 

@@ -70,11 +70,14 @@ Group ModelGroup() {
                                        {"none", std::string("none")},
                                        {"last", std::string("last")},
                                        {"first", std::string("first")},
-                                       {"mean", std::string("mean")}}),
-        "What makes a vector of a text: `auto` (as the model's `modules.json` says), the `last` or "
-        "`first` token's row after the final norm, the `mean` of all, or `none`\n"
+                                       {"mean", std::string("mean")},
+                                       {"yes-no", std::string("yes-no")}}),
+        "What makes a vector of a text: `auto` (the model's head of labels, else what its "
+        "`modules.json` says), the `last` or `first` token's row after the final norm, the `mean` "
+        "of all, or `none`\n"
         "A vector that is made as the flag says has length 1. Results know how theirs were made, "
-        "as they know the model."},
+        "as they know the model. `yes-no` makes a reranker of a decoder: the score of a pair of "
+        "texts is how much likelier the token `yes` follows them than `no`."},
        {"--random-weights", kModel, Class::kTuning, Switch(FB_AT(engine.random_weights)),
         "For benchmarks: run a `config.json` without weights on random ones; results say so"}}};
 }

@@ -165,7 +165,13 @@ void Tokenizer::BuildMatchers(const std::vector<AddedToken>& added) {
 
 std::vector<int32_t> Tokenizer::Encode(std::string_view text, const EncodeOptions& options) const {
   const Segment segment{text, options.parse_special};
-  return EncodeSegments(std::span(&segment, 1), options.add_special_tokens);
+  std::vector<int32_t> ids = EncodeSegments(std::span(&segment, 1), options.add_special_tokens);
+  if (options.most_tokens <= 0 || std::ssize(ids) <= options.most_tokens) return ids;
+  const int64_t behind = options.add_special_tokens ? std::ssize(suffix_) : 0,
+                around = options.add_special_tokens ? std::ssize(prefix_) + behind : 0;
+  const int64_t goes = std::min(std::ssize(ids) - options.most_tokens, std::ssize(ids) - around);
+  ids.erase(ids.end() - behind - goes, ids.end() - behind);
+  return ids;
 }
 
 std::vector<int32_t> Tokenizer::EncodeSegments(std::span<const Segment> segments,
@@ -210,16 +216,30 @@ std::vector<int32_t> Tokenizer::EncodeValid(std::string_view text, const ByteRan
 }
 
 std::optional<Tokenizer::Pair> Tokenizer::EncodePair(std::string_view first,
-                                                     std::string_view second) const {
+                                                     std::string_view second,
+                                                     int64_t most_tokens) const {
   if (!pair_) return std::nullopt;
+  std::vector<int32_t> one = Encode(first, {.add_special_tokens = false}),
+                       two = Encode(second, {.add_special_tokens = false});
+  const size_t around = pair_->prefix.size() + pair_->middle.size() + pair_->suffix.size();
+  if (most_tokens > 0) {
+    const size_t room = std::max<size_t>(static_cast<size_t>(most_tokens), around) - around;
+    // The shorter one keeps up to half of the room, the other what that leaves.
+    std::vector<int32_t>&shorter = one.size() <= two.size() ? one : two,
+    &longer = &shorter == &one ? two : one;
+    if (shorter.size() + longer.size() > room) {
+      shorter.resize(std::min(shorter.size(), room / 2));
+      longer.resize(room - shorter.size());
+    }
+  }
   Pair pair{.ids = pair_->prefix};
   const auto append = [&](const std::vector<int32_t>& ids) {
     pair.ids.insert(pair.ids.end(), ids.begin(), ids.end());
   };
-  append(Encode(first, {.add_special_tokens = false}));
+  append(one);
   append(pair_->middle);
   pair.second = pair.ids.size();
-  append(Encode(second, {.add_special_tokens = false}));
+  append(two);
   append(pair_->suffix);
   return pair;
 }

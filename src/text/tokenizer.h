@@ -24,6 +24,8 @@ namespace forebay::text {
 struct EncodeOptions {
   bool add_special_tokens = true;  // the ids that the file wants around a text, say a BOS
   bool parse_special = true;       // added tokens are recognised in the text
+  // 0: all; else of more the text's last ones go, and those around it stay.
+  int64_t most_tokens = 0;
 };
 
 // A stretch of a text. In text with parse_special = false no added token is recognised (but see
@@ -57,12 +59,14 @@ class Tokenizer {
                                       bool add_special_tokens) const;
 
   // Two texts as one, say a query and what is ranked by it, with the ids that the file wants around
-  // them; nothing: it says nothing of pairs. Ids from `second` on are the second text's.
+  // them; nothing: it says nothing of pairs. Ids from `second` on are the second text's. Of more
+  // than `most_tokens` (0: all) the last ones of the longer text go, of both where they are equal.
   struct Pair {
     std::vector<int32_t> ids;
     size_t second = 0;
   };
-  std::optional<Pair> EncodePair(std::string_view first, std::string_view second) const;
+  std::optional<Pair> EncodePair(std::string_view first, std::string_view second,
+                                 int64_t most_tokens = 0) const;
 
   // The text of `ids`; what is no UTF-8 in it becomes U+FFFD.
   std::string Decode(std::span<const int32_t> ids, bool skip_special) const;

@@ -205,6 +205,17 @@ TEST(TokenizerJson, PairsOfTexts) {
     ASSERT_TRUE(pair) << post;
     EXPECT_EQ(pair->ids, ids) << post;
     EXPECT_EQ(pair->second, at) << post;
+    // What is around the texts stays, of the texts what has room: the shorter one up to a half.
+    const auto around = static_cast<int64_t>(ids.size()) - 3;
+    const auto cut = (*made)->EncodePair("a", "aaaaaa", around + 3);
+    EXPECT_EQ(cut->ids, ids) << post;
+    EXPECT_EQ((*made)->EncodePair("aaaaaa", "aaaaaa", around + 5)->ids.size(),
+              static_cast<size_t>(around + 5));
+    EXPECT_EQ((*made)->EncodePair("a", "a", 1)->ids.size(), static_cast<size_t>(around));
+    const auto whole = (*made)->Encode("aaaa"), fit = (*made)->Encode("aaaa", {.most_tokens = 4});
+    EXPECT_EQ(fit.size(), 4u);
+    EXPECT_EQ(fit.front(), whole.front());
+    EXPECT_EQ(fit.back(), whole.back());
   }
   auto without = Tokenizer::FromSpec(*ParseTokenizerJson(File(R"("decoder":null)")));
   EXPECT_FALSE((*without)->EncodePair("a", "a"));

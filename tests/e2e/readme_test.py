@@ -1,4 +1,4 @@
-"""README's commands run as they are printed: one job for all of them, in a folder that looks like a clone.
+"""README's commands, and those of the pages of examples/, run as they are printed: one job for all of them, in a folder that looks like a clone.
 
 What needs the network, the demo's model where it is not there, or minutes is skipped, printed and counted. Real devices
 are priced by a built-in profile, which a user's first run would measure for 15 s.
@@ -54,6 +54,15 @@ class Readme(support.TestCase):
         done = subprocess.run(["bash", "-c", script], cwd=self.clone, capture_output=True, text=True, timeout=LIMIT,
                               stdin=subprocess.DEVNULL)
         self.assertEqual(done.returncode, 0, f"{script}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
+
+    def test_examples(self):
+        if not self.has_demo_model:
+            self.skipTest("the demo's model is not there")
+        for page in ("likelihoods", "vectors"):
+            with open(os.path.join(support.ROOT, "examples", page + ".md"), encoding="utf-8") as file:
+                lines = [line for block in blocks(file.read()) for line in commands(block)]
+            self.assertGreaterEqual(len(lines), 2)
+            self.run_lines(lines)
 
     def test_commands(self):
         ran = calls = 0

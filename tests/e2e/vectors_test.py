@@ -1,7 +1,10 @@
 """Lines of all endpoints in one file: embeddings, scores, rankings, likelihoods and answers; killed and resumed, sharded, alone."""
 import base64
+import json
 import math
+import os
 import random
+import shutil
 import struct
 import subprocess
 import time
@@ -10,11 +13,23 @@ import support
 
 KILLS = 10
 FLAGS = ["--pooling", "mean", "--quiet"]
+WORDS = "water stands ready before every turbine none waits for the river again".split()
+
+
+def encoder(folder, architecture, **changes):
+    """A tiny encoder's folder with a tokenizer, and no weights."""
+    os.makedirs(folder)
+    with open(os.path.join(support.GOLDEN, "models/bert-classify/config.json"), encoding="utf-8") as file:
+        config = json.load(file)
+    config |= {"architectures": [architecture], "vocab_size": 1200} | changes
+    with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
+        json.dump(config, file)
+    shutil.copy(os.path.join(support.GOLDEN, "tokenizers/bert/tokenizer.json"), folder)
+    return folder
 
 
 def lines(rng, count):
-    words = "water stands ready before every turbine none waits for the river again".split()
-    text = lambda: " ".join(rng.choice(words) for _ in range(rng.randrange(1, 40)))
+    text = lambda: " ".join(rng.choice(WORDS) for _ in range(rng.randrange(1, 40)))
     kinds = [
         lambda: {"input": text()},
         lambda: {"input": [text(), text()], "encoding_format": "base64", "dimensions": 16},
@@ -26,17 +41,38 @@ def lines(rng, count):
     return [kinds[i % len(kinds)]() for i in range(count)]
 
 
+def lines_of_pairs(rng, count):
+    text = lambda: " ".join(rng.choice(WORDS) for _ in range(rng.randrange(1, 20)))
+    kinds = [
+        lambda: {"text_1": text(), "text_2": [text() for _ in range(3)]},
+        lambda: {"query": text(), "documents": [text() for _ in range(4)], "top_n": 2},
+        lambda: {"custom_id": "c", "url": "/v1/classify", "body": {"input": [text(), text()]}},
+    ]
+    return [kinds[i % len(kinds)]() for i in range(count)]
+
+
 class Vectors(support.TestCase):
     def test_killed_and_resumed(self):
-        rng = random.Random(5)
-        asked = lines(rng, 240)
-        reference = self.job(asked, "reference", flags=FLAGS)
+        self.kill(lines(random.Random(5), 240), FLAGS)
+
+    def test_a_head_killed_and_resumed(self):
+        model = encoder(os.path.join(self.folder, "model"), "BertForSequenceClassification", id2label={"0": "relevant"})
+        asked, flags = lines_of_pairs(random.Random(6), 240), ["--random-weights", "--quiet", "--max-model-len", 64]
+        expected = self.kill(asked, flags, model=model)
+        copies = self.job(asked, "copies", model=model, flags=flags)
+        self.expect(copies.run("--devices", "2xcpu", "--layout", "dp=2"), support.COMPLETE)
+        self.assertEqual(copies.answers(), expected)
+
+    def kill(self, asked, flags, **options):
+        """Kills and resumes a job until it has ended; its answers, which are those of a whole run."""
+        rng = random.Random(7)
+        reference = self.job(asked, "reference", flags=flags, **options)
         began = time.monotonic()
         self.expect(reference.run("--threads", 1, "--no-enable-prefix-caching"), support.COMPLETE)
         whole = time.monotonic() - began
         expected = reference.answers()
         self.assertEqual(len(expected), len(asked))
-        job = self.job(asked, "killed", flags=FLAGS)
+        job = self.job(asked, "killed", flags=flags, **options)
         kills = 0
         for _ in range(30 * KILLS):
             process = job.start("--threads", rng.choice([1, 2]), "--max-num-batched-tokens", rng.choice([64, 512]))
@@ -55,6 +91,105 @@ class Vectors(support.TestCase):
         self.assertGreaterEqual(kills, KILLS)
         self.expect(job.run(), support.COMPLETE)
         self.assertEqual(job.answers(), expected)
+        return expected
+
+    def test_what_a_head_says(self):
+        model = encoder(os.path.join(self.folder, "model"), "BertForSequenceClassification")
+        url = lambda kind, body: {"custom_id": kind, "url": f"/v1/{kind}", "body": body}
+        asked = [url("classify", {"input": ["the river", "water stands"]}), url("embeddings", {"input": "the river"}),
+                 url("score", {"text_1": "the river", "text_2": "water"}), url("chat/completions", {"messages": [{"role": "user", "content": "a"}]}),
+                 url("completions", {"prompt": "the river"})]
+        job = self.job(asked, model=model, flags=["--random-weights", "--quiet"])
+        self.expect(job.run(), support.COMPLETE)
+        bodies = job.bodies()
+        for each in bodies["classify"]["data"]:
+            self.assertAlmostEqual(math.fsum(each["probs"]), 1)
+            self.assertEqual(each["label"], f"L{max(range(3), key=each['probs'].__getitem__)}")
+            self.assertEqual(each["num_classes"], 3)
+        codes = {kind: body["error"]["code"] for kind, body in bodies.items() if "error" in body}
+        self.assertEqual(codes, {"embeddings": "pooling_missing", "score": "head_has_labels", "chat/completions": "model_generates_nothing",
+                                 "completions": "model_generates_nothing"})
+        # The same body without its head makes vectors.
+        self.expect(self.job(asked[1:2], "body", model=model, flags=["--random-weights", "--quiet"]).run("--pooling", "mean"), support.COMPLETE)
+        # It keeps no KV that could go below.
+        for flags, named in [(["--kv-offloading-size", "64MiB"], "--kv-offloading-size"), (["--kv-file", os.path.join(self.folder, "kv"),
+                             "--kv-file-size", "64MiB"], "--kv-file"), (["--devices", "2xcpu", "--context", "dp=1", "--generation", "dp=1"], "--context")]:
+            refused = self.job(asked, "refused", model=model, flags=["--random-weights", *flags]).run()
+            self.assertNotEqual(refused.code, support.COMPLETE)
+            self.assertIn(named, refused.err)
+            self.assertIn("BertForSequenceClassification", refused.err)
+        none = self.job([asked[0]], "none", flags=["--quiet"])
+        self.expect(none.run(), support.ALL_FAILED)
+        self.assertEqual(none.bodies()["classify"]["error"]["code"], "head_missing")
+
+    def test_a_decoder_that_says_yes_or_no(self):
+        """The score is that of the two tokens' log probabilities behind the same prompt."""
+        model = os.path.join(self.folder, "model")
+        os.makedirs(model)
+        with open(os.path.join(support.QWEN, "config.json"), encoding="utf-8") as file:
+            config = json.load(file)
+        with open(os.path.join(support.QWEN, "tokenizer.json"), encoding="utf-8") as file:
+            tokenizer = json.load(file)
+        names = {token["content"] for token in tokenizer["added_tokens"]} | set(tokenizer["model"]["vocab"])
+        first = max([*tokenizer["model"]["vocab"].values(), *(token["id"] for token in tokenizer["added_tokens"])]) + 1
+        for i, word in enumerate(word for word in ("yes", "no") if word not in names):
+            tokenizer["added_tokens"].append({"id": first + i, "content": word, "special": False, "single_word": False, "lstrip": False,
+                                              "rstrip": False, "normalized": False})
+        for name, value in [("config.json", config | {"vocab_size": max(config["vocab_size"], first + 2)}), ("tokenizer.json", tokenizer)]:
+            with open(os.path.join(model, name), "w", encoding="utf-8") as file:
+                json.dump(value, file)
+        template = os.path.join(self.folder, "pair.jinja")
+        with open(template, "w", encoding="utf-8") as file:
+            file.write("{% for m in messages %}<{{ m.role }}>: {{ m.content }}\n{% endfor %}answer:")
+        flags = ["--random-weights", "--quiet", "--chat-template", template]
+        pairs = [("the river", "water stands"), ("the river", "every turbine")]
+        prompt = lambda query, document: f"<query>: {query}\n<document>: {document}\nanswer:"
+        likely = self.job([{"prompt": prompt(*pair), "continuations": ["yes", "no"]} for pair in pairs], "likely", model=model, flags=flags)
+        self.expect(likely.run(), support.COMPLETE)
+        asked = [{"text_1": query, "text_2": document} for query, document in pairs]
+        job = self.job([*asked, {"text_1": "the river", "text_2": "water " * 300, "truncate_prompt_tokens": 60}, {"prompt": "the", "max_tokens": 2}],
+                       model=model, flags=flags)
+        self.expect(job.run("--pooling", "yes-no"), support.COMPLETE)
+        results = job.results()
+        for line, likelihoods in likely.results().items():
+            yes, no = (each["score"] for each in likelihoods["response"]["body"]["data"])
+            score = results[line]["response"]["body"]["data"][0]["score"]
+            self.assertAlmostEqual(score, 1 / (1 + math.exp(no - yes)), places=3)
+        self.assertLessEqual(results[3]["response"]["body"]["usage"]["prompt_tokens"], 60)
+        self.assertEqual(results[4]["response"]["status_code"], 200)
+        # Its tokenizer joins no pairs by itself, and another one says neither yes nor no.
+        bare = self.job(asked[:1], "bare", model=model, flags=["--random-weights", "--quiet", "--pooling", "yes-no"])
+        self.expect(bare.run(), support.ALL_FAILED)
+        self.assertEqual(bare.results()[1]["response"]["body"]["error"]["code"], "pairs_unknown")
+        refused = self.job(asked[:1], "refused", model=support.QWEN, flags=["--pooling", "yes-no"]).run()
+        self.assertIn("has no token \"yes\"", refused.err)
+
+    def test_pairs_of_texts(self):
+        model = encoder(os.path.join(self.folder, "model"), "BertForSequenceClassification", id2label={"0": "relevant"})
+        texts = ["water stands ready", "the river again", "none"]
+        long = "river " * 300
+        asked = [{"custom_id": "s", "text_1": "the river", "text_2": texts}, {"custom_id": "r", "query": "the river", "documents": texts},
+                 {"custom_id": "raw", "text_1": "the river", "text_2": texts, "use_activation": False},
+                 {"custom_id": "pairs", "text_1": ["the river"] * 3, "text_2": texts}, {"custom_id": "turned", "text_1": texts, "text_2": ["the river"] * 3},
+                 {"custom_id": "long", "text_1": "the river", "text_2": long}, {"custom_id": "empty", "text_1": "the river", "text_2": ["a", ""]},
+                 {"custom_id": "cut", "text_1": "the river", "text_2": long, "truncate_prompt_tokens": 20},
+                 {"custom_id": "tiny", "text_1": "the river", "text_2": long, "truncate_prompt_tokens": 2},
+                 {"custom_id": "ids", "text_1": [5], "text_2": [6]}]
+        job = self.job(asked, model=model, flags=["--random-weights", "--quiet"])
+        self.expect(job.run(), support.COMPLETE)
+        bodies = job.bodies()
+        scores = {name: [each["score"] for each in body["data"]] for name, body in bodies.items() if "data" in body}
+        ranked = bodies["r"]["results"]
+        self.assertEqual({each["index"]: each["relevance_score"] for each in ranked}, dict(enumerate(scores["s"])))
+        self.assertEqual([each["relevance_score"] for each in ranked], sorted(scores["s"], reverse=True))
+        self.assertEqual(scores["pairs"], scores["s"])
+        self.assertNotEqual(scores["turned"], scores["s"])
+        for raw, score in zip(scores["raw"], scores["s"]):
+            self.assertAlmostEqual(score, 1 / (1 + math.exp(-raw)), places=8)
+        self.assertEqual(bodies["cut"]["usage"]["prompt_tokens"], 20)
+        codes = {name: (body["error"]["code"], body["error"]["param"]) for name, body in bodies.items() if "error" in body}
+        self.assertEqual(codes, {"long": ("context_length_exceeded", "prompt"), "empty": ("prompt_empty", "text_2"),
+                                 "tiny": ("invalid_value", "truncate_prompt_tokens"), "ids": ("invalid_value", "text_1")})
 
     def test_what_stands_in_them(self):
         texts = ["the river", "water stands", "the river"]

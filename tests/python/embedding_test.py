@@ -1,10 +1,13 @@
 """Vectors and scores of texts: the calls, and the file's lines."""
+import json
 import math
+import os
+import shutil
 
 import pytest
 
 import forebay
-from conftest import FLAGS, LLAMA, prompts
+from conftest import FLAGS, LLAMA, TESTS, prompts
 from forebay.errors import InvalidValueError
 
 
@@ -39,6 +42,32 @@ def test_bad_ones(embedder, llm):
     with pytest.raises(InvalidValueError) as caught:
         llm.embed("a", use_tqdm=False)
     assert caught.value.code == "pooling_missing"
+
+
+@pytest.mark.parametrize("labels", [["a", "b", "c"], ["relevant"]])
+def test_a_head(labels, tmp_path, run):
+    golden, model = os.path.join(TESTS, "golden"), tmp_path / "model"
+    model.mkdir()
+    with open(os.path.join(golden, "models", "bert-classify", "config.json"), encoding="utf-8") as file:
+        config = json.load(file) | {"vocab_size": 1200, "id2label": {str(i): label for i, label in enumerate(labels)}}
+    (model / "config.json").write_text(json.dumps(config))
+    shutil.copy(os.path.join(golden, "tokenizers", "bert", "tokenizer.json"), model)
+    texts = prompts(3)
+    asked = [{"custom_id": "c", "url": "/v1/classify", "body": {"input": text}} for text in texts]
+    if len(labels) == 1:
+        asked += [{"text_1": texts[0], "text_2": text} for text in texts]
+    job = run(asked, model=str(model), flags=["--random-weights"])
+    with forebay.LLM(model, random_weights=True, **FLAGS) as made:
+        found = made.classify(texts, use_tqdm=False)
+        assert [each.outputs.probs for each in found] == [body["data"][0]["probs"] for body in job.bodies[:3]]
+        assert {each.outputs.num_classes for each in found} == {len(labels)}
+        if len(labels) == 1:
+            scores = made.score(texts[0], texts, use_tqdm=False)
+            assert [each.outputs.score for each in scores] == [body["data"][0]["score"] for body in job.bodies[3:]]
+        else:
+            with pytest.raises(InvalidValueError) as caught:
+                made.score(texts[0], texts, use_tqdm=False)
+            assert caught.value.code == "head_has_labels"
 
 
 def test_a_column_of_vectors(embedder, tmp_path):

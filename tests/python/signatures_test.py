@@ -109,6 +109,7 @@ def test_codes_of_python_are_in_the_document():
 
 @pytest.mark.parametrize("module, name", [
     ("openai.types.chat.completion_create_params", "CompletionCreateParamsBase"), ("openai.types.completion_create_params", "CompletionCreateParamsBase"),
+    ("openai.types.embedding_create_params", "EmbeddingCreateParams"),
 ])
 def test_every_parameter_of_openai_is_on_the_page(module, name):
     pytest.importorskip("openai")

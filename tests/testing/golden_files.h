@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <sstream>
 #include <string>
@@ -39,6 +40,9 @@ class Tensors {
     auto parsed = weights::ParseSafetensors(file_.bytes());
     FB_CHECK(parsed.ok(), "{}: {}", relative, parsed.status().ToString());
     parsed_ = std::move(parsed).value();
+  }
+  bool Has(std::string_view name) const {
+    return std::ranges::count(parsed_.tensors, name, &weights::TensorInfo::name) > 0;
   }
   const weights::TensorInfo& Find(std::string_view name) const {
     for (const weights::TensorInfo& tensor : parsed_.tensors) {

@@ -6,8 +6,8 @@ from ._forebay import __version__
 from .errors import EngineError, Error, Interrupted, InvalidValueError
 from .llm import LLM
 from .outputs import (
-    CompletionOutput, EmbeddingOutput, EmbeddingRequestOutput, Likelihood, LikelihoodOutput, Logprob, RequestOutput, ScoringOutput,
-    ScoringRequestOutput,
+    ClassificationOutput, ClassificationRequestOutput, CompletionOutput, EmbeddingOutput, EmbeddingRequestOutput, Likelihood, LikelihoodOutput,
+    Logprob, RequestOutput, ScoringOutput, ScoringRequestOutput,
 )
 from .params import RequestOutputKind, SamplingParams
 from .tokenizer import Tokenizer
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 __all__ = [
     "LLM",
     "AsyncLLM",
+    "ClassificationOutput",
+    "ClassificationRequestOutput",
     "CompletionOutput",
     "EmbeddingOutput",
     "EmbeddingRequestOutput",

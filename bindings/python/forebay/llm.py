@@ -20,7 +20,8 @@ from .inputs import (
 )
 from .metrics import Metric, metrics_of
 from .outputs import (
-    EmbeddingOutput, EmbeddingRequestOutput, LikelihoodOutput, PooledOutput, RequestOutput, ScoringOutput, ScoringRequestOutput,
+    ClassificationOutput, ClassificationRequestOutput, EmbeddingOutput, EmbeddingRequestOutput, LikelihoodOutput, PooledOutput, RequestOutput,
+    ScoringOutput, ScoringRequestOutput,
 )
 from .params import SamplingParams
 from .progress import Progress
@@ -140,10 +141,22 @@ class LLM:
         )
         return [EmbeddingRequestOutput(each.request_id, EmbeddingOutput(each.numbers), each.prompt_token_ids, error=each.error) for each in outputs]
 
+    def classify(
+        self, prompts: Prompt | Iterable[Prompt], *, use_tqdm: bool = True, on_error: str = "raise"
+    ) -> list[ClassificationRequestOutput]:
+        """What the head of a ``...ForSequenceClassification`` says of each text: a score a label."""
+        outputs = self._lines(
+            list(prompts_of(prompts)), lambda value, _: f'{{"url": "/v1/classify", "custom_id": "", "body": {{"input": {value}}}}}', on_error, use_tqdm,
+            PooledOutput,
+        )
+        return [
+            ClassificationRequestOutput(each.request_id, ClassificationOutput(each.numbers), each.prompt_token_ids, error=each.error) for each in outputs
+        ]
+
     def score(
         self, data_1: str | Sequence[str], data_2: str | Sequence[str], *, use_tqdm: bool = True, on_error: str = "raise"
     ) -> list[ScoringRequestOutput]:
-        """How near each text of ``data_2`` is to that of ``data_1``: the cosine of their vectors. One text is compared with all."""
+        """How near each text of ``data_2`` is to that of ``data_1``, by the model's head or else the cosine of their vectors. One text is compared with all."""
         queries, texts = ([data] if isinstance(data, str) else list(data) for data in (data_1, data_2))
         if len(queries) not in (1, len(texts)):
             raise InvalidValueError("invalid_value", f"data_1 holds {len(queries)} texts and data_2 {len(texts)}; expected one, or as many")

@@ -92,6 +92,26 @@ class EmbeddingRequestOutput:
 
 
 @dataclass
+class ClassificationOutput:
+    """``probs``: a score a label, by softmax or sigmoid as the model says."""
+
+    probs: list[float]
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.probs)
+
+
+@dataclass
+class ClassificationRequestOutput:
+    request_id: str
+    outputs: ClassificationOutput
+    prompt_token_ids: list[int] | None = None
+    finished: bool = True
+    error: Error | None = None
+
+
+@dataclass
 class ScoringOutput:
     score: float
 

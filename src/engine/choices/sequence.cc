@@ -34,6 +34,8 @@ std::unique_ptr<Sequence> MakeSequence(RequestState* state, int32_t index,
   }
   if (state->request.pooled && context.pooling)
     sequence->pooled_rows = PooledRows(*context.pooling, sequence->prompt_tokens);
+  if (const std::vector<int32_t>& second = state->request.second_texts; !second.empty())
+    sequence->second_text = second[sequence->prompt_index];
   if (context.prompts_differ) sequence->salt.prompt_tokens = sequence->prompt_tokens;
   const int64_t room = context.max_model_len - sequence->prompt_tokens;
   const int64_t wanted = params.most_tokens();
@@ -166,6 +168,7 @@ std::unique_ptr<RequestState> MakeRequestState(Request request, const SequenceCo
                                                int64_t expected_output) {
   auto state = std::make_unique<RequestState>();
   state->request = std::move(request);
+  if (state->request.pooled && context.pooling) state->head = context.pooling->head;
   const auto prompts = static_cast<int32_t>(state->request.prompts.size());
   for (const auto& prompt : state->request.prompts) {
     state->prompt_tokens += static_cast<int64_t>(prompt.size());
@@ -246,6 +249,7 @@ RequestResult TakeResult(RequestState* state) {
     std::vector<float>& vector = result.vectors.emplace_back();
     const auto rows = static_cast<double>(sequence->pooled_rows.size());
     for (const double sum : sequence->pooled_sum) vector.push_back(static_cast<float>(sum / rows));
+    if (state->head && !vector.empty()) vector = state->head->Apply(vector);
   }
   result.prompt_logprobs = std::move(state->prompt_logprobs);
   result.cached_tokens = state->cached_tokens;

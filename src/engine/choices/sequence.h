@@ -53,6 +53,7 @@ struct Sequence {
   kv::SequenceId id = -1;       // while running
   std::vector<int32_t> tokens;  // prompt, then generated
   int64_t prompt_tokens = 0;
+  int64_t second_text = 0;    // where its prompt's second text begins; 0: it is no pair
   int64_t logprobs_from = 0;  // log probabilities of its prompt are wanted from here on; 0: none
   base::Part pooled_rows;     // the positions that its vector is made of; empty: it has no vector
   std::vector<double> pooled_sum;  // over the computed ones, in the order of positions
@@ -160,6 +161,8 @@ struct SharedPrefix {
 // One request in the engine. Owns its sequences; finished when all of them are.
 struct RequestState {
   Request request;  // its prompts went to the sequences
+  // Of a request that is pooled: what a pooled row goes through; null: nothing.
+  std::shared_ptr<const model::DenseHead> head;
   std::vector<std::unique_ptr<Sequence>> sequences;
   // One a prompt; or one for all prompts that are scored, which begin alike.
   std::vector<SharedPrefix> prefixes;

@@ -29,7 +29,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
            "a value out of range");
   FB_CHECK(s.min_p >= 0 && s.min_p <= 1 && s.repetition_penalty > 0 && line.n >= 1,
            "a value out of range");
-  FB_CHECK(s.max_tokens >= -1 && (s.max_tokens != 0 || line.echo || s.prompt_logprobs >= 0) &&
+  FB_CHECK(s.max_tokens >= -1 &&
+               (s.max_tokens != 0 || line.echo || s.prompt_logprobs >= 0 ||
+                job::IsPooled(line.endpoint)) &&
                s.min_tokens >= 0,
            "max_tokens {}", s.max_tokens);
   if (line.endpoint == job::Endpoint::kChat) {

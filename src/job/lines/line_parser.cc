@@ -36,6 +36,7 @@ constexpr EndpointRow kEndpoints[] = {
     {Endpoint::kLikelihood, kInLikelihood, "/v1/score", "continuations",
      "a list of what may follow `prompt`", "prompt"},
     {Endpoint::kEmbedding, kInEmbedding, "/v1/embeddings", "input", "text or token ids"},
+    {Endpoint::kClassify, kInClassify, "/v1/classify", "input", "text or token ids"},
     {Endpoint::kRerank, kInRerank, "/v1/rerank", "query", "a string", "documents"},
 };
 

@@ -557,6 +557,30 @@ TEST(LineParserTest, VectorsOfTexts) {
   EXPECT_EQ(line.prompts.size(), 3u);
 }
 
+TEST(LineParserTest, LinesForAHead) {
+  const auto with = [](std::vector<std::string> names) {
+    RequestRules rules = Rules();
+    rules.labels = std::make_shared<const Labels>(Labels{.names = std::move(names)});
+    return rules;
+  };
+  const std::string classify =
+      R"({"custom_id":"c","url":"/v1/classify","body":{"input":["a","b"],"use_activation":false}})";
+  const std::string score = R"({"text_1":"q","text_2":["a","b"]})";
+  ParsedLine line = Good(classify, with({"x", "y"}));
+  EXPECT_EQ(line.endpoint, Endpoint::kClassify);
+  EXPECT_FALSE(line.vectors.activation);
+  EXPECT_FALSE(line.vectors.pairs());
+  EXPECT_TRUE(Good(score, with({"x"})).vectors.pairs());
+  EXPECT_FALSE(Good(score).vectors.pairs());
+  const auto code = [](const std::string& text, RequestRules rules) {
+    return Parse(text, std::move(rules)).error.value_or(LineError{}).code;
+  };
+  EXPECT_EQ(code(classify, Rules()), "head_missing");
+  EXPECT_EQ(code(score, with({"x", "y"})), "head_has_labels");
+  EXPECT_EQ(code(R"({"input":"a"})", with({"x"})), "pooling_missing");
+  EXPECT_EQ(code(R"({"text_1":[1],"text_2":[2]})", with({"x"})), "invalid_value");
+}
+
 TEST(LineParserTest, WhatMayBeDrawn) {
   const ParsedLine line = Good(
       Chat(R"("allowed_token_ids":[9,3,9],"bad_words":["a"," b"],"truncate_prompt_tokens":-1,)"

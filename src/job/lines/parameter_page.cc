@@ -41,7 +41,8 @@ constexpr Described kPrompts[] = {
     {"text_2", "as `prompt`", "", "", ""},
     {"query", "string", "", "", ""},
     {"truncate_prompt_tokens", "integer", "1 and above; -1: what the context has room for", "all",
-     "the prompt's last so many tokens stay"},
+     "the prompt's last so many tokens stay; of text that becomes a vector or a score the first "
+     "ones, beside those that the tokenizer adds"},
     {"add_special_tokens", "boolean", "", "chat `false`, else `true`",
      "whether the tokenizer adds its own (BOS)"},
     {"tools", "array of objects", "", "",
@@ -102,6 +103,8 @@ constexpr Described kAnswers[] = {
     {"dimensions", "", "1 to the vector's width", "all", "its first so many, normalised after it"},
     {"normalize", "boolean", "", "as the model says", "vectors have length 1"},
     {"top_n", "", "0 and above; 0: all", "0", "so many of the nearest documents"},
+    {"use_activation", "", "", "`true`",
+     "`false`: the head's numbers as they are, before softmax or sigmoid"},
     {"return_token_ids", "", "", "`false`", ""},
     {"return_tokens_as_token_ids", "", "", "`false`",
      "`token_id:<id>` in place of a token's text in logprobs; folders without a tokenizer always "
@@ -144,6 +147,7 @@ std::string EndpointsOf(const Parameter& parameter) {
                                                                  {kInCompletion, "completions"},
                                                                  {kInLikelihood, "likelihoods"},
                                                                  {kInEmbedding, "embeddings"},
+                                                                 {kInClassify, "classify"},
                                                                  {kInScore, "score"},
                                                                  {kInRerank, "rerank"}};
   if (parameter.endpoints == kInAll) return "all";

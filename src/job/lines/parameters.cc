@@ -438,7 +438,7 @@ constexpr Parameter kTable[] = {
     {"messages", kInChat, Special(SetMessages)},
     {"prompt", kInPrompts, Special(SetPrompt)},
     {"continuations", kInLikelihood, Special(SetContinuations)},
-    {"input", kInEmbedding, Special(SetInput)},
+    {"input", EndpointSet(kInEmbedding | kInClassify), Special(SetInput)},
     {"text_1", kInScore, Special(SetText1)},
     {"text_2", kInScore, Special(SetText2)},
     {"query", kInRerank, Special(SetQuery)},
@@ -498,6 +498,8 @@ constexpr Parameter kTable[] = {
     {"normalize", kInEmbedding, Special(SetNormalize)},
     {"top_n", kInRerank,
      IntField([](LineDraft& d, int64_t v) { d.line->vectors.top_n = ToInt32(v); }), 0, kInt32Max},
+    {"use_activation", kInHeads,
+     BoolField([](LineDraft& d) -> bool& { return d.line->vectors.activation; })},
     {"return_token_ids", kInTokens,
      BoolField([](LineDraft& d) -> bool& { return d.line->return_token_ids; })},
     {"return_tokens_as_token_ids", kInBoth,
@@ -559,6 +561,9 @@ constexpr Parameter kTable[] = {
     {"structural_tag", kInBoth, Refused{}},
     {"logits_processors", kInBoth, Refused{}},
     {"prompt_embeds", kInCompletion, Refused{}},
+    {"embed_dtype", kInEmbedding, Refused{"\"float32\""}},
+    {"endianness", kInEmbedding, Refused{"\"native\""}},
+    {"truncation_side", EndpointSet(kInEmbedding | kInHeads), Refused{"\"right\""}},
     {"priority", kInAll, Refused{"0"}},
     {"kv_transfer_params", kInBoth, Refused{}},
     {"vllm_xargs", kInBoth, Refused{}},
@@ -630,9 +635,42 @@ MaybeError FinishLikelihood(LineDraft& draft) {
   return std::nullopt;
 }
 
+// A head gives labels and no vectors, and a score is what it says with one label.
+MaybeError CheckHead(Endpoint endpoint, const Labels* labels) {
+  if (endpoint == Endpoint::kClassify && labels == nullptr) {
+    return LineError{.message =
+                         "the model has no head that gives labels; expected one whose "
+                         "architecture ends in ForSequenceClassification",
+                     .code = "head_missing"};
+  }
+  if (endpoint == Endpoint::kClassify || labels == nullptr) return std::nullopt;
+  if (endpoint == Endpoint::kEmbedding) {
+    return LineError{.message =
+                         "the model has a head, which gives labels and no vectors; expected "
+                         "a line of /v1/classify, or --pooling last, first or mean",
+                     .param = "input",
+                     .code = "pooling_missing"};
+  }
+  if (labels->names.size() == 1) return std::nullopt;
+  return LineError{.message = fmt::format("the model's head gives {} labels, of which none is a "
+                                          "score; expected a line of /v1/classify",
+                                          labels->names.size()),
+                   .code = "head_has_labels"};
+}
+
 MaybeError FinishPooled(LineDraft& draft) {
   ParsedLine& line = *draft.line;
   line.sampling = {.max_tokens = 0};
+  line.vectors.labels = draft.rules->labels;
+  if (auto error = CheckHead(line.endpoint, line.vectors.labels.get())) return error;
+  const bool all_text = std::ranges::all_of(line.prompts, [](const Prompt& prompt) {
+    return std::holds_alternative<std::string>(prompt);
+  });
+  if (line.vectors.pairs() && !all_text) {
+    return InvalidValue("text_1",
+                        "the model's head reads pairs of texts; expected strings in "
+                        "`text_1` and `text_2`, no token ids");
+  }
   const auto queries = static_cast<size_t>(line.vectors.queries);
   const size_t texts = line.prompts.size() - queries;
   if (line.endpoint != Endpoint::kScore || queries == 1 || queries == texts) return std::nullopt;

@@ -5,6 +5,7 @@
 #include <simdjson.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -32,6 +33,7 @@ struct RequestRules {
   // `max_tokens` beyond the context ends there, as vLLM's LLM has it; else it is refused, as
   // OpenAI's API does.
   bool ends_at_context = false;
+  std::shared_ptr<const Labels> labels;  // of the model's head; null: it has none
 };
 
 // A line on its way through the table, with what must be seen whole before it makes sense.
@@ -59,10 +61,12 @@ enum EndpointSet : uint8_t {
   kInEmbedding = 8,
   kInScore = 16,
   kInRerank = 32,
+  kInClassify = 64,
+  kInHeads = kInClassify | kInScore | kInRerank,
   kInBoth = kInChat | kInCompletion,
   kInPrompts = kInCompletion | kInLikelihood,
   kInTokens = kInBoth | kInLikelihood,
-  kInAll = kInTokens | kInEmbedding | kInScore | kInRerank,
+  kInAll = kInTokens | kInEmbedding | kInHeads,
 };
 
 struct Parameter {

@@ -2,18 +2,29 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "forebay/labels.h"
 #include "forebay/request.h"
 
 namespace forebay::job {
 
 // kLikelihood: how likely a model finds given continuations of a prompt. kEmbedding: a vector of
-// each text; kScore and kRerank: how near texts are to others.
-enum class Endpoint : uint8_t { kChat, kCompletion, kLikelihood, kEmbedding, kScore, kRerank };
+// each text; kClassify: what the model's head says of each; kScore and kRerank: how near texts are
+// to others, or what the head says of the pairs.
+enum class Endpoint : uint8_t {
+  kChat,
+  kCompletion,
+  kLikelihood,
+  kEmbedding,
+  kClassify,
+  kScore,
+  kRerank
+};
 inline bool IsPooled(Endpoint endpoint) { return endpoint >= Endpoint::kEmbedding; }
 
 // What becomes of pooled prompts.
@@ -24,6 +35,11 @@ struct VectorStyle {
   bool base64 = false;
   int32_t queries = 0;  // so many of the line's prompts are compared with the others
   int32_t top_n = 0;    // so many of the nearest are shown; 0: all
+  // Of the model's head; null: it has none.
+  std::shared_ptr<const Labels> labels;
+  bool activation = true;  // its numbers become scores by the labels' rule; false: they are scores
+
+  bool pairs() const { return labels != nullptr && queries > 0; }
 };
 
 // A chat's prompt as JSON text, for the template; empty where the request has none.
@@ -46,7 +62,7 @@ struct ParsedLine {
   std::optional<std::string> custom_id;
   Endpoint endpoint = Endpoint::kCompletion;
   ChatPrompt chat;  // kChat
-  // kCompletion; kLikelihood: one; kEmbedding; kScore, kRerank: queries, then texts
+  // kCompletion; kLikelihood: one; kEmbedding, kClassify; kScore, kRerank: queries, then texts
   std::vector<Prompt> prompts;
   VectorStyle vectors;
   // kLikelihood: of the prompt's kind, text or ids

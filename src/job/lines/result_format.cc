@@ -57,6 +57,7 @@ class BodyWriter {
     switch (line_.endpoint) {
       case Endpoint::kLikelihood: return Likelihoods(id, created);
       case Endpoint::kEmbedding: return Embeddings(id, created);
+      case Endpoint::kClassify: return Classes(id, created);
       case Endpoint::kScore: return Scores(id, created);
       case Endpoint::kRerank: return Ranking(id);
       default: break;
@@ -130,10 +131,26 @@ class BodyWriter {
     EndList();
   }
 
+  // The likeliest label, of equal ones the first.
+  void Classes(const ResultId& id, int64_t created) {
+    BeginList("classify", id, created);
+    const std::vector<std::string>& names = line_.vectors.labels->names;
+    for (size_t i = 0; i < result_.vectors.size(); ++i) {
+      const std::vector<double> scores = ProbabilitiesOf(result_.vectors[i], line_.vectors);
+      const auto label = std::ranges::max_element(scores) - scores.begin();
+      writer_.BeginObject().Key("index").Int(static_cast<int64_t>(i));
+      writer_.Key("label").String(names[static_cast<size_t>(label)]);
+      writer_.Key("probs").BeginArray();
+      for (const double score : scores) writer_.Double(score);
+      writer_.EndArray().Key("num_classes").Int(std::ssize(scores)).EndObject();
+    }
+    EndList();
+  }
+
   void Scores(const ResultId& id, int64_t created) {
     BeginList("score", id, created);
     int64_t index = 0;
-    for (const double score : CosinesOf(result_.vectors, line_.vectors)) {
+    for (const double score : ScoresOf(result_.vectors, line_.vectors)) {
       writer_.BeginObject().Key("index").Int(index++).Key("object").String("score");
       writer_.Key("score").Double(score).EndObject();
     }
@@ -145,7 +162,7 @@ class BodyWriter {
     writer_.BeginObject().Key("id").String(
         fmt::format("rerank-{}-{:016x}", id.line, id.hash.input));
     writer_.Key("model").String(style_.model);
-    const std::vector<double> scores = CosinesOf(result_.vectors, line_.vectors);
+    const std::vector<double> scores = ScoresOf(result_.vectors, line_.vectors);
     std::vector<size_t> order(scores.size());
     std::iota(order.begin(), order.end(), size_t{0});
     std::ranges::stable_sort(order, std::greater<>(), [&](size_t i) { return scores[i]; });

@@ -13,6 +13,18 @@
 
 namespace forebay::job {
 
+// A text, or a pair of them, that becomes a vector or a score.
+struct PooledText {
+  std::string_view first;
+  std::optional<std::string_view> second;
+  bool add_special_tokens = true;  // a pair always has them
+  int64_t most_tokens = 0;         // 0: all; else texts' last ones go, and those around them stay
+};
+struct PooledTokens {
+  std::vector<int32_t> ids;
+  int32_t second = 0;  // where the second text's begin; 0: there is none
+};
+
 // What tokens read as. Any thread may call.
 class TokenText {
  public:
@@ -28,8 +40,8 @@ class TokenText {
   virtual std::string Decode(std::span<const int32_t> ids) const = 0;
 };
 
-// Errors become 4xx results with the status' code and message. One thread at a time may call the
-// two below.
+// Errors become 4xx results with the status' code and message. One thread at a time may call those
+// below.
 class TextPipeline : public TokenText {
  public:
   // Applies the chat template and tokenizes; text of message contents never turns into special
@@ -38,6 +50,8 @@ class TextPipeline : public TokenText {
   // Tokenizes a completion's prompt: special tokens in it are parsed.
   virtual base::Result<std::vector<int32_t>> Tokenize(std::string_view text,
                                                       bool add_special_tokens) = 0;
+  // As Tokenize.
+  virtual base::Result<PooledTokens> TokenizePooled(const PooledText& text) = 0;
 };
 
 }  // namespace forebay::job

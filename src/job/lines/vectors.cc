@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "base/check.h"
+#include "base/exp.h"
 
 namespace forebay::job {
 namespace {
@@ -39,6 +40,36 @@ std::vector<double> CosinesOf(std::span<const std::vector<float>> pooled,
     cosines.push_back(lengths == 0 ? 0 : Dot(query, text) / lengths);
   }
   return cosines;
+}
+
+std::vector<double> ProbabilitiesOf(std::span<const float> numbers, const VectorStyle& style) {
+  std::vector<double> scores(numbers.begin(), numbers.end());
+  if (!style.activation || scores.empty()) return scores;
+  const auto sigmoid = [](double x) {
+    const double e = base::Exp(-std::fabs(x));
+    return (x < 0 ? e : 1) / (1 + e);
+  };
+  switch (style.labels->rule) {
+    case Labels::Rule::kIdentity: break;
+    case Labels::Rule::kSigmoid: std::ranges::transform(scores, scores.begin(), sigmoid); break;
+    case Labels::Rule::kSoftmax: {
+      const double most = *std::ranges::max_element(scores);
+      double sum = 0;
+      for (double& score : scores) sum += score = base::Exp(score - most);
+      for (double& score : scores) score /= sum;
+    }
+  }
+  return scores;
+}
+
+std::vector<double> ScoresOf(std::span<const std::vector<float>> pooled, const VectorStyle& style) {
+  if (!style.pairs()) return CosinesOf(pooled, style);
+  std::vector<double> scores;
+  for (const std::vector<float>& numbers : pooled) {
+    const std::vector<double> of_pair = ProbabilitiesOf(numbers, style);
+    scores.push_back(of_pair.empty() ? 0 : of_pair[0]);
+  }
+  return scores;
 }
 
 std::string Base64(std::span<const float> numbers) {

@@ -1,6 +1,7 @@
 // A text pipeline for tests: a token is a byte; 256 is the special token "<s>".
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,18 @@ class FakePipeline : public TextPipeline {
     if (add_special_tokens) ids.push_back(kBegin);
     for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
     return ids;
+  }
+  base::Result<PooledTokens> TokenizePooled(const PooledText& text) override {
+    PooledTokens tokens;
+    FB_ASSIGN_OR_RETURN(tokens.ids, Tokenize(text.first, text.add_special_tokens));
+    if (text.second) {
+      tokens.second = static_cast<int32_t>(tokens.ids.size());
+      FB_ASSIGN_OR_RETURN(const std::vector<int32_t> second, Tokenize(*text.second, false));
+      tokens.ids.insert(tokens.ids.end(), second.begin(), second.end());
+    }
+    if (text.most_tokens > 0)
+      tokens.ids.resize(std::min(tokens.ids.size(), static_cast<size_t>(text.most_tokens)));
+    return tokens;
   }
 };
 

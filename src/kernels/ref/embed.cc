@@ -47,8 +47,11 @@ void GatherRow(const EmbedArgs& args, int32_t token, T* out) {
 }
 
 template <typename T>
-void AddPosition(const EmbedArgs& args, int32_t position, T* out) {
-  const T* type = reinterpret_cast<const T*>(args.types);
+void AddPosition(const EmbedArgs& args, int64_t row, T* out) {
+  const int32_t position = args.batch.positions[row];
+  const int64_t of_row = args.batch.types ? args.batch.types[row] : 0;
+  const T* type =
+      args.types ? reinterpret_cast<const T*>(args.types) + of_row * args.columns : nullptr;
   const T* learned = reinterpret_cast<const T*>(args.positions) +
                      int64_t{position + args.position_offset} * args.columns;
   for (int32_t j = 0; j < args.columns; ++j) {
@@ -70,7 +73,7 @@ void EmbedRows(const EmbedArgs& args, device::Range rows) {
           reinterpret_cast<const T*>(args.table) + static_cast<int64_t>(token) * args.columns;
       std::memcpy(out, from, static_cast<size_t>(args.columns) * sizeof(T));
     }
-    if (args.positions != nullptr) AddPosition(args, args.batch.positions[row], out);
+    if (args.positions != nullptr) AddPosition(args, row, out);
     if (args.factor == 1.0f) continue;
     for (int32_t j = 0; j < args.columns; ++j)
       out[j] = tensor::RoundTo<T>(tensor::ToFloat(out[j]) * args.factor);

@@ -7,8 +7,10 @@
 namespace forebay::model {
 namespace {
 
-constexpr std::string_view kBertArchitectures[] = {"BertModel"};
-constexpr std::string_view kRobertaArchitectures[] = {"RobertaModel", "XLMRobertaModel"};
+constexpr std::string_view kBertArchitectures[] = {"BertModel", "BertForSequenceClassification"};
+constexpr std::string_view kRobertaArchitectures[] = {"RobertaModel", "XLMRobertaModel",
+                                                      "RobertaForSequenceClassification",
+                                                      "XLMRobertaForSequenceClassification"};
 
 std::string EncoderPrefix(int64_t layer) { return "encoder.layer." + std::to_string(layer) + "."; }
 
@@ -45,7 +47,20 @@ std::string BertNameHere(const ModelConfig& config, std::string_view stored) {
   return WithBeginning(stored, beginnings);
 }
 
-void ReadBert(JsonFields* in, ModelConfig* config) {
+// Both heads are a dense layer with tanh on the first row, and one that gives labels.
+void ReadHead(std::string_view dense, std::string_view labels, JsonFields* in,
+              ModelConfig* config) {
+  if (!HasClassifier(*config)) return;
+  Classifier& head = config->classifier.emplace(Classifier{.labels = ReadLabels(in)});
+  const int64_t width = config->hidden_size;
+  head.layers = {{.name = std::string(dense),
+                  .in = width,
+                  .out = width,
+                  .activation = DenseLayer::Activation::kTanh},
+                 {.name = std::string(labels), .in = width, .out = std::ssize(head.labels.names)}};
+}
+
+void ReadEncoder(JsonFields* in, ModelConfig* config) {
   const std::string positions = in->String("position_embedding_type", "absolute");
   if (positions != "absolute") in->Unsupported("position_embedding_type", positions, "absolute");
   if (in->Bool("is_decoder", false)) in->Unsupported("is_decoder", "true", "false");
@@ -62,8 +77,14 @@ void ReadBert(JsonFields* in, ModelConfig* config) {
   config->embedding_norm = true;
 }
 
+void ReadBert(JsonFields* in, ModelConfig* config) {
+  ReadEncoder(in, config);
+  ReadHead("pooler.dense", "classifier", in, config);
+}
+
 void ReadRoberta(JsonFields* in, ModelConfig* config) {
-  ReadBert(in, config);
+  ReadEncoder(in, config);
+  ReadHead("classifier.dense", "classifier.out_proj", in, config);
   config->position_offset = in->Int("pad_token_id", 0, kMostVocabulary, 1) + 1;
   config->max_position_embeddings -= config->position_offset;
   if (config->max_position_embeddings < 1) {

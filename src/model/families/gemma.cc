@@ -12,8 +12,8 @@ namespace forebay::model {
 namespace {
 
 constexpr std::string_view kGemma2Architectures[] = {"Gemma2ForCausalLM"};
-constexpr std::string_view kGemma3Architectures[] = {"Gemma3ForCausalLM",
-                                                     "Gemma3ForConditionalGeneration"};
+constexpr std::string_view kGemma3Architectures[] = {
+    "Gemma3ForCausalLM", "Gemma3ForConditionalGeneration", "Gemma3TextModel"};
 
 void ReadGemma(JsonFields* in, ModelConfig* config) {
   constexpr double kLeast = 1e-6, kMost = 1e6;
@@ -29,6 +29,16 @@ void ReadGemma(JsonFields* in, ModelConfig* config) {
     config->score_cap = static_cast<float>(in->Float("attn_logit_softcapping", kLeast, kMost));
   if (in->Has("final_logit_softcapping"))
     config->logits_cap = static_cast<float>(in->Float("final_logit_softcapping", kLeast, kMost));
+}
+
+// EmbeddingGemma sees both ways, with half of a window on either side.
+void ReadGemma3(JsonFields* in, ModelConfig* config) {
+  ReadGemma(in, config);
+  config->both_ways = in->Bool("use_bidirectional_attention", false);
+  if (!config->both_ways) return;
+  for (int32_t& window : config->sliding_window) {
+    if (window > 0) window = window / 2 + 1;
+  }
 }
 
 }  // namespace
@@ -49,6 +59,6 @@ const Family kGemma3{"gemma3",
                       .default_head_dim = 256,
                       .text_part = true,
                       .activation = Activation::kGelu,
-                      .read_more = &ReadGemma}};
+                      .read_more = &ReadGemma3}};
 
 }  // namespace forebay::model

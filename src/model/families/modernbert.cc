@@ -7,7 +7,8 @@
 namespace forebay::model {
 namespace {
 
-constexpr std::string_view kModernBertArchitectures[] = {"ModernBertModel"};
+constexpr std::string_view kModernBertArchitectures[] = {"ModernBertModel",
+                                                         "ModernBertForSequenceClassification"};
 
 LayerNames ModernBertLayerNames(const ModelConfig& /*config*/, int64_t layer) {
   const std::string prefix = "layers." + std::to_string(layer) + ".";
@@ -23,10 +24,34 @@ LayerNames ModernBertLayerNames(const ModelConfig& /*config*/, int64_t layer) {
 }
 
 std::string ModernBertNameHere(const ModelConfig& /*config*/, std::string_view stored) {
+  constexpr std::string_view kBody = "model.";  // beside a head
+  if (stored.starts_with(kBody)) stored.remove_prefix(kBody.size());
   constexpr Beginning kBeginnings[] = {{"embeddings.tok_embeddings.", "model.embed_tokens."},
                                        {"embeddings.norm.", "model.embed_norm."},
                                        {"final_norm.", "model.norm."}};
   return WithBeginning(stored, kBeginnings);
+}
+
+// A dense layer with GELU and a norm, then one that gives labels.
+void ReadModernBertHead(JsonFields* in, ModelConfig* config) {
+  Classifier& head = config->classifier.emplace(Classifier{.labels = ReadLabels(in)});
+  const std::string rows = in->String("classifier_pooling", "cls");
+  if (rows == "mean") {
+    head.rows = Pooling::Rows::kMean;
+  } else if (rows != "cls") {
+    in->Unsupported("classifier_pooling", rows, "cls, mean");
+  }
+  const std::string activation = in->String("classifier_activation", "gelu");
+  if (activation != "gelu") in->Unsupported("classifier_activation", activation, "gelu");
+  const int64_t width = config->hidden_size;
+  head.layers = {{.name = "head.dense",
+                  .in = width,
+                  .out = width,
+                  .bias = in->Bool("classifier_bias", false),
+                  .activation = DenseLayer::Activation::kErfGelu,
+                  .norm = "head.norm.weight",
+                  .norm_eps = static_cast<float>(config->rms_norm_eps)},
+                 {.name = "classifier", .in = width, .out = std::ssize(head.labels.names)}};
 }
 
 void ReadModernBert(JsonFields* in, ModelConfig* config) {
@@ -38,6 +63,7 @@ void ReadModernBert(JsonFields* in, ModelConfig* config) {
   config->both_ways = true;
   config->embedding_norm = true;
   config->tie_word_embeddings = true;  // no head is computed
+  if (HasClassifier(*config)) ReadModernBertHead(in, config);
   const int64_t full_every = in->Int("global_attn_every_n_layers", 1, kMostLayers, 3);
   const int64_t local = in->Int("local_attention", 2, kMostPositions, 128);
   for (int64_t layer = 0; layer < config->num_layers; ++layer) {
