@@ -15,7 +15,7 @@ std::span<const Family* const> Families() {
       &kLlama4,  &kGptOss,      &kGemma2,    &kGemma3,  &kMinistral3, &kPhi3,    &kGlm4,
       &kGlm4Moe, &kGlm4MoeLite, &kMiniMaxM2, &kOlmo2,   &kOlmo3,      &kSmolLm3, &kGranite,
       &kSeedOss, &kErnie45,     &kExaone4,   &kHunyuan, &kBert,       &kRoberta, &kModernBert,
-      &kQwen35,  &kQwen35Moe,   &kQwen3Next};
+      &kQwen35,  &kQwen35Moe,   &kQwen3Next, &kGemma4};
   return kFamilies;
 }
 

@@ -19,6 +19,16 @@ struct ExpertNames {
   std::string gate_bias, up_bias, down_bias;  // of an expert, as its matrices
   std::string shared_gate, shared_up, shared_down;
   std::string shared_sigmoid;  // one row: the shared expert's gate
+  // MoeConfig::beside_dense: the router's own norm and its scales by expert, the norms before and
+  // behind the experts, and that behind the dense block.
+  std::string router_norm, expert_scales, norm, post_norm, dense_post_norm;
+};
+
+// Names of what a layer takes of a row's token (ModelConfig::layer_input_size). The first two are
+// of all layers, whose rows of the projection stand one behind the other.
+struct InputNames {
+  std::string projection, norm;
+  std::string gate, out, post_norm;
 };
 
 // Names of the tensors of a layer's latent attention. Without a low rank of queries they are
@@ -42,9 +52,11 @@ struct LayerNames {
   std::string attention_post_norm;  // of the block's output, before it is added
   std::string ffn_norm, gate, up, down, gate_bias, up_bias, down_bias;
   std::string ffn_post_norm;
+  std::string scale;    // ModelConfig::layer_scales
   ExpertNames experts;  // where a layer has them
   LatentNames latent;   // likewise
   StateNames state;     // likewise
+  InputNames inputs;    // likewise
 };
 
 // The layers of `sliding_window`. kUpperLayers (Qwen): only with use_sliding_window, the layers

@@ -15,9 +15,6 @@ using kernels::LeafBorders;
 LeafBorders OutputBorders(const ModelConfig& config) {
   return LeafBorders::ForOutput(config.num_heads, 1);
 }
-LeafBorders DownBorders(const ModelConfig& config) {
-  return LeafBorders::ForDown(config.intermediate_size);
-}
 
 // What the leaves cover.
 Part Covered(const LeafBorders& borders, const Part& leaves) {
@@ -31,15 +28,15 @@ Part HeadsOf(const ModelConfig& config, const Degrees& layout, const Part& block
 Part Alone(int block) { return {block, int64_t{block} + 1}; }
 
 // KV heads that these heads read.
-Part KvHeadsOf(const ModelConfig& config, const Part& heads) {
-  const int64_t group = config.num_heads / config.num_kv_heads;
+Part KvHeadsOf(const ModelConfig& config, const Part& heads, int64_t kv_heads) {
+  const int64_t group = config.num_heads / kv_heads;
   return {heads.begin / group, (heads.end - 1) / group + 1};
 }
 
 // Whether the i-th KV head serves the i-th equal run of the heads: what attention assumes.
-bool ShareEvenly(const ModelConfig& config, const Part& heads, const Part& kv) {
+bool ShareEvenly(const ModelConfig& config, const Part& heads, const Part& kv, int64_t kv_heads) {
   if (heads.size() % kv.size() != 0) return false;
-  const int64_t group = config.num_heads / config.num_kv_heads, run = heads.size() / kv.size();
+  const int64_t group = config.num_heads / kv_heads, run = heads.size() / kv.size();
   for (int64_t head = heads.begin; head < heads.end; ++head) {
     if (head / group - kv.begin != (head - heads.begin) / run) return false;
   }
@@ -60,6 +57,28 @@ base::Status CheckLeaves(const Degrees& layout, const char* projection, int64_t 
                                     FormatDegrees(layout), projection, inputs, name, leaves)};
 }
 
+// Of all layers.
+std::vector<int64_t> KvHeadCounts(const ModelConfig& config) {
+  std::vector<int64_t> counts = {config.num_kv_heads};
+  if (config.full_heads) counts.push_back(config.full_heads->kv_heads);
+  return counts;
+}
+
+KvCut KvCutOf(const ModelConfig& config, const Shard& shard, int64_t kv_heads) {
+  const Degrees layout = shard.cut.degrees();
+  const int block = shard.cut.block();
+  const Part run = BlocksOf(shard.mode, shard.mode.TpIndex(block));
+  KvCut cut{.kv_heads = KvHeadsOf(config, shard.heads, kv_heads)};
+  for (int64_t b = run.begin; b < run.end; ++b)
+    cut.run_heads.push_back(HeadsOfBlock(config, layout, static_cast<int>(b), kv_heads));
+  cut.own_kv_heads = cut.run_heads[static_cast<size_t>(shard.mode.SpIndex(block))].kv_heads;
+  if (block > 0) {
+    const Part before = HeadsOfBlock(config, layout, block - 1, kv_heads).kv_heads;
+    cut.kv_copies = static_cast<int32_t>(before.end - cut.own_kv_heads.begin);
+  }
+  return cut;
+}
+
 }  // namespace
 
 base::Status CheckCut(const ModelConfig& config, const Degrees& layout, int pp) {
@@ -75,6 +94,11 @@ base::Status CheckCut(const ModelConfig& config, const Degrees& layout, int pp) 
                                      "yet; expected tp=1 and sp=1",
                                      FormatDegrees(layout), config.architecture)};
   }
+  if (layout.sp > 1 && config.kv_readers > 0) {
+    return {kShardLayers, fmt::format("sp={} beside layers that read earlier layers' keys and "
+                                      "values ({}) is not there yet; expected sp=1",
+                                      layout.sp, config.architecture)};
+  }
   if (config.moe && layout.ranks() > config.moe->num_experts) {
     return {kLayoutExperts, fmt::format("{} cannot cut the {} experts of a layer: a rank needs at "
                                         "least one",
@@ -82,17 +106,28 @@ base::Status CheckCut(const ModelConfig& config, const Degrees& layout, int pp) 
   }
   FB_RETURN_IF_ERROR(
       CheckLeaves(layout, "output", config.num_heads, "heads", OutputBorders(config).num_leaves));
-  if (!config.moe || std::ranges::count(config.moe->has_experts, 0) > 0) {
+  if (!config.moe || config.moe->beside_dense ||
+      std::ranges::count(config.moe->has_experts, 0) > 0) {
     FB_RETURN_IF_ERROR(CheckLeaves(layout, "down", config.intermediate_size, "inputs",
-                                   DownBorders(config).num_leaves));
+                                   LeafBorders::ForDown(config.intermediate_size).num_leaves));
   }
-  for (int rank = 0; rank < layout.ranks(); ++rank) {
-    const auto [heads, kv] = HeadsOfBlock(config, layout, BlockOfRank(layout, rank));
-    if (ShareEvenly(config, heads, kv)) continue;
-    return {kShardHeads, fmt::format("{} cannot cut {} heads over {} KV heads: rank {} would have "
-                                     "heads {} to {}, which do not share KV heads {} to {} evenly",
-                                     FormatDegrees(layout), config.num_heads, config.num_kv_heads,
-                                     rank, heads.begin, heads.end - 1, kv.begin, kv.end - 1)};
+  for (const int64_t kv_heads : KvHeadCounts(config)) {
+    for (int rank = 0; rank < layout.ranks(); ++rank) {
+      const auto [heads, kv] = HeadsOfBlock(config, layout, BlockOfRank(layout, rank), kv_heads);
+      if (ShareEvenly(config, heads, kv, kv_heads)) continue;
+      return {kShardHeads,
+              fmt::format("{} cannot cut {} heads over {} KV heads: rank {} would have "
+                          "heads {} to {}, which do not share KV heads {} to {} evenly",
+                          FormatDegrees(layout), config.num_heads, kv_heads, rank, heads.begin,
+                          heads.end - 1, kv.begin, kv.end - 1)};
+    }
+  }
+  if (pp > 1 && (config.kv_readers > 0 || config.layer_input_size > 0)) {
+    return {kShardLayers,
+            fmt::format("pp={} beside {} ({}) is not there yet; expected pp=1", pp,
+                        config.kv_readers > 0 ? "layers that read earlier layers' keys and values"
+                                              : "inputs by layer",
+                        config.architecture)};
   }
   if (pp > config.num_layers) {
     return {kShardLayers, fmt::format("pp={} stages for {} layers: a stage needs at least one", pp,
@@ -101,9 +136,17 @@ base::Status CheckCut(const ModelConfig& config, const Degrees& layout, int pp) 
   return base::Status::Ok();
 }
 
-BlockHeads HeadsOfBlock(const ModelConfig& config, const Degrees& layout, int block) {
+BlockHeads HeadsOfBlock(const ModelConfig& config, const Degrees& layout, int block,
+                        int64_t kv_heads) {
   const Part heads = HeadsOf(config, layout, Alone(block));
-  return {heads, KvHeadsOf(config, heads)};
+  return {heads, KvHeadsOf(config, heads, kv_heads)};
+}
+
+FfnCut FfnCutOf(const Shard& shard, int64_t width) {
+  const LeafBorders down = LeafBorders::ForDown(width);
+  const Part leaves = PartOfBlocks(down.num_leaves, shard.cut.degrees(),
+                                   BlocksOf(shard.mode, shard.mode.TpIndex(shard.cut.block())));
+  return {leaves, Covered(down, leaves)};
 }
 
 Shard ShardOf(const ModelConfig& config, const ReplicaCut& cut) {
@@ -111,25 +154,22 @@ Shard ShardOf(const ModelConfig& config, const ReplicaCut& cut) {
 }
 
 Shard ShardOf(const ModelConfig& config, const ReplicaCut& cut, const Degrees& mode) {
-  const LeafBorders output = OutputBorders(config), down = DownBorders(config);
+  const LeafBorders output = OutputBorders(config);
   const Degrees layout = cut.degrees();
   const int block = cut.block();
   const Part run = BlocksOf(mode, mode.TpIndex(block));
-  Shard shard{.cut = cut, .mode = mode, .layers = EvenPart(config.num_layers, cut.pp, cut.stage)};
+  Shard shard;
+  shard.cut = cut;
+  shard.mode = mode;
+  shard.layers = EvenPart(config.num_layers, cut.pp, cut.stage);
   shard.output_leaves = PartOfBlocks(output.num_leaves, layout, run);
   shard.heads = Covered(output, shard.output_leaves);
-  shard.kv_heads = KvHeadsOf(config, shard.heads);
-  shard.down_leaves = PartOfBlocks(down.num_leaves, layout, run);
-  shard.intermediate = Covered(down, shard.down_leaves);
-  for (int64_t b = run.begin; b < run.end; ++b)
-    shard.run_heads.push_back(HeadsOfBlock(config, layout, static_cast<int>(b)));
-  const BlockHeads& own = shard.run_heads[static_cast<size_t>(mode.SpIndex(block))];
-  shard.own_heads = own.heads;
-  shard.own_kv_heads = own.kv_heads;
-  if (block > 0) {
-    const Part before = HeadsOfBlock(config, layout, block - 1).kv_heads;
-    shard.kv_copies = static_cast<int32_t>(before.end - shard.own_kv_heads.begin);
-  }
+  const FfnCut ffn = FfnCutOf(shard, config.intermediate_size);
+  shard.down_leaves = ffn.leaves;
+  shard.intermediate = ffn.columns;
+  shard.own_heads = HeadsOf(config, layout, Alone(block));
+  static_cast<KvCut&>(shard) = KvCutOf(config, shard, config.num_kv_heads);
+  if (config.full_heads) shard.full_kv = KvCutOf(config, shard, config.full_heads->kv_heads);
   shard.vocab = VocabOf(config, layout, block);
   shard.experts = ExpertsOf(config, layout, mode, mode.TpIndex(block));
   return shard;
@@ -147,12 +187,12 @@ Part VocabOf(const ModelConfig& config, const Degrees& layout, int block) {
           std::min(chunks.end * kChunk, config.vocab_size)};
 }
 
-HeadMap StageHeadMap(const ModelConfig& config, const Degrees& layout) {
+HeadMap StageHeadMap(const ModelConfig& config, const Degrees& layout, int64_t kv_heads) {
   HeadMap map;
-  map.kv.resize(static_cast<size_t>(config.num_kv_heads));
+  map.kv.resize(static_cast<size_t>(kv_heads));
   for (int block = 0; block < layout.ranks(); ++block) {
     const int32_t rank = RankOfBlock(layout, block);
-    const auto [heads, kv] = HeadsOfBlock(config, layout, block);
+    const auto [heads, kv] = HeadsOfBlock(config, layout, block, kv_heads);
     for (int64_t head = heads.begin; head < heads.end; ++head) {
       map.query.push_back({rank, static_cast<int32_t>(head - heads.begin)});
     }
