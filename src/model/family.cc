@@ -59,6 +59,8 @@ bool HasEntryALayer(JsonFields* in, std::string_view key, size_t entries, int64_
   return false;
 }
 
+GgufImplied NothingImplied(const GgufSizes&) { return {}; }
+
 std::string BiasOf(std::string_view weight) {
   return std::string(weight.substr(0, weight.rfind('.'))) + ".bias";
 }

@@ -5,6 +5,8 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "model/config.h"
 
@@ -66,6 +68,17 @@ enum class WindowRule : uint8_t { kNone, kAllLayers, kUpperLayers, kTypedLayers 
 
 class JsonFields;
 
+// What a GGUF file of the family leaves unsaid, as members of config.json: a name and a value.
+struct GgufSizes {
+  int64_t layers = 0, hidden = 0, heads = 0, head_dim = 0;
+  bool windowed_theta = false;  // layers with a window have a theta of their own
+};
+struct GgufImplied {
+  std::vector<std::pair<std::string, std::string>> members;
+  std::string scaling_key, scaling_value;  // of rope_scaling, where there is one
+  bool output_bias_key = false;            // config.json has a switch for the bias of `o`
+};
+
 // What a family's configuration means beyond its keys.
 struct ConfigRules {
   bool qkv_bias = false;  // q, k, v have a bias and o has none, whatever attention_bias says
@@ -82,6 +95,9 @@ struct ConfigRules {
   // Keys of config.json that this family alone has. Sizes, biases, norms and windows are read by
   // then, rope is not.
   void (*read_more)(JsonFields* in, ModelConfig* config) = nullptr;
+  // The family's GGUF files, whose architecture is the last of its names, are read as config.json
+  // with this beside it; null: config_gguf.cc reads them key by key, or they are refused.
+  GgufImplied (*gguf_implies)(const GgufSizes& sizes) = nullptr;
 };
 
 struct Family {
@@ -108,6 +124,9 @@ void ReadLayersWithoutRope(JsonFields* in, int64_t interval, ModelConfig* config
 
 // Whether a list of the file has an entry for each layer; where not, an error.
 bool HasEntryALayer(JsonFields* in, std::string_view key, size_t entries, int64_t num_layers);
+
+// What a GGUF file of a family says is all.
+GgufImplied NothingImplied(const GgufSizes& sizes);
 
 // The bias beside a tensor "....weight".
 std::string BiasOf(std::string_view weight);
