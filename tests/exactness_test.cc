@@ -433,7 +433,8 @@ std::string NameOf(const testing::TestParamInfo<Exactness::ParamType>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Exactness,
-                         testing::Combine(testing::Values("llama3-gqa", "qwen3", "mistral", kMixed),
+                         testing::Combine(testing::Values("llama3-gqa", "qwen3", "mistral", kMixed,
+                                                          "gemma4-e"),
                                           testing::Values("bfloat16", "float32")),
                          &NameOf);
 INSTANTIATE_TEST_SUITE_P(States, ExactStates,
@@ -442,7 +443,8 @@ INSTANTIATE_TEST_SUITE_P(States, ExactStates,
                          &NameOf);
 INSTANTIATE_TEST_SUITE_P(Experts, Exactness,
                          testing::Combine(testing::Values("qwen3-moe", "mixtral", kWindowedMixture,
-                                                          "deepseek-v3", "llama4-text"),
+                                                          "deepseek-v3", "llama4-text",
+                                                          "gemma4-moe"),
                                           testing::Values("bfloat16", "float32")),
                          &NameOf);
 // Tiles multiply bf16 alone.

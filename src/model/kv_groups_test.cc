@@ -88,6 +88,25 @@ TEST(KvGroups, ChunkedLayersAreOne) {
   EXPECT_EQ(groups[1].spec.reach, base::Reach());
 }
 
+// Full layers have one head of 32 where the others have two of 16; the last layer of each kind
+// reads another's.
+TEST(KvGroups, HeadsByLayerAndLayersThatReadOthers) {
+  ModelConfig config = Config({64, 0, 64, 0});
+  config.full_heads = {.kv_heads = 1, .head_dim = 32};
+  config.kv_readers = 2;
+  Shard shard = Rank({0, 4}, 2);
+  shard.full_kv = KvCut{.own_kv_heads = {0, 1}};
+  const auto groups = PlanKvGroups(config, tensor::DType::kBF16, shard);
+  ASSERT_EQ(groups.size(), 2u);
+  EXPECT_THAT(groups[0].layers, ElementsAre(0));
+  EXPECT_THAT(groups[1].layers, ElementsAre(1));
+  EXPECT_EQ(groups[0].layout.key_dim, 16);
+  EXPECT_EQ(groups[1].layout.key_dim, 32);
+  EXPECT_EQ(groups[1].layout.kv_heads, 1);
+  EXPECT_EQ(groups[1].heads, (base::Part{0, 1}));
+  EXPECT_EQ(kv::KvBlockBytes(groups, false), 2u * kLayerBytes);
+}
+
 // One head of latents, whatever the model says of KV heads; no V beside it.
 TEST(KvGroups, LatentsAreStoredOnce) {
   ModelConfig config = Config({0, 0});
