@@ -37,7 +37,7 @@ void Decoder::Forward(const kernels::StepBatch& whole, const kernels::ContextSum
                              .position_offset = static_cast<int32_t>(config->position_offset),
                              .types = weights.types};
     kernels::Embed(*stream, *kernels, embed);
-    if (activations.embedded != nullptr) {
+    if (config->layer_input_size > 0) {
       embed.out = activations.embedded;
       kernels::Embed(*stream, *kernels, embed);
     }

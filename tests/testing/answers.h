@@ -69,7 +69,7 @@ inline std::vector<RequestResult> Results(const std::string& path, tensor::DType
   options.machine.dtype = dtype;
   options.machine.threads = 2;
   options.machine.memory_bytes = 256 << 20;
-  options.limits.max_model_len = 256;
+  options.limits.max_model_len = std::min<int64_t>(256, files->config.max_position_embeddings);
   options.digest = true;
   const auto runtime = runtime::CreateRealRuntime();
   auto engine = choose::CreateEngine(*runtime, options, *files, nullptr);
