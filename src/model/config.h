@@ -144,6 +144,7 @@ struct ModelConfig {
   // Which norms a layer has: of a block's input, and of its output before it is added.
   bool norm_before = true, norm_after = false;
   bool norm_plus_one = false;  // norm weights are stored less 1
+  bool norm_sums = false;      // such weights are stored with the 1; neither is rounded
   // Norms are of x - mean(x), with a bias where `norm_biases`.
   bool centered_norms = false, norm_biases = false;
   // Norms stand behind blocks, of the residual with the block's output added; the last layer's is

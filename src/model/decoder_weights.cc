@@ -6,7 +6,7 @@
 #include "device/host_writer.h"
 #include "model/blocks/kinds.h"
 #include "model/blocks/layer_inputs.h"
-#include "model/head_tie.h"
+#include "model/files/head_tie.h"
 #include "model/rope_table.h"
 
 namespace forebay::model {
@@ -312,6 +312,7 @@ base::Result<DecoderWeights> LoadDecoder(const DecoderPlan& plan, int64_t max_po
     *places[at] = vectors.Load({.role = {"norm"},
                                 .tensor = norm,
                                 .size = config.hidden_size,
+                                .exact = config.norm_sums,
                                 .plus_one = config.norm_plus_one});
   }
   FB_RETURN_IF_ERROR(vectors.status());

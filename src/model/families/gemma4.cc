@@ -3,9 +3,9 @@
 // layers read the keys and values of earlier ones; 26B-A4B has experts beside its dense blocks.
 #include <cmath>
 
-#include "model/config_reader.h"
 #include "model/families/families.h"
-#include "model/json_fields.h"
+#include "model/files/config_reader.h"
+#include "model/files/json_fields.h"
 #include "tensor/bf16.h"
 
 namespace forebay::model {
