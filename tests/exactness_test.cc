@@ -457,6 +457,10 @@ INSTANTIATE_TEST_SUITE_P(Models, Exactness,
                          testing::Combine(testing::Values("llama3-gqa", "qwen3", "mistral", kMixed),
                                           testing::Values("bfloat16", "float32")),
                          &NameOf);
+INSTANTIATE_TEST_SUITE_P(TwoKindsOfLayers, Exactness,
+                         testing::Combine(testing::Values("gemma4-e", "gemma4-moe"),
+                                          testing::Values("bfloat16")),
+                         &NameOf);
 INSTANTIATE_TEST_SUITE_P(States, ExactStates,
                          testing::Combine(testing::Values("qwen3.5", "qwen3-next"),
                                           testing::Values("bfloat16", "float32")),

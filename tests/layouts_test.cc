@@ -398,5 +398,42 @@ TEST_P(LayoutTest, ArenasHaveWhatThePlanSays) {
 
 INSTANTIATE_TEST_SUITE_P(Models, LayoutTest, testing::Values("llama3-gqa", "qwen3"));
 
+// Layers of two kinds of heads; layers that read others' keys and values, and inputs by layer;
+// experts beside a dense block.
+class LayersOfTwoKinds : public LayoutTest {};
+
+TEST_P(LayersOfTwoKinds, EveryCutGivesTheSameDigests) {
+  const Answers expected = Run("cpu", "");
+  const std::pair<const char*, const char*> layouts[] = {
+      {"2xcpu", "dp=2"},
+      {"2xcpu", "tp=2"},
+      {"2xcpu", "pp=2"},
+      {"4xcpu", "tp=2,pp=2"},
+      {"2xcpu", "sp=2"},
+      {"4xcpu", "dp=2,tp=2"},
+      {"2xcpu", "dp=2,weights=by_layer"},
+      {"2xcpu", "dp=2,weights=striped,pool-attention=on"},
+      {"2xcpu", "dp=2,experts=by_expert"},
+      {"4xcpu", "dp=2,pp=2,experts=by_expert"}};
+  int ran = 0;
+  for (const auto& [devices, layout] : layouts) {
+    const layout::Layout parsed = *layout::ParseLayout(layout);
+    if (parsed.pools_experts() && !files_.config.moe) continue;
+    if (parsed.weights.pools() && files_.config.moe) continue;
+    options_.shift.mode.reset();
+    if (parsed.sp > 1) options_.shift.mode = parsed.degrees();
+    const base::Status valid = layout::ValidateLayout(parsed, files_.config, parsed.num_devices());
+    if (!valid.ok()) {
+      EXPECT_EQ(valid.code(), model::kShardLayers) << valid.ToString();
+      continue;
+    }
+    EXPECT_EQ(Run(devices, layout), expected) << layout;
+    ++ran;
+  }
+  EXPECT_GE(ran, 5);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, LayersOfTwoKinds, testing::Values("gemma4-e", "gemma4-moe"));
+
 }  // namespace
 }  // namespace forebay

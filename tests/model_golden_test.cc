@@ -436,18 +436,19 @@ std::string TestName(const testing::TestParamInfo<std::string>& info) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenExperts,
-                         testing::ValuesIn(golden::Models({"qwen3-moe", "mixtral", "deepseek-v3",
-                                                           "llama4-text", "gpt-oss", "glm4-moe",
-                                                           "minimax-m2", "qwen3-next"})),
+                         testing::ValuesIn(golden::Models(
+                             {"qwen3-moe", "mixtral", "deepseek-v3", "llama4-text", "gpt-oss",
+                              "glm4-moe", "minimax-m2", "qwen3-next", "gemma4-moe"})),
                          TestName);
 
 // One model a feature; the folders of further families run from where FOREBAY_GOLDEN says.
 INSTANTIATE_TEST_SUITE_P(
     Models, GoldenModel,
-    testing::ValuesIn(golden::Models({"llama2-mha", "llama3-gqa", "mistral", "qwen2", "qwen2-tied",
-                                      "qwen3", "smollm2-like", "yarn-qwen2.5", "phi3", "phi4-mini",
-                                      "glm4", "olmo3", "granite", "exaone4", "hunyuan",
-                                      "ministral3", "gemma2", "gemma3", "qwen3.5"})),
+    testing::ValuesIn(golden::Models({"llama2-mha", "llama3-gqa", "mistral",      "qwen2",
+                                      "qwen2-tied", "qwen3",      "smollm2-like", "yarn-qwen2.5",
+                                      "phi3",       "phi4-mini",  "glm4",         "olmo3",
+                                      "granite",    "exaone4",    "hunyuan",      "ministral3",
+                                      "gemma2",     "gemma3",     "gemma4-e",     "qwen3.5"})),
     TestName);
 
 class GoldenGguf : public testing::TestWithParam<std::tuple<const char*, const char*>> {};

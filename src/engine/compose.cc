@@ -140,7 +140,7 @@ std::vector<kv::KvShare> SharesOf(const layout::LayoutPlan& plan, const layout::
     const model::Shard& shard = rank.memory.decoder->shard;
     const int in_group = layout::RankOf(group.layout, place);
     shares.push_back({group.role == GroupRole::kAll ? in_group : group.DeviceAt(place),
-                      shard.layers, shard.own_kv_heads, rank.memory.kv_groups});
+                      shard.layers, rank.memory.kv_groups});
   }
   return shares;
 }

@@ -62,8 +62,9 @@ void Attention(device::Stream& stream, const KernelSet& kernels, const Attention
 // From the fused fp32 projection: bias was added; per-head RMS norm of q and k (if weights are
 // given), rope (halves: element i pairs with i + head_dim / 2), a norm after it (if `norm_after`
 // says so: with these weights in place of the norm before, or without), q times its position's
-// `q_scale` (if given), rounding to T; head_dim is both key_dim and value_dim; q goes to `q`, k and
-// v into the KV blocks of each row's position. Norm: as RmsNorm, over head_dim. Rope: out[i] =
+// `q_scale` (if given), a norm without weight of v (if `v_norm` says so), rounding to T; head_dim
+// is both key_dim and value_dim; q goes to `q`, k and v into the KV blocks of each row's position.
+// Norm: as RmsNorm, over head_dim. Rope: out[i] =
 // fma(x[i], cos, -(x[i + half] sin)), out[i + half] = fma(x[i + half], cos, x[i] sin). If digests
 // are asked for, the hash (digest.h) of the rounded k and v is added to the position's digest (set,
 // not added, by the first layer of a step, so that a recomputed position counts once); blocks are
@@ -78,7 +79,8 @@ struct RopeKvArgs {
   const float* q_norm = nullptr;  // [head_dim] or null
   const float* k_norm = nullptr;
   float norm_eps = 0;
-  bool norm_after = false;         // q and k are normed after rope, and not before
+  bool norm_after = false;  // q and k are normed after rope, and not before
+  bool v_norm = false;
   const float* q_scale = nullptr;  // [positions] or null
   // [positions, head_dim / 2] fp32, scaled; null: no rope on this layer
   const float* rope_cos = nullptr;

@@ -33,6 +33,7 @@ struct RopeRowsArgs {
   const float* k_norm = nullptr;
   float norm_eps = 0;
   bool norm_after = false;
+  bool v_norm = false;
   const float* q_scale = nullptr;
   const float* rope_cos = nullptr;
   const float* rope_sin = nullptr;

@@ -18,17 +18,18 @@ namespace forebay::kernels {
 namespace {
 
 // The functions of namespace `set`, which has one of each name but for those that serve every set.
-#define FB_SET_OF(isa_value, set)                                                                  \
-  KernelSet {                                                                                      \
-    .isa = isa_value, .name = #set, .numerics_class = "pair", .linear = set::Linear,               \
-    .experts = set::Experts, .attention = set::Attention, .rope_kv = set::RopeKv,                  \
-    .rope_rows = set::RopeRows, .store_kv = set::StoreKv, .latent_kv = set::LatentKv,              \
-    .gather_latents = set::GatherLatents, .store_expanded = set::StoreExpanded,                    \
-    .rms_norm = set::RmsNorm, .add_normed = set::AddNormed, .finish_logits = set::FinishLogits,    \
-    .gate_rows = set::GateRows, .short_conv = set::ShortConv, .delta_net = set::DeltaNet,          \
-    .gated_norm = set::GatedNorm, .embed = ref::Embed, .logits_digest = ref::LogitsDigest,         \
-    .route = set::Route, .group_rows = ref::GroupRows, .weigh_rows = set::WeighRows,               \
-    .combine_rows = set::CombineRows, .reduce = ref::Reduce, .attention_scratch = AttentionScratch \
+#define FB_SET_OF(isa_value, set)                                                               \
+  KernelSet {                                                                                   \
+    .isa = isa_value, .name = #set, .numerics_class = "pair", .linear = set::Linear,            \
+    .experts = set::Experts, .attention = set::Attention, .rope_kv = set::RopeKv,               \
+    .rope_rows = set::RopeRows, .store_kv = set::StoreKv, .latent_kv = set::LatentKv,           \
+    .gather_latents = set::GatherLatents, .store_expanded = set::StoreExpanded,                 \
+    .rms_norm = set::RmsNorm, .add_normed = set::AddNormed, .finish_logits = set::FinishLogits, \
+    .gate_rows = set::GateRows, .layer_inputs = set::LayerInputs, .short_conv = set::ShortConv, \
+    .delta_net = set::DeltaNet, .gated_norm = set::GatedNorm, .embed = ref::Embed,              \
+    .logits_digest = ref::LogitsDigest, .route = set::Route, .group_rows = ref::GroupRows,      \
+    .weigh_rows = set::WeighRows, .combine_rows = set::CombineRows, .reduce = ref::Reduce,      \
+    .attention_scratch = AttentionScratch                                                       \
   }
 constexpr KernelSet kRef = FB_SET_OF(Isa::kRef, ref);
 constexpr KernelSet kAvx2 = FB_SET_OF(Isa::kAvx2, avx2);

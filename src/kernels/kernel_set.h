@@ -45,6 +45,7 @@ struct KernelSet {
   void (*add_normed)(const AddNormedArgs&, const device::WorkerContext&);
   void (*finish_logits)(const FinishLogitsArgs&, const device::WorkerContext&);
   void (*gate_rows)(const GateRowsArgs&, const device::WorkerContext&);
+  void (*layer_inputs)(const LayerInputsArgs&, const device::WorkerContext&);
   void (*short_conv)(const ShortConvArgs&, const device::WorkerContext&);
   void (*delta_net)(const DeltaNetArgs&, const device::WorkerContext&);
   void (*gated_norm)(const GatedNormArgs&, const device::WorkerContext&);

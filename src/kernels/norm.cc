@@ -58,12 +58,36 @@ void AddNormed(device::Stream& stream, const KernelSet& kernels, const char* lab
   desc.columns = args.columns;
   desc.weight_format = NumberFormatOf(args.dtype);
   desc.flops = 6.0 * args.rows * args.columns;
-  desc.read_bytes = static_cast<double>(elements * sizeof(float));
+  desc.read_bytes =
+      static_cast<double>(elements * sizeof(float) * (args.beside == nullptr ? 1 : 2));
   device::Operation operation = device::MakeOperation(desc, args, kernels.add_normed);
   operation.Reads(args.x, elements * sizeof(float))
       .Reads(args.residual, bytes)
       .Writes(args.out, bytes);
   if (args.weight != nullptr) operation.Reads(args.weight, columns * sizeof(float));
+  if (args.beside != nullptr) operation.Reads(args.beside, elements * sizeof(float));
+  stream.Enqueue(operation);
+}
+
+void LayerInputs(device::Stream& stream, const KernelSet& kernels, const LayerInputsArgs& args) {
+  if (args.batch.num_rows == 0) return;
+  CheckType("layer_inputs", args.dtype);
+  const uint64_t rows = static_cast<uint64_t>(args.batch.num_rows);
+  const uint64_t elements = rows * static_cast<uint64_t>(args.columns);
+  const uint64_t bytes = elements * tensor::SizeOf(args.dtype);
+  cost::OpDesc desc;
+  desc.kind = cost::OpKind::kNorm;
+  desc.label = "layer_inputs";
+  desc.rows = args.batch.num_rows;
+  desc.columns = args.columns;
+  desc.weight_format = NumberFormatOf(args.dtype);
+  desc.flops = 16.0 * static_cast<double>(elements);
+  desc.read_bytes = static_cast<double>(2 * elements * sizeof(float) + bytes);
+  device::Operation operation = device::MakeOperation(desc, args, kernels.layer_inputs);
+  operation.Reads(args.projected, elements * sizeof(float))
+      .Reads(args.gates, elements * sizeof(float))
+      .Reads(args.batch.tokens, rows * sizeof(*args.batch.tokens))
+      .Writes(args.out, bytes);
   stream.Enqueue(operation);
 }
 

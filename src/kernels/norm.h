@@ -34,17 +34,19 @@ struct RmsNormArgs {
 void RmsNorm(device::Stream& stream, const KernelSet& kernels, const char* label,
              const RmsNormArgs& args);
 
-// What a block gives, added to the residual: out[i] = round(s * factor + residual[i]); with a
-// weight s = (x[i] * (1 / sqrt(mean(x[i]^2) + eps))) * weight, the mean as RmsNorm forms it, else s
-// = x[i].
+// What a block gives, added to the residual: out[i] = round((s * factor + residual[i]) * scale),
+// with y = x + beside, or x where nothing is beside it; with a weight s = (y[i] * (1 /
+// sqrt(mean(y[i]^2) + eps))) * weight, the mean as RmsNorm forms it, else s = y[i].
 struct AddNormedArgs {
   tensor::DType dtype = tensor::DType::kBF16;  // T of residual and out
   const float* x = nullptr;                    // [rows, columns]
+  const float* beside = nullptr;               // [rows, columns] or null
   const float* weight = nullptr;               // [columns] or null
   const std::byte* residual = nullptr;         // [rows, columns]
   std::byte* out = nullptr;                    // [rows, columns]; may be `residual`
   int32_t rows = 0, columns = 0;
   float eps = 0, factor = 1;
+  const float* scale = nullptr;  // one element; null: 1
 };
 void AddNormed(device::Stream& stream, const KernelSet& kernels, const char* label,
                const AddNormedArgs& args);
@@ -85,6 +87,23 @@ struct EmbedArgs {
   const std::byte* types = nullptr;  // [.., columns] of T
 };
 void Embed(device::Stream& stream, const KernelSet& kernels, const EmbedArgs& args);
+
+// What a layer takes of a row's token beside its residual: out[row] = round(Gelu(gates[row]) *
+// ((normed + table[token] * table_factor) * factor)), normed = RmsNorm of projected[row] in fp32,
+// unrounded. A negative token ~id stands for sampled[id].
+struct LayerInputsArgs {
+  tensor::DType dtype = tensor::DType::kBF16;  // T of table and out
+  StepBatch batch;
+  const float* projected = nullptr;  // [rows, columns]
+  const float* weight = nullptr;     // [columns]
+  const float* gates = nullptr;      // [rows, columns]
+  const std::byte* table = nullptr;  // [.., table_stride]: the layer's columns of token 0
+  int64_t table_stride = 0;
+  std::byte* out = nullptr;  // [rows, columns]
+  int32_t columns = 0;
+  float eps = 0, table_factor = 1, factor = 1;
+};
+void LayerInputs(device::Stream& stream, const KernelSet& kernels, const LayerInputsArgs& args);
 
 // digests[i] = sum modulo 2^64 over chunks c of 1,024 vocabulary entries of hash(bits of logits[i,
 // chunk c]; position, c); the hash is digest.h's.

@@ -92,7 +92,9 @@ void Route(device::Stream& stream, const KernelSet& kernels, const RouteArgs& ar
                             args, kernels.route);
   operation.Reads(args.logits, read).Writes(args.experts, chosen * sizeof(*args.experts));
   operation.Writes(args.weights, chosen * sizeof(*args.weights));
-  if (args.router.bias != nullptr) operation.Reads(args.router.bias, experts * sizeof(float));
+  for (const float* each : {args.router.bias, args.router.expert_scales}) {
+    if (each != nullptr) operation.Reads(each, experts * sizeof(float));
+  }
   stream.Enqueue(operation);
 }
 
@@ -135,12 +137,16 @@ void CombineRows(device::Stream& stream, const KernelSet& kernels, const Combine
   const uint64_t columns = static_cast<uint64_t>(args.columns);
   const uint64_t element = tensor::SizeOf(args.dtype);
   const uint64_t shared = args.shared == nullptr ? 0 : rows * columns * sizeof(float);
-  const uint64_t expert_rows = slots * columns * element, y = rows * columns * element;
-  device::Operation operation = device::MakeOperation(
-      Describe("combine", args.rows, args.columns, static_cast<double>(expert_rows + shared + y),
-               static_cast<double>(y)),
-      args, kernels.combine_rows);
-  operation.Reads(args.expert_rows, expert_rows).Writes(args.y, y);
+  const uint64_t expert_rows = slots * columns * element;
+  const bool adds = args.sums == nullptr;  // y is read, too
+  const uint64_t out = rows * columns * (adds ? element : sizeof(float));
+  device::Operation operation =
+      device::MakeOperation(Describe("combine", args.rows, args.columns,
+                                     static_cast<double>(expert_rows + shared + (adds ? out : 0)),
+                                     static_cast<double>(out)),
+                            args, kernels.combine_rows);
+  operation.Reads(args.expert_rows, expert_rows);
+  adds ? operation.Writes(args.y, out) : operation.Writes(args.sums, out);
   if (args.positions != nullptr) operation.Reads(args.positions, slots * sizeof(*args.positions));
   if (args.weights != nullptr) operation.Reads(args.weights, slots * sizeof(*args.weights));
   if (args.shared != nullptr) operation.Reads(args.shared, shared);

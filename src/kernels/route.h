@@ -110,7 +110,7 @@ struct WeighRowsArgs {
 void WeighRows(device::Stream& stream, const KernelSet& kernels, const WeighRowsArgs& args);
 
 // y[row] = round((sum over slots of weight * expert's row, + shared[row]) + y[row]): a chain of
-// fused multiply-adds from +0 in slot order.
+// fused multiply-adds from +0 in slot order. Or the fp32 sum alone, into `sums`.
 struct CombineRowsArgs {
   tensor::DType dtype = tensor::DType::kBF16;
   const std::byte* expert_rows = nullptr;  // [rows * experts_per_token, columns], grouped order
@@ -119,6 +119,7 @@ struct CombineRowsArgs {
   const float* weights = nullptr;  // [rows, experts_per_token]; null: 1 each
   const float* shared = nullptr;   // [rows, columns] or null
   std::byte* y = nullptr;          // [rows, columns]
+  float* sums = nullptr;           // [rows, columns]; not null: y is left alone
   int32_t rows = 0, experts_per_token = 0, columns = 0;
 };
 void CombineRows(device::Stream& stream, const KernelSet& kernels, const CombineRowsArgs& args);

@@ -65,6 +65,16 @@ TEST(RouteTest, SoftmaxChoosesThenRenormalizes) {
   EXPECT_NEAR(routed.weights[2], 2.5f * 2 / 9, 1e-6f);
 }
 
+TEST(RouteTest, ScalesOfExpertsComeLast) {
+  const float scales[] = {1, 3, 0.5f, 7};
+  const Router router{
+      .num_experts = 4, .experts_per_token = 2, .renormalize = true, .expert_scales = scales};
+  const Routed routed = RouteRows(RefKernels(), router, {0, std::log(3.0f), std::log(1.5f), -9});
+  EXPECT_EQ(routed.experts, (std::vector<int32_t>{1, 2}));
+  EXPECT_NEAR(routed.weights[0], 3 * 2.0f / 3, 1e-6f);
+  EXPECT_NEAR(routed.weights[1], 0.5f / 3, 1e-6f);
+}
+
 TEST(RouteTest, BiasChoosesOnly) {
   const float bias[] = {0, 0, 10, 0};
   const Router router{
@@ -158,6 +168,8 @@ TEST(RouteTest, AllSetsAgree) {
         router.epsilon = 1e-20f;
         router.scale = 2.5f;
         ExpectAllSets(router, logits);
+        router.expert_scales = bias.data();
+        ExpectAllSets(router, logits);
       }
     }
   }
@@ -188,24 +200,31 @@ std::vector<T> Random(size_t n, std::mt19937_64& rng) {
   return values;
 }
 
-template <typename T>
-void ExpectCombined(int rows, int slots, int columns, bool weighted, bool shared) {
+// Adds to rows of T, or keeps the sums (`Out` is float and `sums`).
+template <typename T, typename Out = T>
+void ExpectCombined(int rows, int slots, int columns, bool weighted, bool shared,
+                    bool sums = false) {
   std::mt19937_64 rng(static_cast<uint64_t>(rows * 100 + slots));
   const auto n = static_cast<size_t>(rows) * columns;
-  const std::vector<T> expert_rows = Random<T>(n * slots, rng), residual = Random<T>(n, rng);
+  const std::vector<T> expert_rows = Random<T>(n * slots, rng);
+  const std::vector<Out> residual = Random<Out>(n, rng);
   const std::vector<float> weights = Random<float>(static_cast<size_t>(rows) * slots, rng),
                            shared_rows = Random<float>(n, rng);
   std::vector<int32_t> positions;
   for (int i = 0; i < rows * slots; ++i) positions.push_back(i * 7 % (rows * slots));
   const auto run = [&](const KernelSet& set, int workers) {
-    std::vector<T> y = residual;
+    std::vector<Out> y = residual;
     CombineRowsArgs args;
     args.dtype = sizeof(T) == 4 ? tensor::DType::kF32 : tensor::DType::kBF16;
     args.expert_rows = reinterpret_cast<const std::byte*>(expert_rows.data());
     args.positions = positions.data();
     args.weights = weighted ? weights.data() : nullptr;
     args.shared = shared ? shared_rows.data() : nullptr;
-    args.y = reinterpret_cast<std::byte*>(y.data());
+    if (sums) {
+      args.sums = reinterpret_cast<float*>(y.data());
+    } else {
+      args.y = reinterpret_cast<std::byte*>(y.data());
+    }
     args.rows = rows;
     args.experts_per_token = slots;
     args.columns = columns;
@@ -213,7 +232,7 @@ void ExpectCombined(int rows, int slots, int columns, bool weighted, bool shared
     team.Run([&](const device::WorkerContext& context) { set.combine_rows(args, context); });
     return y;
   };
-  const std::vector<T> expected = run(RefKernels(), 1);
+  const std::vector<Out> expected = run(RefKernels(), 1);
   // The first value by hand, in double.
   double sum = shared ? shared_rows[0] : 0;
   for (int slot = 0; slot < slots; ++slot) {
@@ -221,11 +240,11 @@ void ExpectCombined(int rows, int slots, int columns, bool weighted, bool shared
     sum += static_cast<double>(weighted ? weights[static_cast<size_t>(slot)] : 1.0f) *
            static_cast<double>(tensor::ToFloat(expert_rows[from]));
   }
-  sum += static_cast<double>(tensor::ToFloat(residual[0]));
+  if (!sums) sum += static_cast<double>(tensor::ToFloat(residual[0]));
   EXPECT_NEAR(tensor::ToFloat(expected[0]), sum, 0.02);
   for (const KernelSet* set : AvailableKernels()) {
     for (const int workers : {1, 3}) {
-      EXPECT_EQ(std::memcmp(run(*set, workers).data(), expected.data(), n * sizeof(T)), 0)
+      EXPECT_EQ(std::memcmp(run(*set, workers).data(), expected.data(), n * sizeof(Out)), 0)
           << set->name;
     }
   }
@@ -237,6 +256,7 @@ TEST(CombineRowsTest, AllSetsAgree) {
       for (const bool shared : {false, true}) {
         ExpectCombined<tensor::BF16>(5, 3, columns, weighted, shared);
         ExpectCombined<float>(4, 8, columns, weighted, shared);
+        ExpectCombined<tensor::BF16, float>(5, 3, columns, weighted, shared, true);
       }
     }
   }

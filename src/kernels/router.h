@@ -28,8 +28,9 @@ struct Router {
   GroupScore group_score = GroupScore::kGreatest;
   bool renormalize = false;  // weight / (sum of the slots' weights in slot order + epsilon)
   float epsilon = 0;
-  float scale = 1;              // multiplies the weights, last
-  const float* bias = nullptr;  // [num_experts], for choosing only; null: none
+  float scale = 1;                       // multiplies the weights, then `expert_scales`
+  const float* expert_scales = nullptr;  // [num_experts]; null: 1 each
+  const float* bias = nullptr;           // [num_experts], for choosing only; null: none
 
   bool renormalizes() const { return renormalize || scores == RouterScores::kSoftmaxOfChosen; }
 };

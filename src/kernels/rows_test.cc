@@ -169,40 +169,106 @@ TYPED_TEST(RowsTest, AddNormed) {
   using T = TypeParam;
   base::Rng rng(12);
   constexpr int32_t kRows = 7;
+  constexpr float kScale = 1.375f;
   for (const int32_t columns : {8, 37, 576}) {
     const std::vector<float> x = Random<float>(rng, kRows * columns, 3);
+    const std::vector<float> beside = Random<float>(rng, kRows * columns, 2);
     const std::vector<T> residual = Random<T>(rng, kRows * columns, 3);
     const std::vector<float> weight = Random<float>(rng, columns);
     for (const bool normed : {false, true}) {
-      std::vector<T> expected;
-      for (const KernelSet* kernels : AvailableKernels()) {
-        for (Team& team : this->teams_) {
-          std::vector<T> out = residual;
-          const AddNormedArgs args{.dtype = kTypeOf<T>,
-                                   .x = x.data(),
-                                   .weight = normed ? weight.data() : nullptr,
-                                   .residual = Bytes(out),
-                                   .out = Bytes(out),
-                                   .rows = kRows,
-                                   .columns = columns,
-                                   .eps = 1e-5f,
-                                   .factor = 0.6f};
-          team.Run(
-              [&](const device::WorkerContext& context) { kernels->add_normed(args, context); });
-          if (expected.empty()) expected = out;
-          EXPECT_TRUE(SameBytes(out, expected)) << kernels->name << ", " << columns << " columns";
+      for (const bool further : {false, true}) {  // something beside x, and a scale of the sum
+        std::vector<T> expected;
+        for (const KernelSet* kernels : AvailableKernels()) {
+          for (Team& team : this->teams_) {
+            std::vector<T> out = residual;
+            const AddNormedArgs args{.dtype = kTypeOf<T>,
+                                     .x = x.data(),
+                                     .beside = further ? beside.data() : nullptr,
+                                     .weight = normed ? weight.data() : nullptr,
+                                     .residual = Bytes(out),
+                                     .out = Bytes(out),
+                                     .rows = kRows,
+                                     .columns = columns,
+                                     .eps = 1e-5f,
+                                     .factor = 0.6f,
+                                     .scale = further ? &kScale : nullptr};
+            team.Run(
+                [&](const device::WorkerContext& context) { kernels->add_normed(args, context); });
+            if (expected.empty()) expected = out;
+            EXPECT_TRUE(SameBytes(out, expected)) << kernels->name << ", " << columns << " columns";
+          }
+        }
+        const auto y_of = [&](int32_t at) {
+          return double(x[at]) + (further ? double(beside[at]) : 0);
+        };
+        for (int32_t i = 0; i < kRows; ++i) {
+          double squares = 0;
+          for (int32_t j = 0; j < columns; ++j) squares += std::pow(y_of(i * columns + j), 2);
+          for (int32_t j = 0; j < columns; ++j) {
+            const double s = y_of(i * columns + j) *
+                             (normed ? weight[j] / std::sqrt(squares / columns + 1e-5) : 1);
+            const double scale = further ? kScale : 1;
+            const double out = (s * 0.6 + tensor::ToFloat(residual[i * columns + j])) * scale;
+            EXPECT_NEAR(tensor::ToFloat(expected[i * columns + j]), out,
+                        (std::abs(s * scale) + std::abs(out)) * (sizeof(T) == 2 ? 0x1p-8 : 2e-6));
+          }
         }
       }
-      for (int32_t i = 0; i < kRows; ++i) {
-        double squares = 0;
-        for (int32_t j = 0; j < columns; ++j) squares += std::pow(double(x[i * columns + j]), 2);
-        for (int32_t j = 0; j < columns; ++j) {
-          const double s =
-              x[i * columns + j] * (normed ? weight[j] / std::sqrt(squares / columns + 1e-5) : 1);
-          const double y = s * 0.6 + tensor::ToFloat(residual[i * columns + j]);
-          EXPECT_NEAR(tensor::ToFloat(expected[i * columns + j]), y,
-                      (std::abs(s) + std::abs(y)) * (sizeof(T) == 2 ? 0x1p-8 : 1e-6));
-        }
+    }
+  }
+}
+
+TYPED_TEST(RowsTest, LayerInputs) {
+  using T = TypeParam;
+  base::Rng rng(15);
+  constexpr int32_t kRows = 5, kStride = 96;
+  int32_t tokens[kRows] = {3, 0, ~1, 6, ~0}, sampled[2] = {5, 2};
+  const int32_t meant[kRows] = {3, 0, 2, 6, 5};
+  std::vector<T> table = Random<T>(rng, 7 * kStride, 2);
+  for (const int32_t columns : {1, 16, 37, 64}) {
+    const std::vector<float> projected = Random<float>(rng, kRows * columns, 3),
+                             gates = Random<float>(rng, kRows * columns, 3),
+                             weight = Random<float>(rng, columns);
+    std::vector<T> expected;
+    for (const KernelSet* kernels : AvailableKernels()) {
+      for (Team& team : this->teams_) {
+        std::vector<T> out(kRows * columns);
+        LayerInputsArgs args{.dtype = kTypeOf<T>,
+                             .projected = projected.data(),
+                             .weight = weight.data(),
+                             .gates = gates.data(),
+                             .table = Bytes(table),
+                             .table_stride = kStride,
+                             .out = Bytes(out),
+                             .columns = columns,
+                             .eps = 1e-5f,
+                             .table_factor = 4,
+                             .factor = 0.75f};
+        args.batch.num_rows = kRows;
+        args.batch.tokens = tokens;
+        args.batch.sampled = sampled;
+        team.Run(
+            [&](const device::WorkerContext& context) { kernels->layer_inputs(args, context); });
+        if (expected.empty()) expected = out;
+        EXPECT_TRUE(SameBytes(out, expected)) << kernels->name << ", " << columns << " columns";
+      }
+    }
+    for (int32_t i = 0; i < kRows; ++i) {
+      double squares = 0;
+      for (int32_t j = 0; j < columns; ++j)
+        squares += std::pow(double(projected[i * columns + j]), 2);
+      for (int32_t j = 0; j < columns; ++j) {
+        const double own =
+            projected[i * columns + j] * weight[j] / std::sqrt(squares / columns + 1e-5);
+        const double gate = gates[i * columns + j];
+        const double gelu =
+            0.5 * gate *
+            (1 + std::tanh(std::sqrt(2 / M_PI) * (gate + 0.044715 * gate * gate * gate)));
+        const double of_token = tensor::ToFloat(table[meant[i] * kStride + j]) * 4.0;
+        EXPECT_NEAR(tensor::ToFloat(expected[i * columns + j]), gelu * (own + of_token) * 0.75,
+                    std::abs(gelu) * (std::abs(own) + std::abs(of_token) + 1) *
+                            (sizeof(T) == 2 ? 0x1p-8 : 1e-5) +
+                        1e-6);
       }
     }
   }
@@ -454,6 +520,58 @@ TYPED_TEST(RowsTest, NormAfterRopeAndScaledQueries) {
 }
 
 // Norms with weights behind rope, not before it.
+// RopeKv and, of one reader who takes all heads, RopeRows; against the norm in double.
+TYPED_TEST(RowsTest, NormOfValues) {
+  using T = TypeParam;
+  constexpr int32_t kHeads = 4, kKvHeads = 2;
+  for (const int32_t head_dim : {2, 24, 80}) {
+    RopeProblem<T> expected(kHeads, kKvHeads, head_dim, true, true);
+    expected.args.v_norm = true;
+    expected.Run(RefKernels(), this->teams_[0]);
+    const size_t rows = expected.positions.size(), width = (kHeads + 2 * kKvHeads) * head_dim;
+    for (const KernelSet* kernels : AvailableKernels()) {
+      for (Team& team : this->teams_) {
+        RopeProblem<T> problem(kHeads, kKvHeads, head_dim, true, true);
+        problem.args.v_norm = true;
+        problem.Run(*kernels, team);
+        EXPECT_TRUE(SameBytes(problem.blocks, expected.blocks)) << kernels->name;
+        std::vector<T> out(rows * width);
+        RopeRowsArgs args{.dtype = kTypeOf<T>,
+                          .num_rows = static_cast<int32_t>(rows),
+                          .positions = problem.positions.data(),
+                          .qkv = problem.args.qkv,
+                          .heads = kHeads,
+                          .kv_heads = kKvHeads,
+                          .head_dim = head_dim,
+                          .q_norm = problem.args.q_norm,
+                          .k_norm = problem.args.k_norm,
+                          .norm_eps = problem.args.norm_eps,
+                          .v_norm = true,
+                          .rope_cos = problem.args.rope_cos,
+                          .rope_sin = problem.args.rope_sin,
+                          .num_readers = 1};
+        args.readers[0] = {Bytes(out), 0, kHeads, 0, kKvHeads};
+        team.Run([&](const device::WorkerContext& context) { kernels->rope_rows(args, context); });
+        const T* const kv = out.data() + rows * kHeads * head_dim;
+        const int32_t first = problem.sequences[0].first_position;
+        for (int32_t head = 0; head < kKvHeads; ++head) {
+          for (int32_t j = 0; j < head_dim; ++j)
+            EXPECT_EQ(tensor::ToFloat(kv[(kKvHeads + head) * head_dim + j]),
+                      tensor::ToFloat(expected.At(0, first, head, true, j)));
+        }
+      }
+    }
+    const float* const v = expected.args.qkv + (kHeads + kKvHeads) * head_dim;
+    double squares = 0;
+    for (int32_t j = 0; j < head_dim; ++j) squares += double(v[j]) * v[j];
+    for (int32_t j = 0; j < head_dim; ++j) {
+      const double normed = v[j] / std::sqrt(squares / head_dim + 1e-6);
+      EXPECT_NEAR(tensor::ToFloat(expected.At(0, expected.sequences[0].first_position, 0, true, j)),
+                  normed, std::abs(normed) * (sizeof(T) == 2 ? 0x1p-8 : 1e-6));
+    }
+  }
+}
+
 TYPED_TEST(RowsTest, WeightedNormAfterRope) {
   using T = TypeParam;
   constexpr int32_t kHeads = 4, kHeadDim = 24;

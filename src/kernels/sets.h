@@ -21,6 +21,7 @@ struct GatherLatentsArgs;
 struct GroupRowsArgs;
 struct KvLayout;
 struct LatentKvArgs;
+struct LayerInputsArgs;
 struct LogitsDigestArgs;
 struct ReduceArgs;
 struct RmsNormArgs;
@@ -43,6 +44,7 @@ struct WeighRowsArgs;
   void StoreExpanded(const StoreExpandedArgs& args, const device::WorkerContext&);     \
   void RmsNorm(const RmsNormArgs& args, const device::WorkerContext& context);         \
   void AddNormed(const AddNormedArgs& args, const device::WorkerContext& context);     \
+  void LayerInputs(const LayerInputsArgs& args, const device::WorkerContext& context); \
   void FinishLogits(const FinishLogitsArgs& args, const device::WorkerContext&);       \
   void GateRows(const GateRowsArgs& args, const device::WorkerContext& context);       \
   void ShortConv(const ShortConvArgs& args, const device::WorkerContext& context);     \

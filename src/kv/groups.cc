@@ -10,11 +10,11 @@ namespace forebay::kv {
 std::vector<KvGroup> PlanKvGroups(std::span<const KvLayerPlan> model, const base::Part& layers) {
   std::vector<KvGroup> groups;
   for (int64_t layer = 0; layer < static_cast<int64_t>(model.size()); ++layer) {
-    const auto& [spec, layout] = model[static_cast<size_t>(layer)];
+    const auto& [spec, layout, heads] = model[static_cast<size_t>(layer)];
     if (spec.token_bytes == 0) continue;
     auto group = std::ranges::find(groups, spec, &KvGroup::spec);
     if (group == groups.end())
-      group = groups.insert(group, {.spec = spec, .layout = layout, .layers = {}});
+      group = groups.insert(group, {.spec = spec, .layout = layout, .heads = heads, .layers = {}});
     if (layer < layers.begin || layer >= layers.end) continue;
     group->layers.push_back(static_cast<int32_t>(layer - layers.begin));
     group->layout.block_stride += layout.LayerBytes();

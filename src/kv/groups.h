@@ -24,12 +24,14 @@ struct KvSpec {
 struct KvLayerPlan {
   KvSpec spec;
   kernels::KvLayout layout;
+  base::Part heads;  // the rank's of the layer's KV heads
 };
 
 // The same on every rank but for the layers that it has, and its part of the heads.
 struct KvGroup {
   KvSpec spec;
   kernels::KvLayout layout;     // a block holds the layers' parts one after another
+  base::Part heads;             // the rank's of the layers' KV heads
   std::vector<int32_t> layers;  // the rank's, ascending, counted from its first; may be none
   // Layers that keep states have their digests beside this group's blocks.
   bool digests_states = false;

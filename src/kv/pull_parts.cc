@@ -23,14 +23,14 @@ uint64_t BytesBefore(const KvShare& share, size_t group, bool digests) {
                                  groups, [](const KvGroup& each) { return !each.layers.empty(); }));
 }
 
-base::Part HeadsOf(const KvShare& share, const KvGroup& group) {
-  return group.spec.by_heads ? share.heads : base::Part{0, group.layout.kv_heads};
+base::Part HeadsOf(const KvGroup& group) {
+  return group.spec.by_heads ? group.heads : base::Part{0, group.layout.kv_heads};
 }
 
 // Where a head of a layer of the model lies in a block of the group; -1: the rank lacks it.
 int64_t OffsetOf(const KvShare& share, size_t group, int64_t layer, int64_t head) {
   const KvGroup& own = share.groups[group];
-  const base::Part heads = HeadsOf(share, own);
+  const base::Part heads = HeadsOf(own);
   const auto found = std::ranges::find(own.layers, layer - share.layers.begin);
   if (found == own.layers.end() || head < heads.begin || head >= heads.end) return -1;
   return (found - own.layers.begin()) * own.layout.LayerBytes() +
@@ -79,7 +79,7 @@ std::vector<PullPart> PullParts(std::span<const KvShare> takers, size_t taker,
   const KvShare& own = takers[taker];
   for (size_t group = 0; group < own.groups.size(); ++group) {
     const KvGroup& mine = own.groups[group];
-    const base::Part heads = HeadsOf(own, mine);
+    const base::Part heads = HeadsOf(mine);
     for (const int32_t local : mine.layers) {
       const int64_t layer = own.layers.begin + local;
       for (int64_t head = heads.begin; head < heads.end; ++head) {

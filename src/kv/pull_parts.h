@@ -20,7 +20,6 @@ namespace forebay::kv {
 struct KvShare {
   int peer = 0;       // its number in the fabric
   base::Part layers;  // the model's
-  base::Part heads;   // KV heads, in layers whose KV is cut by heads
   std::span<const KvGroup> groups;
 };
 

@@ -14,12 +14,13 @@ namespace {
 constexpr int64_t kLayers = 6, kHeads = 4, kPeerBlocks = 5;
 
 // Layers 0, 2 and 4 see all, the others a window; 4 KV heads of 16.
-std::vector<KvLayerPlan> Model(int64_t heads) {
-  const kernels::KvLayout layout{tensor::DType::kBF16, static_cast<int32_t>(heads), 16, 16};
+std::vector<KvLayerPlan> Model(const base::Part& heads) {
+  const kernels::KvLayout layout{tensor::DType::kBF16, static_cast<int32_t>(heads.size()), 16, 16};
   std::vector<KvLayerPlan> layers;
   for (int64_t i = 0; i < kLayers; ++i) {
-    layers.push_back(
-        {{.token_bytes = 256, .reach = i % 2 == 0 ? base::Reach() : base::Reach(64)}, layout});
+    layers.push_back({{.token_bytes = 256, .reach = i % 2 == 0 ? base::Reach() : base::Reach(64)},
+                      layout,
+                      heads});
   }
   return layers;
 }
@@ -33,8 +34,8 @@ struct Replica {
         const int64_t each = std::max<int64_t>(1, kHeads / tp);
         const base::Part layers{kLayers * stage / pp, kLayers * (stage + 1) / pp};
         const base::Part heads{kHeads * rank / tp, kHeads * rank / tp + each};
-        groups.push_back(PlanKvGroups(Model(each), layers));
-        shares.push_back({first_peer + stage * tp + rank, layers, heads, groups.back()});
+        groups.push_back(PlanKvGroups(Model(heads), layers));
+        shares.push_back({first_peer + stage * tp + rank, layers, groups.back()});
       }
     }
   }
@@ -49,7 +50,7 @@ std::vector<uint8_t> Memory(const KvShare& share, int64_t blocks) {
   for (const KvGroup& group : share.groups) {
     for (int64_t block = 0; block < blocks; ++block) {
       for (const int32_t local : group.layers) {
-        for (int64_t head = share.heads.begin; head < share.heads.end; ++head) {
+        for (int64_t head = group.heads.begin; head < group.heads.end; ++head) {
           const int64_t number = 1 + (share.layers.begin + local) * kHeads + head + 40 * block;
           memory.insert(memory.end(), static_cast<size_t>(group.layout.HeadBytes()),
                         static_cast<uint8_t>(number));

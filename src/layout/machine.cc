@@ -13,8 +13,11 @@ namespace {
 uint64_t ScratchBytes(const model::ModelConfig& config, tensor::DType dtype,
                       const kernels::KernelSet& kernels) {
   const auto heads = static_cast<int32_t>(config.num_heads);
-  uint64_t attention =
-      kernels.attention_scratch(model::KvLayoutOf(config, dtype, config.num_kv_heads), heads);
+  uint64_t attention = 0;
+  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
+    const kernels::KvLayout layout = model::KvLayoutOf(config, dtype, config.HeadsOf(layer));
+    attention = std::max(attention, kernels.attention_scratch(layout, heads));
+  }
   if (config.expands_prompts()) {
     attention = std::max(
         attention, kernels.attention_scratch(model::ExpandedLayoutOf(config, dtype, heads), heads));

@@ -85,7 +85,7 @@ MemoryPlan WithoutKv(const model::ModelConfig& config, tensor::DType dtype,
                                  : std::make_shared<const model::DecoderPlan>(
                                        model::PlanDecoder(config, dtype, request.cut));
   const model::Shard& shard = plan.decoder->shard;
-  plan.kv_groups = model::PlanKvGroups(config, dtype, shard.layers, shard.own_kv_heads.size());
+  plan.kv_groups = model::PlanKvGroups(config, dtype, shard);
   plan.states = model::PlanStates(config, shard);
   plan.step_shape = {.rows = request.max_num_batched_tokens,
                      .sequences = request.max_num_seqs,

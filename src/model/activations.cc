@@ -6,6 +6,7 @@
 #include "kernels/linear.h"
 #include "kernels/reduce.h"
 #include "model/blocks/kinds.h"
+#include "model/blocks/layer_inputs.h"
 
 namespace forebay::model {
 namespace {
@@ -45,10 +46,12 @@ void ForEachBuffer(const ModelConfig& config, tensor::DType dtype, const StepCap
     attention = Most(attention, AttentionWorkspaceOf(config, shard, dtype, mode_rows, capacity));
     const int64_t ffn_rows = std::max(MostOwnRows(mode_rows, mode), capacity.gathered_rows);
     ffn = Most(ffn, FfnWorkspaceOf(config, shard, dtype, ffn_rows));
+    ffn = Most(ffn, LayerInputsWorkspace(config, dtype, ffn_rows));
   }
   visit(&a->residual, rows * hidden * t);
   visit(&a->normed, rows * hidden * t);
   visit(&a->sums, config.AddsPlainly() ? 0 : rows * hidden * sizeof(float));
+  visit(&a->embedded, config.layer_input_size > 0 ? rows * hidden * t : 0);
   visit(&a->attention, attention.bytes);
   visit(&a->ffn, ffn.bytes);
   const int64_t widest = std::max({config.hidden_size, ffn.widest_input, attention.widest_input});
@@ -117,9 +120,12 @@ uint64_t TensorStagingBytes(const ModelConfig& config, tensor::DType dtype,
       return kernels::NumPlanes(borders.num_leaves, static_cast<int>(leaves.begin),
                                 static_cast<int>(leaves.end));
     };
-    int64_t most = std::max(
-        planes(kernels::LeafBorders::ForOutput(config.num_heads, 1), shard.output_leaves),
-        planes(kernels::LeafBorders::ForDown(config.intermediate_size), shard.down_leaves));
+    int64_t most =
+        planes(kernels::LeafBorders::ForOutput(config.num_heads, 1), shard.output_leaves);
+    for (const int64_t width : {config.intermediate_size, config.MostFfnWidth()}) {
+      most = std::max<int64_t>(
+          most, planes(kernels::LeafBorders::ForDown(width), FfnCutOf(shard, width).leaves));
+    }
     if (config.delta_net) {
       const int64_t heads = config.delta_net->value_heads;
       most = std::max<int64_t>(

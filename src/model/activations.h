@@ -40,7 +40,10 @@ struct Activations {
   std::byte* normed = nullptr;  // [own rows, hidden] T
   // [own rows, hidden]: what a block gives, where it is not added plainly; else null
   float* sums = nullptr;
-  // What the layer's kinds of blocks make of it; the second for max(own rows, gathered_rows) rows.
+  // [own rows, hidden] T: the embedded rows, of which layers make inputs; empty where they do not
+  std::byte* embedded = nullptr;
+  // What the layer's kinds of blocks make of it; the second, which layers' inputs take turns with,
+  // for max(own rows, gathered_rows) rows.
   std::byte* attention = nullptr;
   std::byte* ffn = nullptr;
   std::byte* linear = nullptr;  // packed inputs of linear layers

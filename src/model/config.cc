@@ -86,6 +86,23 @@ base::Status ValidateConfig(const ModelConfig& config, std::string_view file) {
                                      "number, at most all",
                                      config.RotaryDim(), config.head_dim));
   }
+  if (config.full_heads) {
+    const auto& [kv_heads, head_dim] = *config.full_heads;
+    if (config.num_heads % kv_heads != 0 || head_dim % 2 != 0 || head_dim > kMostHeadDim) {
+      return Invalid(
+          file, fmt::format("layers without a window have {} key-value heads of {} dimensions; "
+                            "expected a divisor of {} heads, and an even number up to {}",
+                            kv_heads, head_dim, config.num_heads, kMostHeadDim));
+    }
+  }
+  for (int64_t layer = config.num_layers - config.kv_readers; layer < config.num_layers; ++layer) {
+    const int64_t from = config.KvLayerOf(layer);
+    if (from >= 0 && config.sliding_window[from] == config.sliding_window[layer]) continue;
+    return Invalid(file, fmt::format("layer {} reads the keys and values of a layer before layer "
+                                     "{}, and none there has its window of {}",
+                                     layer, config.num_layers - config.kv_readers,
+                                     config.sliding_window[layer]));
+  }
   if (config.mla) FB_RETURN_IF_ERROR(ValidateLatents(*config.mla, file));
   return config.moe ? ValidateExperts(*config.moe, file) : base::Status::Ok();
 }

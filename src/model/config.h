@@ -2,6 +2,7 @@
 // (config_gguf.cc), validated once, immutable after.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -42,8 +43,15 @@ struct RopeSpec {
 // What a feed-forward block multiplies its linear half by (kernels::LinearOutput).
 enum class Activation : uint8_t { kSilu, kGelu, kClampedSilu, kErfGelu };
 
-// A mixture of experts in place of some layers' feed-forward block. All experts are gated SiLU
-// blocks of one width.
+// Attention's heads of a layer: of K and V, and elements of each head.
+struct HeadSizes {
+  int64_t kv_heads = 0, head_dim = 0;
+
+  bool operator==(const HeadSizes&) const = default;
+};
+
+// A mixture of experts in place of some layers' feed-forward block. All experts are gated blocks of
+// one width.
 struct MoeConfig {
   int64_t num_experts = 0;
   int64_t experts_per_token = 0;
@@ -58,6 +66,9 @@ struct MoeConfig {
   float epsilon = 0, scale = 1;
   bool shared_gate = false;   // the shared expert's output meets a sigmoid of the input
   bool weighs_input = false;  // the weight scales the expert's input, not its output
+  // The experts stand beside the layer's dense block, each with norms of its own; the router norms
+  // its input for itself, and weights are scaled by expert.
+  bool beside_dense = false;
   // [num_layers] 0: the layer is dense, of ModelConfig::intermediate_size
   std::vector<uint8_t> has_experts;
 };
@@ -145,6 +156,7 @@ struct ModelConfig {
   // Which norms a layer has: of a block's input, and of its output before it is added.
   bool norm_before = true, norm_after = false;
   bool norm_plus_one = false;  // norm weights are stored less 1
+  bool norm_sums = false;      // such weights are stored with the 1; neither is rounded
   // Norms are of x - mean(x), with a bias where `norm_biases`.
   bool centered_norms = false, norm_biases = false;
   // Norms stand behind blocks, of the residual with the block's output added; the last layer's is
@@ -164,6 +176,16 @@ struct ModelConfig {
   bool attention_gate = false;  // attention's output meets a sigmoid that q's tensor projects
   bool sinks = false;           // a score a head that has no value
   std::vector<int32_t> sliding_window;  // [num_layers]; 0: full attention
+  std::optional<HeadSizes> full_heads;  // of layers without a window, where they are others
+  bool full_values_are_keys = false;    // there v is k as it is projected
+  bool value_norm = false;              // v is normed by head, without weight
+  // The last layers have neither K nor V: they read those of the last layer before them with the
+  // same window. Their dense blocks may be of another width (0: of the same).
+  int64_t kv_readers = 0, kv_reader_intermediate_size = 0;
+  bool layer_scales = false;  // at its end a layer multiplies the residual by a scalar
+  // What a layer takes of a row's token beside the residual (kernels/norm.h, LayerInputs); 0:
+  // nothing.
+  int64_t layer_input_size = 0;
   // [num_layers], 1 for layers without rope; empty: all layers have it. If some lack it, the others
   // may see only their own chunk of positions (0: all positions).
   std::vector<uint8_t> without_rope;
@@ -206,6 +228,28 @@ struct ModelConfig {
   int64_t RotaryDim() const { return rotary_dim > 0 ? rotary_dim : head_dim; }
   // What blocks give is added as it is, in the epilogue of their last matrix.
   bool AddsPlainly() const { return !norm_after && residual_factor == 1; }
+  HeadSizes HeadsOf(int64_t layer) const {
+    return full_heads && sliding_window[layer] == 0 ? *full_heads
+                                                    : HeadSizes{num_kv_heads, head_dim};
+  }
+  // Elements of the layers' longest head.
+  int64_t MostHeadDim() const {
+    return full_heads ? std::max(full_heads->head_dim, head_dim) : head_dim;
+  }
+  // The layer whose K and V this one reads: itself, or one before it.
+  int64_t KvLayerOf(int64_t layer) const {
+    if (layer < num_layers - kv_readers) return layer;
+    int64_t from = num_layers - kv_readers - 1;
+    while (from > 0 && sliding_window[from] != sliding_window[layer]) --from;
+    return from;
+  }
+  // The width of the layer's dense block.
+  int64_t FfnWidth(int64_t layer) const {
+    return kv_reader_intermediate_size > 0 && KvLayerOf(layer) != layer
+               ? kv_reader_intermediate_size
+               : intermediate_size;
+  }
+  int64_t MostFfnWidth() const { return std::max(intermediate_size, kv_reader_intermediate_size); }
   bool HasState(int64_t layer) const { return delta_net && delta_net->has_state[layer] != 0; }
   bool HasRope(int64_t layer) const { return without_rope.empty() || without_rope[layer] == 0; }
   base::Reach ReachOf(int64_t layer) const {

@@ -78,7 +78,7 @@ INSTANTIATE_TEST_SUITE_P(Families, GoldenModel,
 
 // Layers with a window turn by themselves.
 TEST(HfConfig, RopeByKindOfLayer) {
-  for (const char* model : {"gemma3", "olmo3"}) {
+  for (const char* model : {"gemma3", "olmo3", "gemma4-e"}) {
     const ModelConfig config = GoldenConfig(model);
     ASSERT_TRUE(config.windowed_rope) << model;
     for (const auto& [kind, rope] :
@@ -87,7 +87,7 @@ TEST(HfConfig, RopeByKindOfLayer) {
           GoldenTensor(model, fmt::format("rope_{}_attention_inv_freq", kind));
       ASSERT_EQ(rope->inv_freq.size(), expected.size());
       for (size_t i = 0; i < expected.size(); ++i)
-        EXPECT_NEAR(rope->inv_freq[i] / expected[i], 1, 2e-6) << model << ", " << kind << i;
+        EXPECT_NEAR(rope->inv_freq[i], expected[i], 2e-6 * expected[i]) << model << kind << i;
     }
   }
   const std::string yarn =
@@ -135,7 +135,40 @@ TEST(HfConfig, RefusesWhatFurtherFamiliesCannotHave) {
   refused("phi4-mini", "rope_scaling",
           R"({"type":"longrope","short_factor":[1],"long_factor":[1]})", kConfigInvalid,
           "short_factor has 1 entries and long_factor 1; expected 6");
+  refused("gemma4-e", "num_kv_shared_layers", "6", kConfigInvalid, "num_kv_shared_layers is 6");
+  refused("gemma4-e", "num_kv_shared_layers", "4", kConfigInvalid,
+          "layer 2 reads the keys and values of a layer before layer 2, and none there has its "
+          "window of 0");
+  refused("gemma4-e", "vocab_size_per_layer_input", "300", kConfigUnsupported,
+          "vocab_size_per_layer_input is 300");
+  refused("gemma4-e", "use_bidirectional_attention", "\"all\"", kConfigUnsupported,
+          "use_bidirectional_attention");
+  refused("gemma4-moe", "num_global_key_value_heads", "3", kConfigInvalid,
+          "layers without a window have 3 key-value heads");
+  refused("gemma4-moe", "global_head_dim", "33", kConfigInvalid, "of 33 dimensions");
   refused("gemma2", "hidden_activation", R"("gelu")", kConfigUnsupported, "hidden_activation");
+}
+
+// Heads by kind of layer, the layers whose keys and values others read, published folders' form.
+TEST(HfConfig, ReadsGemma4) {
+  const ModelConfig e = GoldenConfig("gemma4-e");
+  EXPECT_EQ(e.HeadsOf(0), (HeadSizes{2, 16}));
+  EXPECT_EQ(e.HeadsOf(2), (HeadSizes{2, 32}));
+  EXPECT_THAT((std::vector{e.KvLayerOf(2), e.KvLayerOf(3), e.KvLayerOf(4), e.KvLayerOf(5)}),
+              ElementsAre(2, 1, 1, 2));
+  EXPECT_EQ(e.FfnWidth(2), 112);
+  EXPECT_EQ(e.FfnWidth(3), 224);
+  EXPECT_EQ(e.layer_input_size, 16);
+  EXPECT_FALSE(e.moe || e.full_values_are_keys);
+  const ModelConfig moe = GoldenConfig("gemma4-moe");
+  EXPECT_EQ(moe.HeadsOf(5), (HeadSizes{1, 32}));
+  EXPECT_TRUE(moe.full_values_are_keys && moe.moe->beside_dense && moe.moe->renormalize);
+  const std::string published =
+      R"({"architectures": ["Gemma4ForConditionalGeneration"], "vision_config": {}, "text_config": )" +
+      GoldenText("gemma4-moe") + "}";
+  const auto config = ParseHfConfig(published, "config.json");
+  ASSERT_TRUE(config.ok()) << config.status().ToString();
+  EXPECT_EQ(config->moe->num_experts, 8);
 }
 
 TEST(HfConfig, ReadsTheGoldenFields) {

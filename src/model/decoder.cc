@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "model/blocks/kinds.h"
+#include "model/blocks/layer_inputs.h"
 #include "model/repeat_layers.h"
 
 namespace forebay::model {
@@ -15,17 +16,17 @@ void Decoder::Forward(const kernels::StepBatch& whole, const kernels::ContextSum
   kernels::StepBatch batch = whole;
   batch.own_begin = static_cast<int32_t>(own.begin);
   batch.own_end = static_cast<int32_t>(own.end);
+  kernels::StepBatch own_batch = batch;
+  own_batch.num_rows = own_rows;
+  own_batch.tokens += own.begin;
+  own_batch.positions += own.begin;
+  if (own_batch.types != nullptr) own_batch.types += own.begin;
   const uint64_t residual_bytes =
       tensor::BytesOf(dtype, static_cast<uint64_t>(own.size() * config->hidden_size));
   // The first stage begins with tokens, every other one with what the stage before it has made.
   if (links.last_stage != nullptr) {
     links.last_stage->Receive(*stream, activations.residual, residual_bytes);
   } else {
-    kernels::StepBatch own_batch = batch;
-    own_batch.num_rows = own_rows;
-    own_batch.tokens += own.begin;
-    own_batch.positions += own.begin;
-    if (own_batch.types != nullptr) own_batch.types += own.begin;
     kernels::EmbedArgs embed{.dtype = dtype,
                              .batch = own_batch,
                              .table = weights.embedding,
@@ -37,6 +38,10 @@ void Decoder::Forward(const kernels::StepBatch& whole, const kernels::ContextSum
                              .position_offset = static_cast<int32_t>(config->position_offset),
                              .types = weights.types};
     kernels::Embed(*stream, *kernels, embed);
+    if (config->layer_input_size > 0) {
+      embed.out = activations.embedded;
+      kernels::Embed(*stream, *kernels, embed);
+    }
     if (weights.embedding_norm != nullptr) {
       Norm(*this, "embedding_norm", activations.residual, weights.embedding_norm, nullptr, own_rows,
            activations.residual, weights.embedding_norm_bias);
@@ -55,6 +60,7 @@ void Decoder::Forward(const kernels::StepBatch& whole, const kernels::ContextSum
   RunLayers(key, [&](int64_t layer) {
     weights.layers[layer].attention->run(*this, batch, sums, layer);
     FeedForward(layer, own_rows, mode);
+    if (config->layer_input_size > 0) RunLayerInputs(*this, own_batch, layer);
   });
   if (pulls) shared->EndStep();
   if (links.next_stage != nullptr)
@@ -109,10 +115,10 @@ int64_t Decoder::KindOf(int64_t layer, const StepMode& mode) const {
   // ranks meet in and how, or whether the rank lacks weights of the layer.
   const auto alike = [&](int64_t a, int64_t b) {
     const LayerWeights &x = weights.layers[a], &y = weights.layers[b];
-    const int64_t begin = weights.shard.layers.begin;
+    const int64_t i = weights.shard.layers.begin + a, j = weights.shard.layers.begin + b;
     return x.attention == y.attention && x.ffn == y.ffn &&
-           config->ReachOf(begin + a) == config->ReachOf(begin + b) &&
-           config->HasRope(begin + a) == config->HasRope(begin + b);
+           config->ReachOf(i) == config->ReachOf(j) && config->HasRope(i) == config->HasRope(j) &&
+           (config->KvLayerOf(i) == i) == (config->KvLayerOf(j) == j);
   };
   int64_t first = 0;
   while (!alike(first, layer)) ++first;

@@ -5,6 +5,7 @@
 
 #include "device/host_writer.h"
 #include "model/blocks/kinds.h"
+#include "model/blocks/layer_inputs.h"
 #include "model/files/head_tie.h"
 #include "model/rope_table.h"
 
@@ -15,15 +16,40 @@ constexpr char kFinalNorm[] = "model.norm.weight", kFinalNormBias[] = "model.nor
 constexpr char kEmbeddingNorm[] = "model.embed_norm.weight",
                kEmbeddingNormBias[] = "model.embed_norm.bias";
 constexpr char kPositions[] = "model.embed_positions.weight", kTypes[] = "model.embed_types.weight";
+constexpr char kLayerInputs[] = "model.embed_tokens_per_layer.weight";
 
 // The first stage's, beside the embedding.
 struct EmbeddedTable {
   const char* tensor;
-  int64_t rows;
+  int64_t rows, columns;
+  const std::byte* DecoderWeights::*at;
 };
 std::vector<EmbeddedTable> EmbeddedTables(const DecoderPlan& plan) {
-  if (plan.config.position_rows == 0 || !plan.shard.cut.first_stage()) return {};
-  return {{kPositions, plan.config.position_rows}, {kTypes, plan.config.token_types}};
+  const ModelConfig& config = plan.config;
+  if (!plan.shard.cut.first_stage()) return {};
+  std::vector<EmbeddedTable> tables;
+  if (config.position_rows > 0) {
+    const int64_t hidden = config.hidden_size;
+    tables.push_back({kPositions, config.position_rows, hidden, &DecoderWeights::positions});
+    tables.push_back({kTypes, config.token_types, hidden, &DecoderWeights::types});
+  }
+  if (config.layer_input_size > 0) {
+    tables.push_back({kLayerInputs, config.vocab_size, config.num_layers * config.layer_input_size,
+                      &DecoderWeights::layer_inputs});
+  }
+  return tables;
+}
+
+uint64_t TableBytes(const EmbeddedTable& table, tensor::DType dtype) {
+  return base::RoundUp(tensor::BytesOf(dtype, static_cast<uint64_t>(table.rows * table.columns)),
+                       64);
+}
+
+// The tables of rope: of all layers, or of those without a window and of those with one.
+std::vector<const RopeSpec*> Ropes(const ModelConfig& config) {
+  std::vector<const RopeSpec*> ropes = {&config.rope};
+  if (config.windowed_rope) ropes.push_back(&*config.windowed_rope);
+  return ropes;
 }
 
 // Norms that belong to no layer.
@@ -91,7 +117,7 @@ class VectorLoader {
     device::HostWriter writer(device_);
     float* const values = writer.Begin(out, vector.size);
     for (int64_t i = 0; i < vector.size; ++i) {
-      values[i] = stored[static_cast<size_t>(StoredElement(vector, i))];
+      values[i] = stored[static_cast<size_t>(StoredElement(vector, i))] * vector.factor;
       if (vector.plus_one) values[i] += 1.0f;
     }
     status_ = writer.End();
@@ -139,16 +165,24 @@ DecoderPlan PlanDecoder(const ModelConfig& config, tensor::DType dtype, const Re
   const Family* family = FindFamily(config.family);
   DecoderPlan plan{.dtype = dtype, .config = config, .shard = ShardOf(config, cut, mode)};
   const Shard& shard = plan.shard;
-  const HeadMap heads = StageHeadMap(config, cut.degrees());
+  const HeadMap heads = StageHeadMap(config, cut.degrees(), config.num_kv_heads);
+  std::optional<HeadMap> full_heads;
+  if (config.full_heads)
+    full_heads = StageHeadMap(config, cut.degrees(), config.full_heads->kv_heads);
   for (int64_t i = shard.layers.begin; i < shard.layers.end; ++i) {
     const LayerNames names = family->layer_names(config, i);
-    const LayerSite site{config, names, shard, heads, dtype, i};
+    const bool full = full_heads && config.sliding_window[i] == 0;
+    const LayerSite site{config, names, shard, full ? *full_heads : heads, dtype, i};
     LayerPlan& layer = plan.layers.emplace_back();
     layer.attention = &AttentionOf(config, i);
     layer.ffn = &FfnOf(config, i);
     layer.attention->plan(site, &layer);
     const size_t of_attention = layer.matrices.size();
     layer.ffn->plan(site, &layer);
+    if (config.layer_input_size > 0) PlanLayerInputs(site, &layer);
+    if (config.layer_scales)
+      layer.vectors.push_back(
+          {.role = kLayerScale, .tensor = names.scale, .size = 1, .exact = true});
     for (size_t m = 0; m < layer.matrices.size(); ++m) {
       const bool latent = config.mla && m < of_attention;
       SetForms(config.forms.get(), latent ? Int8::kNone : config.int8, &layer.matrices[m].plan);
@@ -174,10 +208,7 @@ DecoderPlan PlanDecoder(const ModelConfig& config, tensor::DType dtype, const Re
 
 uint64_t DecoderPlan::bytes(int64_t max_positions) const {
   uint64_t sum = OwnNorms(config).size() * VectorBytes(config.hidden_size);
-  for (const EmbeddedTable& table : EmbeddedTables(*this)) {
-    sum += base::RoundUp(
-        tensor::BytesOf(dtype, static_cast<uint64_t>(table.rows * config.hidden_size)), 64);
-  }
+  for (const EmbeddedTable& table : EmbeddedTables(*this)) sum += TableBytes(table, dtype);
   for (const LayerPlan& layer : layers) {
     for (const PlannedVector& vector : layer.vectors) sum += VectorBytes(vector.size);
     for (const PlannedMatrix& matrix : layer.matrices) {
@@ -190,8 +221,9 @@ uint64_t DecoderPlan::bytes(int64_t max_positions) const {
         tensor::BytesOf(dtype, static_cast<uint64_t>(config.vocab_size * config.hidden_size)), 64);
   }
   if (config.temperature_floor > 0) sum += VectorBytes(max_positions);
-  const uint64_t tables = config.windowed_rope ? 4 : 2;
-  return sum + tables * VectorBytes(max_positions * config.head_dim / 2);
+  for (const RopeSpec* rope : Ropes(config))
+    sum += 2 * VectorBytes(max_positions * static_cast<int64_t>(rope->inv_freq.size()));
+  return sum;
 }
 
 std::map<kernels::TileForm, uint64_t> DecoderPlan::BytesByForm() const {
@@ -232,7 +264,7 @@ std::map<std::string, tensor::Shape, std::less<>> DecoderPlan::TensorShapes() co
   }
   for (const char* norm : OwnNorms(config)) shapes[norm] = {config.hidden_size};
   for (const EmbeddedTable& table : EmbeddedTables(*this))
-    shapes[table.tensor] = {table.rows, config.hidden_size};
+    shapes[table.tensor] = {table.rows, table.columns};
   shapes[kEmbeddingTensor] = {config.vocab_size, config.hidden_size};
   return shapes;
 }
@@ -291,6 +323,7 @@ base::Result<DecoderWeights> LoadDecoder(const DecoderPlan& plan, int64_t max_po
     *places[at] = vectors.Load({.role = {"norm"},
                                 .tensor = norm,
                                 .size = config.hidden_size,
+                                .exact = config.norm_sums,
                                 .plus_one = config.norm_plus_one});
   }
   FB_RETURN_IF_ERROR(vectors.status());
@@ -309,18 +342,17 @@ base::Result<DecoderWeights> LoadDecoder(const DecoderPlan& plan, int64_t max_po
     loaded.embedding = table;
   }
   for (const EmbeddedTable& table : EmbeddedTables(plan)) {
-    std::byte* const rows = cutter.Cut(plan.dtype, {table.rows, config.hidden_size}).data;
+    std::byte* const rows = cutter.Cut(plan.dtype, {table.rows, table.columns}).data;
     if (reader) {
-      FB_RETURN_IF_ERROR(weights::LoadRowMajor(*reader, table.tensor, table.rows,
-                                               config.hidden_size, plan.dtype, rows, num_threads,
-                                               device));
+      FB_RETURN_IF_ERROR(weights::LoadRowMajor(*reader, table.tensor, table.rows, table.columns,
+                                               plan.dtype, rows, num_threads, device));
     }
-    (table.tensor == kPositions ? loaded.positions : loaded.types) = rows;
+    loaded.*table.at = rows;
   }
   if (reader) FB_RETURN_IF_ERROR(weights::LoadMatrices(*reader, matrices, num_threads, device));
-  const int64_t half = config.head_dim / 2;
   base::Status filled;
   const auto rope_table = [&](const RopeSpec& rope, const float** cos, const float** sin) {
+    const auto half = static_cast<int64_t>(rope.inv_freq.size());
     auto* const cos_table = cutter.Cut(tensor::DType::kF32, {max_positions, half}).as<float>();
     auto* const sin_table = cutter.Cut(tensor::DType::kF32, {max_positions, half}).as<float>();
     *cos = cos_table;

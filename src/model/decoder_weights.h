@@ -49,9 +49,10 @@ struct DecoderWeights {
   const float* embedding_norm_bias = nullptr;  // likewise
   const std::byte* positions = nullptr;        // [position_rows, hidden] of T; null: none learned
   const std::byte* types = nullptr;            // [token_types, hidden] of T
+  const std::byte* layer_inputs = nullptr;     // [vocab, layers, layer_input_size] of T; likewise
   kernels::PackedWeight head;                  // n = 0: the rank owns no part of it
   const std::byte* embedding = nullptr;        // [vocab, hidden] of T; null: gathered from `head`
-  const float* rope_cos = nullptr;             // [max_positions, head_dim / 2]
+  const float* rope_cos = nullptr;             // [max_positions, inv_freq]
   const float* rope_sin = nullptr;
   const float* windowed_cos = nullptr;  // of layers with a window; null: theirs are those
   const float* windowed_sin = nullptr;

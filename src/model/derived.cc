@@ -1,7 +1,5 @@
 #include "model/derived.h"
 
-#include <algorithm>
-
 #include "base/check.h"
 #include "kernels/delta_net.h"
 
@@ -15,14 +13,19 @@ struct BlockSize {
   int64_t unused = 0;  // matrix elements of experts that a token does not go to
 };
 
-BlockSize GroupedAttention(const ModelConfig& c) {
-  const int64_t q = c.num_heads * c.head_dim, kv = c.num_kv_heads * c.head_dim;
+bool KeepsKv(const ModelConfig& c, int64_t layer) { return c.KvLayerOf(layer) == layer; }
+
+BlockSize GroupedAttention(const ModelConfig& c, int64_t layer) {
+  const auto [kv_heads, head_dim] = c.HeadsOf(layer);
+  const int64_t q = c.num_heads * head_dim, kv = kv_heads * head_dim;
+  const bool values_are_keys = c.full_values_are_keys && c.sliding_window[layer] == 0;
+  const int64_t projected = !KeepsKv(c, layer) ? 0 : values_are_keys ? kv : 2 * kv;
   BlockSize block;
-  block.matrices = c.hidden_size * (q + 2 * kv) + q * c.hidden_size;
+  block.matrices = c.hidden_size * (q + projected) + q * c.hidden_size;
   if (c.attention_gate) block.matrices += c.hidden_size * q;
-  if (c.attention_bias) block.vectors += q + 2 * kv;
+  if (c.attention_bias) block.vectors += q + projected;
   if (c.attention_out_bias) block.vectors += c.hidden_size;
-  if (c.qk_norm) block.vectors += 2 * c.head_dim;
+  if (c.qk_norm) block.vectors += (projected > 0 ? 2 : 1) * head_dim;
   return block;
 }
 
@@ -44,19 +47,37 @@ BlockSize LatentAttention(const ModelConfig& c) {
   return block;
 }
 
-BlockSize DenseFeedForward(const ModelConfig& c) {
-  return {.matrices = 3 * c.hidden_size * c.intermediate_size,
-          .vectors = c.mlp_bias ? 2 * c.intermediate_size + c.hidden_size : 0};
+BlockSize DenseFeedForward(const ModelConfig& c, int64_t layer) {
+  const int64_t width = c.FfnWidth(layer);
+  return {.matrices = 3 * c.hidden_size * width,
+          .vectors = c.mlp_bias ? 2 * width + c.hidden_size : 0};
 }
 
-BlockSize Experts(const ModelConfig& c) {
+BlockSize Experts(const ModelConfig& c, int64_t layer) {
   const MoeConfig& moe = *c.moe;
   const int64_t expert = ExpertParams(c);
-  return {.matrices = (moe.shared_gate ? c.hidden_size : 0) +
+  BlockSize dense;
+  if (moe.beside_dense) {
+    dense = DenseFeedForward(c, layer);
+    dense.vectors += 4 * c.hidden_size + moe.num_experts;  // norms, the router's, its scales
+  }
+  return {.matrices = dense.matrices + (moe.shared_gate ? c.hidden_size : 0) +
                       (moe.num_experts + moe.num_shared_experts) * expert +
                       c.hidden_size * moe.num_experts,
-          .vectors = moe.selection_bias ? moe.num_experts : 0,
+          .vectors = dense.vectors + (moe.selection_bias ? moe.num_experts : 0),
           .unused = (moe.num_experts - moe.experts_per_token) * expert};
+}
+
+// What a layer takes of a row's token.
+BlockSize LayerInputs(const ModelConfig& c) {
+  if (c.layer_input_size == 0) return {};
+  return {.matrices = 3 * c.hidden_size * c.layer_input_size, .vectors = c.hidden_size};
+}
+
+// Norms before and behind blocks, and the layer's scale.
+int64_t LayerVectors(const ModelConfig& c) {
+  const int64_t norms = (c.norm_before ? 2 : 0) + (c.norm_after ? 2 : 0);
+  return norms * c.hidden_size + (c.layer_scales ? 1 : 0);
 }
 
 }  // namespace
@@ -70,26 +91,28 @@ DerivedFigures Derive(const ModelConfig& config) {
   const int64_t embedding = config.vocab_size * config.hidden_size;
   DerivedFigures figures;
   figures.params = embedding * (config.tie_word_embeddings ? 1 : 2) + config.hidden_size;
+  if (config.layer_input_size > 0)  // a table and a norm for all layers
+    figures.params += (config.vocab_size * config.num_layers + 1) * config.layer_input_size;
   figures.token_weights = embedding;
+  const BlockSize inputs = LayerInputs(config);
   int64_t unused = 0;
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
     const BlockSize attention = config.HasState(layer) ? DeltaNet(config)
                                 : config.mla           ? LatentAttention(config)
-                                                       : GroupedAttention(config);
+                                                       : GroupedAttention(config, layer);
     const bool has_experts = config.moe && config.moe->has_experts[layer] != 0;
-    const BlockSize ffn = has_experts ? Experts(config) : DenseFeedForward(config);
+    const BlockSize ffn = has_experts ? Experts(config, layer) : DenseFeedForward(config, layer);
     figures.ffn_params += ffn.matrices + ffn.vectors;
-    figures.params += attention.matrices + attention.vectors + 2 * config.hidden_size +
-                      ffn.matrices + ffn.vectors;
-    figures.token_weights += attention.matrices + ffn.matrices - ffn.unused;
+    figures.params += attention.matrices + attention.vectors + LayerVectors(config) + ffn.matrices +
+                      ffn.vectors + inputs.matrices + inputs.vectors;
+    figures.token_weights += attention.matrices + ffn.matrices - ffn.unused + inputs.matrices;
     unused += ffn.unused;
+    if (config.HasState(layer) || !KeepsKv(config, layer)) continue;
+    const auto [kv_heads, head_dim] = config.HeadsOf(layer);
+    figures.kv_values += config.mla ? config.mla->kv_lora_rank + config.mla->qk_rope_head_dim
+                                    : 2 * kv_heads * head_dim;
   }
   figures.active_params = figures.params - unused;
-  int64_t cached_layers = config.num_layers;
-  if (config.delta_net) cached_layers = std::ranges::count(config.delta_net->has_state, 0);
-  figures.kv_values =
-      cached_layers * (config.mla ? config.mla->kv_lora_rank + config.mla->qk_rope_head_dim
-                                  : 2 * config.num_kv_heads * config.head_dim);
   return figures;
 }
 

@@ -15,7 +15,7 @@ std::span<const Family* const> Families() {
       &kLlama4,  &kGptOss,      &kGemma2,    &kGemma3,  &kMinistral3, &kPhi3,    &kGlm4,
       &kGlm4Moe, &kGlm4MoeLite, &kMiniMaxM2, &kOlmo2,   &kOlmo3,      &kSmolLm3, &kGranite,
       &kSeedOss, &kErnie45,     &kExaone4,   &kHunyuan, &kBert,       &kRoberta, &kModernBert,
-      &kQwen35,  &kQwen35Moe,   &kQwen3Next};
+      &kQwen35,  &kQwen35Moe,   &kQwen3Next, &kGemma4};
   return kFamilies;
 }
 
@@ -58,6 +58,8 @@ bool HasEntryALayer(JsonFields* in, std::string_view key, size_t entries, int64_
       fmt::format("{} has {} entries; expected num_hidden_layers = {}", key, entries, num_layers));
   return false;
 }
+
+GgufImplied NothingImplied(const GgufSizes&) { return {}; }
 
 std::string BiasOf(std::string_view weight) {
   return std::string(weight.substr(0, weight.rfind('.'))) + ".bias";

@@ -5,6 +5,8 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "model/config.h"
 
@@ -19,6 +21,16 @@ struct ExpertNames {
   std::string gate_bias, up_bias, down_bias;  // of an expert, as its matrices
   std::string shared_gate, shared_up, shared_down;
   std::string shared_sigmoid;  // one row: the shared expert's gate
+  // MoeConfig::beside_dense: the router's own norm and its scales by expert, the norms before and
+  // behind the experts, and that behind the dense block.
+  std::string router_norm, expert_scales, norm, post_norm, dense_post_norm;
+};
+
+// Names of what a layer takes of a row's token (ModelConfig::layer_input_size). The first two are
+// of all layers, whose rows of the projection stand one behind the other.
+struct InputNames {
+  std::string projection, norm;
+  std::string gate, out, post_norm;
 };
 
 // Names of the tensors of a layer's latent attention. Without a low rank of queries they are
@@ -42,9 +54,11 @@ struct LayerNames {
   std::string attention_post_norm;  // of the block's output, before it is added
   std::string ffn_norm, gate, up, down, gate_bias, up_bias, down_bias;
   std::string ffn_post_norm;
+  std::string scale;    // ModelConfig::layer_scales
   ExpertNames experts;  // where a layer has them
   LatentNames latent;   // likewise
   StateNames state;     // likewise
+  InputNames inputs;    // likewise
 };
 
 // The layers of `sliding_window`. kUpperLayers (Qwen): only with use_sliding_window, the layers
@@ -53,6 +67,17 @@ struct LayerNames {
 enum class WindowRule : uint8_t { kNone, kAllLayers, kUpperLayers, kTypedLayers };
 
 class JsonFields;
+
+// What a GGUF file of the family leaves unsaid, as members of config.json: a name and a value.
+struct GgufSizes {
+  int64_t layers = 0, hidden = 0, heads = 0, head_dim = 0;
+  bool windowed_theta = false;  // layers with a window have a theta of their own
+};
+struct GgufImplied {
+  std::vector<std::pair<std::string, std::string>> members;
+  std::string scaling_key, scaling_value;  // of rope_scaling, where there is one
+  bool output_bias_key = false;            // config.json has a switch for the bias of `o`
+};
 
 // What a family's configuration means beyond its keys.
 struct ConfigRules {
@@ -70,6 +95,9 @@ struct ConfigRules {
   // Keys of config.json that this family alone has. Sizes, biases, norms and windows are read by
   // then, rope is not.
   void (*read_more)(JsonFields* in, ModelConfig* config) = nullptr;
+  // The family's GGUF files, whose architecture is the last of its names, are read as config.json
+  // with this beside it; null: config_gguf.cc reads them key by key, or they are refused.
+  GgufImplied (*gguf_implies)(const GgufSizes& sizes) = nullptr;
 };
 
 struct Family {
@@ -102,6 +130,9 @@ bool HasEntryALayer(JsonFields* in, std::string_view key, size_t entries, int64_
 // a cross-encoder of sentence-transformers says).
 bool HasClassifier(const ModelConfig& config);
 Labels ReadLabels(JsonFields* in);
+
+// What a GGUF file of a family says is all.
+GgufImplied NothingImplied(const GgufSizes& sizes);
 
 // The bias beside a tensor "....weight".
 std::string BiasOf(std::string_view weight);

@@ -2,7 +2,8 @@
 
 namespace forebay::model {
 
-kernels::KvLayout KvLayoutOf(const ModelConfig& config, tensor::DType dtype, int64_t kv_heads) {
+kernels::KvLayout KvLayoutOf(const ModelConfig& config, tensor::DType dtype,
+                             const HeadSizes& heads) {
   if (config.mla) {
     return {.dtype = dtype,
             .kv_heads = 1,
@@ -12,9 +13,9 @@ kernels::KvLayout KvLayoutOf(const ModelConfig& config, tensor::DType dtype, int
             .stored = config.stored_kv};
   }
   return {.dtype = dtype,
-          .kv_heads = static_cast<int32_t>(kv_heads),
-          .key_dim = static_cast<int32_t>(config.head_dim),
-          .value_dim = static_cast<int32_t>(config.head_dim),
+          .kv_heads = static_cast<int32_t>(heads.kv_heads),
+          .key_dim = static_cast<int32_t>(heads.head_dim),
+          .value_dim = static_cast<int32_t>(heads.head_dim),
           .stored = config.stored_kv};
 }
 
@@ -46,19 +47,22 @@ std::vector<kv::StateSpec> PlanStates(const ModelConfig& config, const Shard& sh
 }
 
 std::vector<kv::KvGroup> PlanKvGroups(const ModelConfig& config, tensor::DType dtype,
-                                      const base::Part& layers, int64_t kv_heads) {
-  const kernels::KvLayout layout = KvLayoutOf(config, dtype, kv_heads);
-  const int64_t token_bytes =
-      KvLayoutOf(config, dtype, config.num_kv_heads).LayerBytes() / kernels::kBlockTokens;
+                                      const Shard& shard) {
   std::vector<kv::KvLayerPlan> plans;
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
-    plans.push_back({{.token_bytes = config.HasState(layer) ? 0 : token_bytes,
+    const HeadSizes heads = config.HeadsOf(layer);
+    const base::Part& own = shard.KvOf(config, layer).own_kv_heads;
+    const bool keeps = !config.HasState(layer) && config.KvLayerOf(layer) == layer;
+    const int64_t token_bytes =
+        KvLayoutOf(config, dtype, heads).LayerBytes() / kernels::kBlockTokens;
+    plans.push_back({{.token_bytes = keeps ? token_bytes : 0,
                       .by_heads = !config.mla,
                       .reach = config.ReachOf(layer)},
-                     layout});
+                     KvLayoutOf(config, dtype, {own.size(), heads.head_dim}),
+                     own});
   }
-  std::vector<kv::KvGroup> groups = kv::PlanKvGroups(plans, layers);
-  for (int64_t layer = layers.begin; layer < layers.end; ++layer)
+  std::vector<kv::KvGroup> groups = kv::PlanKvGroups(plans, shard.layers);
+  for (int64_t layer = shard.layers.begin; layer < shard.layers.end; ++layer)
     groups[0].digests_states |= config.HasState(layer);
   return groups;
 }

@@ -7,14 +7,14 @@
 #include "base/part.h"
 #include "kv/groups.h"
 #include "kv/state/layer_states.h"
-#include "model/config.h"
 #include "model/shard.h"
 
 namespace forebay::model {
 
-// The layout of a layer's part of the cache, alone (its block stride is 0), with `kv_heads` of the
-// model's KV heads. Latent attention has one head.
-kernels::KvLayout KvLayoutOf(const ModelConfig& config, tensor::DType dtype, int64_t kv_heads);
+// The layout of a layer's part of the cache, alone (its block stride is 0), with these heads.
+// Latent attention has one of its own.
+kernels::KvLayout KvLayoutOf(const ModelConfig& config, tensor::DType dtype,
+                             const HeadSizes& heads);
 
 // The layout of K and V of `heads` heads expanded from latents, block after block.
 kernels::KvLayout ExpandedLayoutOf(const ModelConfig& config, tensor::DType dtype, int64_t heads);
@@ -23,8 +23,8 @@ kernels::KvLayout ExpandedLayoutOf(const ModelConfig& config, tensor::DType dtyp
 // does.
 std::vector<kv::StateSpec> PlanStates(const ModelConfig& config, const Shard& shard);
 
-// The groups for a rank that has `layers` with `kv_heads` heads of each.
+// The groups for a rank: of its layers and KV heads.
 std::vector<kv::KvGroup> PlanKvGroups(const ModelConfig& config, tensor::DType dtype,
-                                      const base::Part& layers, int64_t kv_heads);
+                                      const Shard& shard);
 
 }  // namespace forebay::model

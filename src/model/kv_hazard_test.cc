@@ -51,8 +51,7 @@ struct Rank {
                      .price = [](const cost::OpDesc&) { return device::SimPrice{1e-5}; },
                      .node = {.egress_bytes_per_s = 1e9}})),
         decoder(MakeShapeDecoder(config, *device, 8)) {
-    const auto groups =
-        PlanKvGroups(config, decoder.dtype, {0, config.num_layers}, config.num_kv_heads);
+    const auto groups = PlanKvGroups(config, decoder.dtype, decoder.weights.shard);
     block_bytes = static_cast<uint64_t>(groups[0].layout.block_stride);
     kv = device->arena().Allocate("kv", 2 * kBlocksPerSequence * block_bytes + 64).value();
     decoder.kv = kv::CutCache(groups, 2 * kBlocksPerSequence, false, kv->data);

@@ -28,7 +28,7 @@ struct Role {
   }
 };
 
-enum class Block : uint8_t { kAttention, kFfn };
+enum class Block : uint8_t { kAttention, kFfn, kInputs };
 
 // Which leaf of its layer a run belongs to; runs of one leaf can be computed with on their own.
 enum class LeafRule : uint8_t {
@@ -59,6 +59,7 @@ struct PlannedVector {
   int64_t size;
   bool exact = false;     // kept as it is stored, not rounded to the compute type
   bool plus_one = false;  // stored less 1; the sum is exact enough in fp32, and is not rounded
+  float factor = 1;       // of the stored elements, in fp32; where `exact`
   // Stored [size / taps, 1, taps], and kept [taps, size / taps]; 0: as it is stored.
   int64_t taps = 0;
   // The stored channels of taps that the rank keeps, in this order, of `stored` ones; empty: all.

@@ -148,7 +148,7 @@ struct Rank {
         *allocate("activations", ActivationBytes(config, dtype, kCapacity, cut)));
     decoder.activations = CutActivations(config, dtype, kCapacity, &cutter, cut);
     const Shard& shard = decoder.weights.shard;
-    const auto groups = PlanKvGroups(config, dtype, shard.layers, shard.own_kv_heads.size());
+    const auto groups = PlanKvGroups(config, dtype, shard);
     FB_CHECK(groups.size() == 1, "{} KV groups", groups.size());
     constexpr int64_t kBlocks = kBlocksPerSequence * kSequences;
     decoder.kv = kv::CutCache(groups, kBlocks, true,

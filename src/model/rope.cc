@@ -88,6 +88,11 @@ RopeSpec MakeRope(const RopeParameters& p, int64_t rotary_dim, int64_t head_dim)
       case RopeScaling::kLinear: frequency /= p.factor; break;
       case RopeScaling::kLlama3: frequency = ScaleLlama3(p, frequency); break;
       case RopeScaling::kYarn: frequency = ScaleYarn(p, *yarn, i, frequency); break;
+      case RopeScaling::kProportional:
+        frequency = i < static_cast<int64_t>(p.turned_part * static_cast<double>(rotary_dim)) / 2
+                        ? frequency / p.factor
+                        : 0;
+        break;
       case RopeScaling::kLongrope: frequency /= p.long_factors[static_cast<size_t>(i)]; break;
     }
     rope.inv_freq.push_back(static_cast<float>(frequency));

@@ -8,7 +8,7 @@
 
 namespace forebay::model {
 
-enum class RopeScaling : uint8_t { kNone, kLinear, kLlama3, kYarn, kLongrope };
+enum class RopeScaling : uint8_t { kNone, kLinear, kLlama3, kYarn, kLongrope, kProportional };
 
 // Names are config.json's. What a scaling does not use is ignored.
 struct RopeParameters {
@@ -24,6 +24,7 @@ struct RopeParameters {
   // longrope: what each frequency is divided by, in runs of at most the original length and in
   // longer ones. `factor`: the longest context over the original one.
   std::vector<double> short_factors, long_factors;
+  double turned_part = 1;  // proportional: of the frequencies, the first; the others are 0
 };
 
 // What element i of a head turns by at each position, unscaled: theta^(-2 i / head_dim).

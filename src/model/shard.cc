@@ -16,9 +16,6 @@ using kernels::LeafBorders;
 LeafBorders OutputBorders(const ModelConfig& config) {
   return LeafBorders::ForOutput(config.num_heads, 1);
 }
-LeafBorders DownBorders(const ModelConfig& config) {
-  return LeafBorders::ForDown(config.intermediate_size);
-}
 
 // Leaves of whole value heads; none where the model keeps no states.
 LeafBorders StateBorders(const ModelConfig& config) {
@@ -37,7 +34,6 @@ Part Alone(int block) { return {block, int64_t{block} + 1}; }
 Part KvHeadsOf(int64_t group, const Part& heads) {
   return {heads.begin / group, (heads.end - 1) / group + 1};
 }
-int64_t GroupOf(const ModelConfig& config) { return config.num_heads / config.num_kv_heads; }
 
 BlockHeads HeadsOf(const LeafBorders& borders, int64_t group, const Degrees& layout, int block) {
   const Part heads = Covered(borders, PartOfBlocks(borders.num_leaves, layout, Alone(block)));
@@ -85,6 +81,28 @@ base::Status CheckHeads(const Degrees& layout, int64_t all, int64_t all_kv, cons
   return base::Status::Ok();
 }
 
+// Of all layers.
+std::vector<int64_t> KvHeadCounts(const ModelConfig& config) {
+  std::vector<int64_t> counts = {config.num_kv_heads};
+  if (config.full_heads) counts.push_back(config.full_heads->kv_heads);
+  return counts;
+}
+
+KvCut KvCutOf(const ModelConfig& config, const Shard& shard, int64_t kv_heads) {
+  const Degrees layout = shard.cut.degrees();
+  const int block = shard.cut.block();
+  const Part run = BlocksOf(shard.mode, shard.mode.TpIndex(block));
+  KvCut cut{.kv_heads = KvHeadsOf(config.num_heads / kv_heads, shard.heads)};
+  for (int64_t b = run.begin; b < run.end; ++b)
+    cut.run_heads.push_back(HeadsOfBlock(config, layout, static_cast<int>(b), kv_heads));
+  cut.own_kv_heads = cut.run_heads[static_cast<size_t>(shard.mode.SpIndex(block))].kv_heads;
+  if (block > 0) {
+    const Part before = HeadsOfBlock(config, layout, block - 1, kv_heads).kv_heads;
+    cut.kv_copies = static_cast<int32_t>(before.end - cut.own_kv_heads.begin);
+  }
+  return cut;
+}
+
 }  // namespace
 
 base::Status CheckCut(const ModelConfig& config, const Degrees& layout, int pp) {
@@ -100,6 +118,11 @@ base::Status CheckCut(const ModelConfig& config, const Degrees& layout, int pp) 
                                      "yet; expected tp=1 and sp=1",
                                      FormatDegrees(layout), config.architecture)};
   }
+  if (layout.sp > 1 && config.kv_readers > 0) {
+    return {kShardLayers, fmt::format("sp={} beside layers that read earlier layers' keys and "
+                                      "values ({}) is not there yet; expected sp=1",
+                                      layout.sp, config.architecture)};
+  }
   if (config.moe && layout.ranks() > config.moe->num_experts) {
     return {kLayoutExperts, fmt::format("{} cannot cut the {} experts of a layer: a rank needs at "
                                         "least one",
@@ -107,12 +130,16 @@ base::Status CheckCut(const ModelConfig& config, const Degrees& layout, int pp) 
   }
   FB_RETURN_IF_ERROR(
       CheckLeaves(layout, "output", config.num_heads, "heads", OutputBorders(config).num_leaves));
-  if (!config.moe || std::ranges::count(config.moe->has_experts, 0) > 0) {
+  if (!config.moe || config.moe->beside_dense ||
+      std::ranges::count(config.moe->has_experts, 0) > 0) {
     FB_RETURN_IF_ERROR(CheckLeaves(layout, "down", config.intermediate_size, "inputs",
-                                   DownBorders(config).num_leaves));
+                                   LeafBorders::ForDown(config.intermediate_size).num_leaves));
   }
-  FB_RETURN_IF_ERROR(CheckHeads(layout, config.num_heads, config.num_kv_heads, "heads", "KV heads",
-                                [&](int block) { return HeadsOfBlock(config, layout, block); }));
+  for (const int64_t kv_heads : KvHeadCounts(config)) {
+    FB_RETURN_IF_ERROR(
+        CheckHeads(layout, config.num_heads, kv_heads, "heads", "KV heads",
+                   [&](int block) { return HeadsOfBlock(config, layout, block, kv_heads); }));
+  }
   if (config.delta_net) {
     const DeltaNetConfig& net = *config.delta_net;
     FB_RETURN_IF_ERROR(CheckLeaves(layout, "state layers' output", net.value_heads, "value heads",
@@ -121,6 +148,13 @@ base::Status CheckCut(const ModelConfig& config, const Degrees& layout, int pp) 
         CheckHeads(layout, net.value_heads, net.key_heads, "value heads", "key heads",
                    [&](int block) { return StateHeadsOfBlock(config, layout, block); }));
   }
+  if (pp > 1 && (config.kv_readers > 0 || config.layer_input_size > 0)) {
+    return {kShardLayers,
+            fmt::format("pp={} beside {} ({}) is not there yet; expected pp=1", pp,
+                        config.kv_readers > 0 ? "layers that read earlier layers' keys and values"
+                                              : "inputs by layer",
+                        config.architecture)};
+  }
   if (pp > config.num_layers) {
     return {kShardLayers, fmt::format("pp={} stages for {} layers: a stage needs at least one", pp,
                                       config.num_layers)};
@@ -128,8 +162,9 @@ base::Status CheckCut(const ModelConfig& config, const Degrees& layout, int pp) 
   return base::Status::Ok();
 }
 
-BlockHeads HeadsOfBlock(const ModelConfig& config, const Degrees& layout, int block) {
-  return HeadsOf(OutputBorders(config), GroupOf(config), layout, block);
+BlockHeads HeadsOfBlock(const ModelConfig& config, const Degrees& layout, int block,
+                        int64_t kv_heads) {
+  return HeadsOf(OutputBorders(config), config.num_heads / kv_heads, layout, block);
 }
 
 BlockHeads StateHeadsOfBlock(const ModelConfig& config, const Degrees& layout, int block) {
@@ -144,30 +179,34 @@ DeltaNetShape StateShapeOf(const ModelConfig& config, const BlockHeads& heads) {
   return shape;
 }
 
+FfnCut FfnCutOf(const Shard& shard, int64_t width) {
+  const LeafBorders down = LeafBorders::ForDown(width);
+  const Part leaves = PartOfBlocks(down.num_leaves, shard.cut.degrees(),
+                                   BlocksOf(shard.mode, shard.mode.TpIndex(shard.cut.block())));
+  return {leaves, Covered(down, leaves)};
+}
+
 Shard ShardOf(const ModelConfig& config, const ReplicaCut& cut) {
   return ShardOf(config, cut, cut.degrees());
 }
 
 Shard ShardOf(const ModelConfig& config, const ReplicaCut& cut, const Degrees& mode) {
-  const LeafBorders output = OutputBorders(config), down = DownBorders(config);
+  const LeafBorders output = OutputBorders(config);
   const Degrees layout = cut.degrees();
   const int block = cut.block();
   const Part run = BlocksOf(mode, mode.TpIndex(block));
-  Shard shard{.cut = cut, .mode = mode, .layers = EvenPart(config.num_layers, cut.pp, cut.stage)};
+  Shard shard;
+  shard.cut = cut;
+  shard.mode = mode;
+  shard.layers = EvenPart(config.num_layers, cut.pp, cut.stage);
   shard.output_leaves = PartOfBlocks(output.num_leaves, layout, run);
   shard.heads = Covered(output, shard.output_leaves);
-  shard.kv_heads = KvHeadsOf(GroupOf(config), shard.heads);
-  shard.down_leaves = PartOfBlocks(down.num_leaves, layout, run);
-  shard.intermediate = Covered(down, shard.down_leaves);
-  for (int64_t b = run.begin; b < run.end; ++b)
-    shard.run_heads.push_back(HeadsOfBlock(config, layout, static_cast<int>(b)));
-  const BlockHeads& own = shard.run_heads[static_cast<size_t>(mode.SpIndex(block))];
-  shard.own_heads = own.heads;
-  shard.own_kv_heads = own.kv_heads;
-  if (block > 0) {
-    const Part before = HeadsOfBlock(config, layout, block - 1).kv_heads;
-    shard.kv_copies = static_cast<int32_t>(before.end - shard.own_kv_heads.begin);
-  }
+  const FfnCut ffn = FfnCutOf(shard, config.intermediate_size);
+  shard.down_leaves = ffn.leaves;
+  shard.intermediate = ffn.columns;
+  shard.own_heads = HeadsOfBlock(config, layout, block, config.num_kv_heads).heads;
+  static_cast<KvCut&>(shard) = KvCutOf(config, shard, config.num_kv_heads);
+  if (config.full_heads) shard.full_kv = KvCutOf(config, shard, config.full_heads->kv_heads);
   if (config.delta_net) {
     shard.state_leaves = PartOfBlocks(StateBorders(config).num_leaves, layout, run);
     for (int64_t b = run.begin; b < run.end; ++b)
@@ -191,12 +230,12 @@ Part VocabOf(const ModelConfig& config, const Degrees& layout, int block) {
           std::min(chunks.end * kChunk, config.vocab_size)};
 }
 
-HeadMap StageHeadMap(const ModelConfig& config, const Degrees& layout) {
+HeadMap StageHeadMap(const ModelConfig& config, const Degrees& layout, int64_t kv_heads) {
   HeadMap map;
-  map.kv.resize(static_cast<size_t>(config.num_kv_heads));
+  map.kv.resize(static_cast<size_t>(kv_heads));
   for (int block = 0; block < layout.ranks(); ++block) {
     const int32_t rank = RankOfBlock(layout, block);
-    const auto [heads, kv] = HeadsOfBlock(config, layout, block);
+    const auto [heads, kv] = HeadsOfBlock(config, layout, block, kv_heads);
     for (int64_t head = heads.begin; head < heads.end; ++head) {
       map.query.push_back({rank, static_cast<int32_t>(head - heads.begin)});
     }

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "base/part.h"
@@ -47,27 +48,48 @@ struct BlockHeads {
   Part heads, kv_heads;
 };
 
-struct Shard {
+// The KV heads of a shard, in layers that have equally many.
+struct KvCut {
+  Part kv_heads;      // that the heads of the linear layers read
+  Part own_kv_heads;  // the block's, for attention and the cache in all modes
+  // A KV head may lie on several ranks: so many of the block's first ones belong to the block
+  // before, too.
+  int32_t kv_copies = 0;
+  // Heads of the blocks whose part the linear layers have, in order.
+  std::vector<BlockHeads> run_heads;
+};
+
+// A part of a dense block of some width.
+struct FfnCut {
+  Part leaves;   // of down, by its LeafBorders
+  Part columns;  // of gate and up, inputs of down
+};
+
+// The KvCut that it is holds for layers with the model's KV heads.
+struct Shard : KvCut {
   ReplicaCut cut;
   Degrees mode;  // the mode of this part of the linear layers
   Part layers;
-  // Logical heads of the linear layers, and the KV heads that they read.
-  Part heads, kv_heads;
+  Part heads;                       // logical heads of the linear layers
   Part output_leaves, down_leaves;  // leaves by the two projections' LeafBorders
   Part state_leaves;                // of the output projection of layers with state
   Part intermediate;                // columns of gate and up, inputs of down
-  Part experts;  // its part of a layer's routed ones; empty where the model has none
-  // The block's heads, for attention and the cache in all modes. A KV head may lie on several
-  // ranks: this many of the first ones belong to the block before, too.
-  Part own_heads, own_kv_heads;
-  int32_t kv_copies = 0;
-  std::vector<BlockHeads>
-      run_heads;  // heads of the blocks whose part the linear layers have, in order
-  std::vector<BlockHeads> run_state_heads;  // the same of layers with state
-  BlockHeads own_state_heads;               // and the block's
+  Part experts;                     // its part of a layer's routed ones; empty: there are none
+  Part own_heads;                   // the block's heads, for attention in all modes
+  std::optional<KvCut> full_kv;     // of layers with other KV heads (ModelConfig::full_heads)
+  // Of layers with state, the heads of run_heads' blocks, and the block's.
+  std::vector<BlockHeads> run_state_heads;
+  BlockHeads own_state_heads;
   // whole chunks of 1,024, for the last chunk what there is of it; may be empty
   Part vocab;
+
+  // Of a layer of the model.
+  const KvCut& KvOf(const ModelConfig& config, int64_t layer) const {
+    return full_kv && config.sliding_window[layer] == 0 ? *full_kv : *this;
+  }
 };
+
+FfnCut FfnCutOf(const Shard& shard, int64_t width);
 
 // The part of a layer's routed experts that TP index `index` of `mode` has.
 Part ExpertsOf(const ModelConfig& config, const Degrees& layout, const Degrees& mode, int index);
@@ -75,11 +97,13 @@ Part ExpertsOf(const ModelConfig& config, const Degrees& layout, const Degrees& 
 // Whether the model can be cut so: kLayoutExperts (sp x tp against experts), kShardLeaves (against
 // the leaves of a projection),
 // kShardHeads (heads of a rank that do not share its KV or key heads evenly, a norm over all
-// heads),
-// kShardLayers (layers against pp). Messages name both numbers.
+// heads), kShardLayers (layers against pp, layers that need what others have). Messages name both
+// numbers.
 base::Status CheckCut(const ModelConfig& config, const Degrees& layout, int pp);
 // REQUIRES, of all below: CheckCut is OK.
-BlockHeads HeadsOfBlock(const ModelConfig& config, const Degrees& layout, int block);
+// `kv_heads`: how many there are in all.
+BlockHeads HeadsOfBlock(const ModelConfig& config, const Degrees& layout, int block,
+                        int64_t kv_heads);
 // The same of layers with state, where the model has them.
 BlockHeads StateHeadsOfBlock(const ModelConfig& config, const Degrees& layout, int block);
 // What a block has of them. REQUIRES: the model has such layers.
@@ -89,7 +113,7 @@ Shard ShardOf(const ModelConfig& config, const ReplicaCut& cut);
 Shard ShardOf(const ModelConfig& config, const ReplicaCut& cut, const Degrees& mode);
 // A block's `vocab` alone.
 Part VocabOf(const ModelConfig& config, const Degrees& layout, int block);
-// Heads over the sp x tp ranks of a stage: one map for all modes.
-HeadMap StageHeadMap(const ModelConfig& config, const Degrees& layout);
+// Heads over the sp x tp ranks of a stage, in layers with so many KV heads: one map for all modes.
+HeadMap StageHeadMap(const ModelConfig& config, const Degrees& layout, int64_t kv_heads);
 
 }  // namespace forebay::model

@@ -49,7 +49,7 @@ TEST(Shard, ThreeRanksOwnWholeLeaves) {
 TEST(Shard, KvHeadsAreReplicatedWhereThereAreFewer) {
   const ModelConfig config = Config(16, 2);
   ASSERT_TRUE(CheckCut(config, {.tp = 8}, 1).ok());
-  const HeadMap map = StageHeadMap(config, {.tp = 8});
+  const HeadMap map = StageHeadMap(config, {.tp = 8}, config.num_kv_heads);
   ASSERT_EQ(map.kv[0].size(), 4u);
   for (int32_t rank = 0; rank < 8; ++rank) {
     EXPECT_EQ(map.QueryHeadsOf(rank), (std::vector<int32_t>{2 * rank, 2 * rank + 1}));
@@ -69,7 +69,7 @@ TEST(Shard, EveryCutThatPassesCoversTheModel) {
       for (int tp = 1; tp <= 9; ++tp) {
         if (!CheckCut(config, {.tp = tp}, 5).ok()) continue;
         ++passed;
-        const HeadMap map = StageHeadMap(config, {.tp = tp});
+        const HeadMap map = StageHeadMap(config, {.tp = tp}, config.num_kv_heads);
         Part heads_seen, columns_seen, vocab_seen;
         for (int rank = 0; rank < tp; ++rank) {
           const Shard shard = TpShard(config, tp, rank);
@@ -126,13 +126,13 @@ TEST(Shard, BlocksKeepTheirHeadsInEveryMode) {
 // Heads lie with their blocks, whichever rank that is.
 TEST(Shard, HeadsFollowTheBlocks) {
   const Degrees layout{.sp = 3, .tp = 2};
-  const HeadMap map = StageHeadMap(Config(6, 6), layout);
+  const HeadMap map = StageHeadMap(Config(6, 6), layout, 6);
   std::vector<int32_t> ranks;
   for (const HeadPlace& place : map.query) ranks.push_back(place.rank);
   EXPECT_EQ(ranks, (std::vector<int32_t>{0, 2, 4, 1, 3, 5}));
   EXPECT_EQ(map.QueryHeadsOf(std::vector{1, 3, 5}), (std::vector<int32_t>{3, 4, 5}));
   // Two ranks have each KV head: packed once where both are of one run.
-  const HeadMap shared = StageHeadMap(Config(8, 4), {.sp = 8});
+  const HeadMap shared = StageHeadMap(Config(8, 4), {.sp = 8}, 4);
   EXPECT_EQ(shared.KvHeadsOf(std::vector{0, 1, 2, 3}), (std::vector<int32_t>{0, 1}));
 }
 

@@ -4,8 +4,8 @@
 
 namespace forebay::model {
 
-int KvCopies(const Shard& shard) {
-  const std::vector<BlockHeads>& run = shard.run_heads;
+int KvCopies(const KvCut& kv) {
+  const std::vector<BlockHeads>& run = kv.run_heads;
   const auto starts_head = [&](size_t i) {
     return i == 0 || run[i].kv_heads.begin != run[i - 1].kv_heads.begin;
   };
@@ -18,15 +18,16 @@ int KvCopies(const Shard& shard) {
   return static_cast<int>(copies);
 }
 
-UlyssesPlan::UlyssesPlan(const Shard& shard, int64_t head_dim, tensor::DType dtype, int64_t rows,
-                         int index)
+UlyssesPlan::UlyssesPlan(const Shard& shard, const KvCut& kv, int64_t head_dim, tensor::DType dtype,
+                         int64_t rows, int index)
     : shard_(shard),
+      kv_(kv),
       index_(index),
-      copies_(shard.cut.two_step_kv ? KvCopies(shard) : 1),
+      copies_(shard.cut.two_step_kv ? KvCopies(kv) : 1),
       head_bytes_(tensor::BytesOf(dtype, static_cast<uint64_t>(head_dim))),
       all_rows_(rows),
       own_rows_(RowsOf(rows, shard.mode, index)) {
-  const BlockHeads& own = shard.run_heads[static_cast<size_t>(index)];
+  const BlockHeads& own = kv.run_heads[static_cast<size_t>(index)];
   kv_row_bytes_ = 2 * static_cast<uint64_t>(own.kv_heads.size()) * head_bytes_;
   for (int i = 0; i < shard.mode.sp; ++i) {
     const Part theirs = RowsOf(rows, shard.mode, i);
@@ -34,7 +35,7 @@ UlyssesPlan::UlyssesPlan(const Shard& shard, int64_t head_dim, tensor::DType dty
                       .rows = theirs.size(),
                       .bytes = QueryBytes(index),
                       .from = static_cast<uint64_t>(theirs.size()) * BytesBefore(i, index)});
-    const Part& heads = shard.run_heads[static_cast<size_t>(i)].heads;
+    const Part& heads = kv.run_heads[static_cast<size_t>(i)].heads;
     const uint64_t bytes = static_cast<uint64_t>(heads.size()) * head_bytes_;
     back_.push_back({.rows = own_rows_.size(),
                      .offset = static_cast<uint64_t>(heads.begin - shard.heads.begin) * head_bytes_,
@@ -66,13 +67,13 @@ void UlyssesPlan::PlanTwoSteps(int64_t rows) {
 }
 
 uint64_t UlyssesPlan::QueryBytes(int reader) const {
-  return static_cast<uint64_t>(shard_.run_heads[static_cast<size_t>(reader)].heads.size()) *
+  return static_cast<uint64_t>(kv_.run_heads[static_cast<size_t>(reader)].heads.size()) *
          head_bytes_;
 }
 
 uint64_t UlyssesPlan::RowBytes(int sender, int reader) const {
   if (!SameClass(sender, reader)) return QueryBytes(reader);
-  const Part& kv_heads = shard_.run_heads[static_cast<size_t>(reader)].kv_heads;
+  const Part& kv_heads = kv_.run_heads[static_cast<size_t>(reader)].kv_heads;
   return QueryBytes(reader) + 2 * static_cast<uint64_t>(kv_heads.size()) * head_bytes_;
 }
 
@@ -90,9 +91,16 @@ uint64_t UlyssesPlan::back_bytes() const {
   return static_cast<uint64_t>(all_rows_ * shard_.own_heads.size()) * head_bytes_;
 }
 
-uint64_t UlyssesPartBytes(const Shard& shard, int64_t head_dim, tensor::DType dtype, int64_t rows) {
-  const UlyssesPlan plan(shard, head_dim, dtype, rows, 0);  // who has most rows
-  return std::max({plan.forth_bytes(), plan.back_bytes(), plan.kv_class_bytes()});
+uint64_t UlyssesPartBytes(const ModelConfig& config, const Shard& shard, tensor::DType dtype,
+                          int64_t rows) {
+  uint64_t most = 0;
+  const auto add = [&](const KvCut& kv, int64_t head_dim) {
+    const UlyssesPlan plan(shard, kv, head_dim, dtype, rows, 0);  // who has most rows
+    most = std::max({most, plan.forth_bytes(), plan.back_bytes(), plan.kv_class_bytes()});
+  };
+  add(shard, config.head_dim);
+  if (config.full_heads) add(*shard.full_kv, config.full_heads->head_dim);
+  return most;
 }
 
 }  // namespace forebay::model

@@ -27,7 +27,9 @@ namespace forebay::model {
 // A step of `rows` rows, seen by SP index `index` of a shard's mode.
 class UlyssesPlan {
  public:
-  UlyssesPlan(const Shard& shard, int64_t head_dim, tensor::DType dtype, int64_t rows, int index);
+  // `kv`: of the layers that it is for.
+  UlyssesPlan(const Shard& shard, const KvCut& kv, int64_t head_dim, tensor::DType dtype,
+              int64_t rows, int index);
 
   // Where what `reader` takes begins in this rank's staging, and how many bytes all take.
   uint64_t StagingOf(int reader) const;
@@ -54,6 +56,7 @@ class UlyssesPlan {
   void PlanTwoSteps(int64_t rows);
 
   const Shard& shard_;
+  const KvCut& kv_;
   const int index_;
   const int copies_;  // 1: in one step
   const uint64_t head_bytes_;
@@ -66,9 +69,10 @@ class UlyssesPlan {
 
 // The number of ranks, among those that cut rows with this one, that hold each KV head, if equal
 // for all heads; else 1.
-int KvCopies(const Shard& shard);
+int KvCopies(const KvCut& kv);
 
 // The most that a rank's staging gets, in steps of at most `rows` rows.
-uint64_t UlyssesPartBytes(const Shard& shard, int64_t head_dim, tensor::DType dtype, int64_t rows);
+uint64_t UlyssesPartBytes(const ModelConfig& config, const Shard& shard, tensor::DType dtype,
+                          int64_t rows);
 
 }  // namespace forebay::model

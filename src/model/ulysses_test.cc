@@ -36,7 +36,7 @@ uint64_t WireBytes(const ModelConfig& config, const Degrees& layout, int64_t row
   for (int block = 0; block < layout.ranks(); ++block) {
     const Shard shard = ShardOfBlock(config, layout, block);
     const int index = layout.SpIndex(block);
-    const UlyssesPlan plan(shard, config.head_dim, DType::kBF16, rows, index);
+    const UlyssesPlan plan(shard, shard, config.head_dim, DType::kBF16, rows, index);
     for (int i = 0; i < layout.sp; ++i) {
       if (i == index) continue;
       const fabric::GatherBlock &forth = plan.forth()[static_cast<size_t>(i)],
@@ -69,7 +69,7 @@ TEST(Ulysses, BytesAreTheClosedForm) {
 bool TakesAllRows(const ModelConfig& config, const Degrees& layout, int64_t n, bool swapped) {
   for (int reader = 0; reader < layout.sp; ++reader) {
     const Shard shard = ShardOfBlock(config, layout, reader);
-    const UlyssesPlan plan(shard, config.head_dim, DType::kBF16, n, reader);
+    const UlyssesPlan plan(shard, shard, config.head_dim, DType::kBF16, n, reader);
     const std::span<const fabric::GatherBlock> blocks = swapped ? plan.back() : plan.forth();
     int64_t rows = 0;
     for (int i = 0; i < layout.sp; ++i) {
@@ -117,7 +117,7 @@ TEST(Ulysses, EveryHeadMeetsEveryRow) {
       if (n == 0) continue;
       std::vector<std::vector<uint32_t>> staging(static_cast<size_t>(layout.ranks()));
       const auto plan_of = [&](const Shard& shard, int block) {
-        return UlyssesPlan(shard, 2, DType::kBF16, n, layout.SpIndex(block));
+        return UlyssesPlan(shard, shard, 2, DType::kBF16, n, layout.SpIndex(block));
       };
       for (int block = 0; block < layout.ranks(); ++block) {
         const Shard shard = ShardOfBlock(config, layout, block);
@@ -194,7 +194,7 @@ std::vector<int64_t> RowsInTwoSteps(const ModelConfig& config, const Degrees& la
                                     int64_t n) {
   const int64_t run = block / layout.sp * layout.sp;
   const auto plan_of = [&](const Shard& shard, int index) {
-    return UlyssesPlan(shard, config.head_dim, DType::kBF16, n, index);
+    return UlyssesPlan(shard, shard, config.head_dim, DType::kBF16, n, index);
   };
   std::vector<int64_t> rows(static_cast<size_t>(n), -1);
   const Shard own = TwoStepShard(config, layout, block);
@@ -219,7 +219,7 @@ std::vector<int64_t> RowsInTwoSteps(const ModelConfig& config, const Degrees& la
 std::vector<int64_t> WithoutInterleave(const ModelConfig& config, const Degrees& layout, int block,
                                        int64_t n) {
   const Shard own = TwoStepShard(config, layout, block);
-  const UlyssesPlan plan(own, config.head_dim, DType::kBF16, n, layout.SpIndex(block));
+  const UlyssesPlan plan(own, own, config.head_dim, DType::kBF16, n, layout.SpIndex(block));
   std::vector<int64_t> rows;
   for (int copy = 0; copy < KvCopies(own); ++copy) {
     for (const fabric::GatherBlock& taken : plan.kv_all()) {
@@ -264,7 +264,7 @@ TEST(Ulysses, TwoStepsMoveTheSameBytes) {
     uint64_t bytes = 0;
     for (int block = 0; block < 8; ++block) {
       const Shard shard = TwoStepShard(config, layout, block);
-      const UlyssesPlan plan(shard, 128, DType::kBF16, n, block);
+      const UlyssesPlan plan(shard, shard, 128, DType::kBF16, n, block);
       for (int i = 0; i < 8; ++i) {
         const auto at = static_cast<size_t>(i);
         const auto size = [](const fabric::GatherBlock& b) {

@@ -125,6 +125,7 @@ bool IsNeverNeeded(const ModelConfig& config, std::string_view name) {
   constexpr std::string_view kEnds[] = {"rotary_emb.inv_freq", "rope_freqs.weight", ".input_scale",
                                         ".k_scale", ".v_scale"};
   return (config.tie_word_embeddings && name == "lm_head.weight") ||
+         (config.rope.short_positions > 0 && name.starts_with("rope_factors_")) ||
          std::ranges::any_of(kEnds, [&](std::string_view end) { return name.ends_with(end); });
 }
 

@@ -165,9 +165,8 @@ struct StepPricer::Program {
     device::RegionCutter cutter(workspace);
     decoder.activations = model::CutActivations(config, dtype, decoder.capacity, &cutter, cut);
     const model::Shard& shard = decoder.weights.shard;
-    decoder.kv =
-        kv::CutCache(model::PlanKvGroups(config, dtype, shard.layers, shard.own_kv_heads.size()), 0,
-                     false, Addresses("kv cache", 0).data);
+    decoder.kv = kv::CutCache(model::PlanKvGroups(config, dtype, shard), 0, false,
+                              Addresses("kv cache", 0).data);
     decoder.states =
         kv::CutStates(model::PlanStates(config, shard), Addresses("layer states", 0).data);
     staging = Addresses("staging",

@@ -130,6 +130,10 @@ MatrixPlan PlanQkv(std::string label, tensor::DType dtype, const QkvNames& names
     plan.tensors = {names.q};
     plan.tensor_rows = {rows[0] + rows[1] + rows[2]};
     plan.biases = {names.q_bias};
+  } else if (names.k.empty()) {
+    plan.tensors = {names.q};
+    plan.tensor_rows = {rows[0]};
+    plan.biases = {names.q_bias};
   } else {
     plan.tensors = {names.q, names.k, names.v};
     plan.tensor_rows = {rows[0], rows[1], rows[2]};

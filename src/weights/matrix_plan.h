@@ -120,8 +120,9 @@ struct HeadOrder {
   }
 };
 
-// q, k and v in one weight, packed head by head: no panel crosses a head. Equal names: the matrices
-// lie in one tensor, in this order.
+// q, k and v in one weight, packed head by head: no panel crosses a head. Equal names of q and k:
+// the matrices lie in one tensor, in this order; of k and v: both are made of that tensor's rows.
+// Without a name of k there is q alone. REQUIRES: no KV heads then.
 struct QkvNames {
   std::string q, k, v, q_bias, k_bias, v_bias;
 };

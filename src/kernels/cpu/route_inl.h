@@ -127,6 +127,7 @@ FB_INLINE void RouteRow(const RouteArgs& args, int64_t row, const RouteScratch& 
   for (int slot = 0; slot < k; ++slot) {
     if (router.renormalizes()) weights[slot] = weights[slot] / (sum + router.epsilon);
     weights[slot] *= router.scale;
+    if (router.expert_scales != nullptr) weights[slot] *= router.expert_scales[experts[slot]];
   }
 }
 
@@ -173,7 +174,11 @@ void CombineRowsOf(const CombineRowsArgs& args, int64_t begin, int64_t end) {
         sum = Fma(Vector::Set(weight), LoadPart(from + j, n - j), sum);
       }
       if (args.shared != nullptr) sum = sum + LoadPart(args.shared + row * n + j, n - j);
-      StorePart(y + j, sum + LoadPart(y + j, n - j), n - j);
+      if (args.sums != nullptr) {
+        StorePart(args.sums + row * n + j, sum, n - j);
+      } else {
+        StorePart(y + j, sum + LoadPart(y + j, n - j), n - j);
+      }
     }
   }
 }

@@ -83,19 +83,36 @@ void NormAllRows(const RmsNormArgs& args, const device::WorkerContext& context) 
   args.x_f32 ? NormRows<float, BF16>(args, rows) : NormRows<BF16, BF16>(args, rows);
 }
 
+// Row i of x, with what is beside it.
+FB_INLINE Vector AddedPart(const AddNormedArgs& args, int64_t i, int64_t j) {
+  const int64_t columns = args.columns, at = i * columns + j;
+  const Vector x = LoadPart(args.x + at, columns - j);
+  return args.beside ? x + LoadPart(args.beside + at, columns - j) : x;
+}
+
+// As InverseRms, of these.
+FB_INLINE float InverseRmsOfAdded(const AddNormedArgs& args, int64_t i) {
+  Vector lanes = Vector::Zero();
+  for (int64_t j = 0; j < args.columns; j += kLanes) {
+    const Vector part = AddedPart(args, i, j);
+    lanes = Fma(part, part, lanes);
+  }
+  return 1.0f / SquareRoot(ReduceAdd(lanes) / static_cast<float>(args.columns) + args.eps);
+}
+
 template <typename T, bool kNormed>
 void AddRows(const AddNormedArgs& args, device::Range rows) {
   const int64_t columns = args.columns;
   const Vector factor = Vector::Set(args.factor);
+  const Vector scale = Vector::Set(args.scale ? *args.scale : 1.0f);
   for (int64_t i = rows.begin; i < rows.end; ++i) {
-    const float* x = args.x + i * columns;
     const T* residual = reinterpret_cast<const T*>(args.residual) + i * columns;
     T* out = reinterpret_cast<T*>(args.out) + i * columns;
-    const Vector inverse = Vector::Set(kNormed ? InverseRms(x, columns, args.eps) : 1.0f);
+    const Vector inverse = Vector::Set(kNormed ? InverseRmsOfAdded(args, i) : 1.0f);
     for (int64_t j = 0; j < columns; j += kLanes) {
-      Vector s = LoadPart(x + j, columns - j);
+      Vector s = AddedPart(args, i, j);
       if constexpr (kNormed) s = s * inverse * LoadPart(args.weight + j, columns - j);
-      StorePart(out + j, s * factor + LoadPart(residual + j, columns - j), columns - j);
+      StorePart(out + j, (s * factor + LoadPart(residual + j, columns - j)) * scale, columns - j);
     }
   }
 }
@@ -125,6 +142,33 @@ void GateRowsOf(const GateRowsArgs& args, device::Range rows) {
 void GateAllRows(const GateRowsArgs& args, const device::WorkerContext& context) {
   const device::Range rows = OwnRows(context, args.rows);
   args.dtype == tensor::DType::kF32 ? GateRowsOf<float>(args, rows) : GateRowsOf<BF16>(args, rows);
+}
+
+template <typename T>
+void LayerInputsOf(const LayerInputsArgs& args, device::Range rows) {
+  const int64_t columns = args.columns;
+  const Vector table_factor = Vector::Set(args.table_factor), factor = Vector::Set(args.factor);
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
+    const int32_t entry = args.batch.tokens[row];
+    const int64_t token = entry >= 0 ? entry : args.batch.sampled[~entry];
+    const T* const table = reinterpret_cast<const T*>(args.table) + token * args.table_stride;
+    const float* const x = args.projected + row * columns;
+    const float* const gates = args.gates + row * columns;
+    T* const out = reinterpret_cast<T*>(args.out) + row * columns;
+    const Vector inverse = Vector::Set(InverseRms(x, columns, args.eps));
+    for (int64_t j = 0; j < columns; j += kLanes) {
+      const int64_t rest = columns - j;
+      const Vector own = LoadPart(x + j, rest) * inverse * LoadPart(args.weight + j, rest);
+      const Vector input = (own + LoadPart(table + j, rest) * table_factor) * factor;
+      StorePart(out + j, Gelu(LoadPart(gates + j, rest)) * input, rest);
+    }
+  }
+}
+
+void AllLayerInputs(const LayerInputsArgs& args, const device::WorkerContext& context) {
+  const device::Range rows = OwnRows(context, args.batch.num_rows);
+  args.dtype == tensor::DType::kF32 ? LayerInputsOf<float>(args, rows)
+                                    : LayerInputsOf<BF16>(args, rows);
 }
 
 void FinishAllLogits(const FinishLogitsArgs& args, const device::WorkerContext& context) {
@@ -297,6 +341,15 @@ FB_INLINE void RoundHead(const float* x, int head_dim, T* out) {
     StorePart(out + j, LoadPart(x + j, head_dim - j), head_dim - j);
 }
 
+// One head of v: a norm where the model has one, rounding. Args: RopeKvArgs or RopeRowsArgs.
+template <typename T, typename Args>
+FB_INLINE void RoundValues(const Args& args, const float* x, int head_dim, T* out) {
+  if (!args.v_norm) return RoundHead(x, head_dim, out);
+  const Vector inverse = Vector::Set(InverseRms(x, head_dim, args.norm_eps));
+  for (int j = 0; j < head_dim; j += kLanes)
+    StorePart(out + j, LoadPart(x + j, head_dim - j) * inverse, head_dim - j);
+}
+
 // k and v [rows, head_dim] of one KV head to their slots; adds to the rows' digests. Args:
 // RopeKvArgs or StoreKvArgs.
 template <typename T, typename Args>
@@ -344,7 +397,7 @@ FB_INLINE void TransformKvHead(const RopeKvArgs& args, const BlockRows<T>& rows,
   const float* x = args.qkv + rows.row * width + (args.heads + head) * head_dim;
   for (int r = 0; r < rows.rows; ++r, x += width) {
     TransformHead(args, x, args.k_norm, rows.position + r, 1.0f, k + r * head_dim);
-    RoundHead(x + kv_heads * head_dim, head_dim, v + r * head_dim);
+    RoundValues(args, x + kv_heads * head_dim, head_dim, v + r * head_dim);
   }
   KeepHead(args, rows, head, k, v, digests);
 }
@@ -403,7 +456,7 @@ FB_INLINE void RopeRow(const RopeRowsArgs& args, const RopeRowsArgs::Reader& rea
   }
   for (int head = 0; head < reader.kv_heads; ++head) {
     TransformHead(args, k + head * head_dim, args.k_norm, position, 1.0f, kv_out + head * head_dim);
-    RoundHead(v + head * head_dim, head_dim, kv_out + (reader.kv_heads + head) * head_dim);
+    RoundValues(args, v + head * head_dim, head_dim, kv_out + (reader.kv_heads + head) * head_dim);
   }
 }
 

@@ -37,6 +37,9 @@ void AddNormed(const AddNormedArgs& args, const device::WorkerContext& context) 
 void GateRows(const GateRowsArgs& args, const device::WorkerContext& context) {
   GateAllRows(args, context);
 }
+void LayerInputs(const LayerInputsArgs& args, const device::WorkerContext& context) {
+  AllLayerInputs(args, context);
+}
 void ShortConv(const ShortConvArgs& args, const device::WorkerContext& context) {
   ConvAllRows(args, context);
 }

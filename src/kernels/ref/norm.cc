@@ -31,11 +31,13 @@ void AddRows(const AddNormedArgs& args, device::Range rows) {
     const float* x = args.x + i * args.columns;
     const T* residual = reinterpret_cast<const T*>(args.residual) + i * args.columns;
     T* out = reinterpret_cast<T*>(args.out) + i * args.columns;
-    const float inverse =
-        args.weight ? InverseRms([x](int64_t j) { return x[j]; }, args.columns, args.eps) : 1;
+    const float* const beside = args.beside ? args.beside + i * args.columns : nullptr;
+    const auto y = [&](int64_t j) { return beside ? x[j] + beside[j] : x[j]; };
+    const float inverse = args.weight ? InverseRms(y, args.columns, args.eps) : 1;
     for (int64_t j = 0; j < args.columns; ++j) {
-      const float s = args.weight ? x[j] * inverse * args.weight[j] : x[j];
-      out[j] = tensor::RoundTo<T>(s * args.factor + tensor::ToFloat(residual[j]));
+      const float s = args.weight ? y(j) * inverse * args.weight[j] : y(j);
+      const float sum = s * args.factor + tensor::ToFloat(residual[j]);
+      out[j] = tensor::RoundTo<T>(args.scale ? sum * *args.scale : sum);
     }
   }
 }
@@ -49,7 +51,30 @@ void GateRow(const GateRowsArgs& args, int64_t row) {
   }
 }
 
+template <typename T>
+void LayerInputRow(const LayerInputsArgs& args, int64_t row) {
+  const int32_t entry = args.batch.tokens[row];
+  const int64_t token = entry >= 0 ? entry : args.batch.sampled[~entry];
+  const T* const table = reinterpret_cast<const T*>(args.table) + token * args.table_stride;
+  const float* const x = args.projected + row * args.columns;
+  const float inverse = InverseRms([x](int64_t j) { return x[j]; }, args.columns, args.eps);
+  for (int64_t j = 0; j < args.columns; ++j) {
+    const float own = x[j] * inverse * args.weight[j],
+                of_token = tensor::ToFloat(table[j]) * args.table_factor;
+    reinterpret_cast<T*>(args.out)[row * args.columns + j] = tensor::RoundTo<T>(
+        Gelu(args.gates[row * args.columns + j]) * ((own + of_token) * args.factor));
+  }
+}
+
 }  // namespace
+
+void LayerInputs(const LayerInputsArgs& args, const device::WorkerContext& context) {
+  const device::Range rows = StaticPart(context, args.batch.num_rows);
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
+    args.dtype == tensor::DType::kF32 ? LayerInputRow<float>(args, row)
+                                      : LayerInputRow<tensor::BF16>(args, row);
+  }
+}
 
 void GateRows(const GateRowsArgs& args, const device::WorkerContext& context) {
   const device::Range rows = StaticPart(context, args.rows);

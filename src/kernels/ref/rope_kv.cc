@@ -41,6 +41,14 @@ void TransformHead(const Args& args, int head_dim, const float* x, const float* 
   }
 }
 
+// One head of v: a norm where the model has one, rounding.
+template <typename T, typename Args>
+void RoundValues(const Args& args, int head_dim, const float* x, T* out) {
+  const float inverse =
+      args.v_norm ? InverseRms([x](int64_t j) { return x[j]; }, head_dim, args.norm_eps) : 1;
+  for (int j = 0; j < head_dim; ++j) out[j] = tensor::RoundTo<T>(x[j] * inverse);
+}
+
 // k and v of one row and the KV heads, each [kv_heads, head_dim], to the row's slot and digest.
 // Args: RopeKvArgs or StoreKvArgs.
 template <typename T, typename Args>
@@ -87,7 +95,8 @@ void TransformRow(const RopeKvArgs& args, int64_t row) {
   std::vector<T> k(static_cast<size_t>(layout.kv_heads * head_dim)), v(k.size());
   for (int head = 0; head < layout.kv_heads; ++head, x += head_dim)
     TransformHead(args, head_dim, x, args.k_norm, position, 1.0f, k.data() + head * head_dim);
-  for (size_t j = 0; j < v.size(); ++j) v[j] = tensor::RoundTo<T>(x[j]);
+  for (int head = 0; head < layout.kv_heads; ++head, x += head_dim)
+    RoundValues(args, head_dim, x, v.data() + head * head_dim);
   KeepRow(args, row, k.data(), v.data());
 }
 
@@ -107,7 +116,8 @@ void RopeRow(const RopeRowsArgs& args, const RopeRowsArgs::Reader& reader, int64
   for (int head = 0; head < reader.kv_heads; ++head, out += head_dim)
     TransformHead(args, head_dim, k + head * head_dim, args.k_norm, position, 1.0f, out);
   const float* const v = k + args.kv_heads * head_dim;
-  for (int j = 0; j < reader.kv_heads * head_dim; ++j) out[j] = tensor::RoundTo<T>(v[j]);
+  for (int head = 0; head < reader.kv_heads; ++head, out += head_dim)
+    RoundValues(args, head_dim, v + head * head_dim, out);
 }
 
 template <typename T>

@@ -91,6 +91,7 @@ void RouteRow(const RouteArgs& args, int64_t row) {
   for (int slot = 0; slot < k; ++slot) {
     if (router.renormalizes()) weights[slot] /= sum + router.epsilon;
     weights[slot] *= router.scale;
+    if (router.expert_scales != nullptr) weights[slot] *= router.expert_scales[experts[slot]];
   }
 }
 
@@ -116,7 +117,11 @@ void CombineRow(const CombineRowsArgs& args, int64_t row) {
                      sum);
     }
     if (args.shared != nullptr) sum += args.shared[row * args.columns + j];
-    y[j] = tensor::RoundTo<T>(sum + tensor::ToFloat(y[j]));
+    if (args.sums != nullptr) {
+      args.sums[row * args.columns + j] = sum;
+    } else {
+      y[j] = tensor::RoundTo<T>(sum + tensor::ToFloat(y[j]));
+    }
   }
 }
 

@@ -138,6 +138,12 @@ class Cuda final : public Platform {
                       "kernels for GPUs yet; expected --devices cpu",
                       draft.config.architecture));
     }
+    if (draft.config.value_norm || draft.config.layer_scales || draft.config.layer_input_size > 0) {
+      return Refusal(
+          fmt::format("--devices cuda: {} has a norm of values, scales or inputs by layer, which "
+                      "have no kernels for GPUs yet; expected --devices cpu",
+                      draft.config.architecture));
+    }
     if (draft.config.moe && (layout.tp > 1 || layout.sp > 1)) {
       return Refusal(
           "--layout: experts of tp or sp ranks have no kernels for GPUs yet; expected dp or pp");

@@ -41,6 +41,19 @@ void LayerNorm(const BlockContext& context, int64_t layer, const Role& role, int
        bias == nullptr ? nullptr : w.vector(*bias));
 }
 
+void NormSums(const BlockContext& context, int64_t layer, const Role& role, float* sums,
+              int32_t rows) {
+  auto* const values = reinterpret_cast<std::byte*>(sums);
+  kernels::RmsNorm(*context.stream, *context.kernels, role.name,
+                   {.dtype = tensor::DType::kF32,
+                    .x = values,
+                    .out = values,
+                    .weight = context.weights.layers[layer].vector(role),
+                    .num_rows = rows,
+                    .columns = static_cast<int32_t>(context.config->hidden_size),
+                    .eps = static_cast<float>(context.config->rms_norm_eps)});
+}
+
 const std::byte* BlockInput(const BlockContext& context, int64_t layer, const Role& role,
                             int32_t rows) {
   const Activations& activations = context.activations;
@@ -129,7 +142,7 @@ void GatherResidual(const BlockContext& context, int64_t rows, uint64_t row_byte
 }
 
 void AddSums(const BlockContext& context, int64_t layer, const Role& role, const Role& norm,
-             const std::byte* x, int32_t rows) {
+             const std::byte* x, int32_t rows, const BesideBlock& beside) {
   fabric::Exchange* const exchange = context.links.tensor;
   std::byte* const residual = context.activations.residual;
   float* const sums = context.activations.sums;
@@ -138,25 +151,30 @@ void AddSums(const BlockContext& context, int64_t layer, const Role& role, const
     LayerLinear(context, layer, role, x, residual, rows, kernels::LinearOutput::kResidual);
     return;
   }
+  const LayerWeights& w = context.weights.layers[layer];
+  const bool last = norm == kFfnPostNorm && context.config->layer_input_size == 0;
   const kernels::AddNormedArgs add{.dtype = context.dtype,
                                    .x = sums,
-                                   .weight = context.weights.layers[layer].vector(norm),
+                                   .beside = beside.sums,
+                                   .weight = w.vector(norm),
                                    .residual = residual,
                                    .out = residual,
                                    .rows = rows,
                                    .columns = static_cast<int32_t>(context.config->hidden_size),
                                    .eps = static_cast<float>(context.config->rms_norm_eps),
-                                   .factor = context.config->residual_factor};
+                                   .factor = context.config->residual_factor,
+                                   .scale = last ? w.vector(kLayerScale) : nullptr};
   if (exchange == nullptr) {
     LayerLinear(context, layer, role, x, reinterpret_cast<std::byte*>(sums), rows,
                 kernels::LinearOutput::kF32);
+    if (beside.norm != nullptr) NormSums(context, layer, *beside.norm, sums, rows);
     kernels::AddNormed(*context.stream, *context.kernels, norm.name, add);
     return;
   }
   LayerLinear(context, layer, role, x, exchange->mine(), rows, kernels::LinearOutput::kPartial);
   exchange->Meet(*context.stream);
   const bool twice = rows > context.links.all_reduce.one_meeting_rows;
-  const kernels::PackedWeight& weight = context.weights.layers[layer].matrix(role);
+  const kernels::PackedWeight& weight = w.matrix(role);
   const uint64_t row_bytes = tensor::BytesOf(context.dtype, static_cast<uint64_t>(weight.n));
   const Part added =
       twice ? base::EvenPart(rows, exchange->num_ranks(), exchange->my_index()) : Part{0, rows};
@@ -185,6 +203,8 @@ void AddSums(const BlockContext& context, int64_t layer, const Role& role, const
     added_rows.residual = before;
     added_rows.out = out;
     added_rows.rows = static_cast<int32_t>(added.size());
+    if (beside.sums != nullptr) added_rows.beside += added.begin * context.config->hidden_size;
+    if (beside.norm != nullptr) NormSums(context, layer, *beside.norm, sums, added_rows.rows);
     kernels::AddNormed(*context.stream, *context.kernels, norm.name, added_rows);
   }
   if (twice) GatherResidual(context, rows, row_bytes);
@@ -193,8 +213,8 @@ void AddSums(const BlockContext& context, int64_t layer, const Role& role, const
 }  // namespace
 
 void AddLinear(const BlockContext& context, int64_t layer, const Role& role, const Role& norm,
-               const std::byte* x, int32_t rows) {
-  AddSums(context, layer, role, norm, x, rows);
+               const std::byte* x, int32_t rows, const BesideBlock& beside) {
+  AddSums(context, layer, role, norm, x, rows, beside);
   if (context.config->norm_of_sum && context.weights.layers[layer].vector(norm) != nullptr)
     LayerNorm(context, layer, norm, rows, context.activations.residual);
 }

@@ -87,6 +87,8 @@ inline constexpr Role kAttentionNorm{"attention_norm"}, kOutput{"output"}, kFfnN
 inline constexpr Role kAttentionPostNorm{"attention_post_norm"}, kFfnPostNorm{"ffn_post_norm"};
 inline constexpr Role kAttentionPostNormBias{"attention_post_norm_bias"},
     kFfnPostNormBias{"ffn_post_norm_bias"};
+// ModelConfig::layer_scales: one element.
+inline constexpr Role kLayerScale{"layer_scale"};
 // The bias of one of these norms; null: it has none.
 const Role* BiasOfNorm(const Role& norm);
 
@@ -107,12 +109,21 @@ void LayerLinear(const BlockContext& context, int64_t layer, const Role& role, c
 // The counters of a meeting that brought bytes of the kind.
 void CountMeeting(const BlockContext& context, std::atomic<int64_t> ExchangeCounters::*kind,
                   uint64_t bytes);
+// What is added to a block's output before its norm: x W^T through a norm of its own, and `sums`.
+struct BesideBlock {
+  const Role* norm = nullptr;
+  const float* sums = nullptr;  // [rows, hidden]; null: nothing, and no own norm
+};
 // residual += norm(x W^T) * ModelConfig::residual_factor, or norm(residual + x W^T) where the model
 // norms sums, summed over the leaves of all ranks that have these rows; without the norm where the
-// layer has none of that role. Either the ranks meet once and each adds all rows, or each adds its
+// layer has none of that role. A layer's feed-forward block, where nothing is behind it, multiplies
+// the sum by the layer's scale. Either the ranks meet once and each adds all rows, or each adds its
 // part and they meet again to copy the others' parts. The bytes are the same.
 void AddLinear(const BlockContext& context, int64_t layer, const Role& role, const Role& norm,
-               const std::byte* x, int32_t rows);
+               const std::byte* x, int32_t rows, const BesideBlock& beside = {});
+// fp32 rows [rows, hidden] through one of a layer's norms, in place and unrounded.
+void NormSums(const BlockContext& context, int64_t layer, const Role& role, float* sums,
+              int32_t rows);
 // What a gated block makes of its gate and up.
 kernels::LinearOutput GatedOutput(const ModelConfig& config);
 

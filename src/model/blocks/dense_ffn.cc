@@ -15,22 +15,17 @@ bool HasPlainFfn(const ModelConfig& config, int64_t /*layer*/) { return !config.
 
 void AddDown(const LayerSite& site, LayerPlan* layer) {
   const auto& [config, names, shard, heads, dtype, index] = site;
-  weights::MatrixPlan down = weights::PlanMatrix(
-      site.Label(kDown), dtype, names.down, names.down_bias, config.hidden_size,
-      config.intermediate_size, kernels::LeafBorders::ForDown(config.intermediate_size));
-  down.KeepLeaves(shard.down_leaves);
+  const int64_t width = config.FfnWidth(index);
+  weights::MatrixPlan down =
+      weights::PlanMatrix(site.Label(kDown), dtype, names.down, names.down_bias, config.hidden_size,
+                          width, kernels::LeafBorders::ForDown(width));
+  down.KeepLeaves(FfnCutOf(shard, width).leaves);
   layer->matrices.push_back({kDown, Block::kFfn, LeafRule::kOwn, std::move(down)});
 }
 
 void PlanDenseFfn(const LayerSite& site, LayerPlan* layer) {
-  const auto& [config, names, shard, heads, dtype, index] = site;
-  site.AddNorms(kFfnNorm, names.ffn_norm, kFfnPostNorm, names.ffn_post_norm, layer);
-  layer->matrices.push_back(
-      {kGateUp, Block::kFfn, LeafRule::kReader,
-       weights::PlanGateUp(site.Label(kGateUp), dtype, names.gate, names.up, names.gate_bias,
-                           names.up_bias, {config.intermediate_size, shard.intermediate},
-                           config.hidden_size)});
-  AddDown(site, layer);
+  site.AddNorms(kFfnNorm, site.names.ffn_norm, kFfnPostNorm, site.names.ffn_post_norm, layer);
+  AddDenseMatrices(site, layer);
 }
 
 void PlanPlainFfn(const LayerSite& site, LayerPlan* layer) {
@@ -45,9 +40,9 @@ void PlanPlainFfn(const LayerSite& site, LayerPlan* layer) {
 }
 
 // What is multiplied by the matrix down, [rows, intermediate] T.
-BlockWorkspace FfnWorkspace(const ModelConfig&, const Shard& shard, tensor::DType dtype,
+BlockWorkspace FfnWorkspace(const ModelConfig& config, const Shard& shard, tensor::DType dtype,
                             int64_t rows) {
-  const int64_t inputs = shard.intermediate.size();
+  const int64_t inputs = FfnCutOf(shard, config.MostFfnWidth()).columns.size();
   return {tensor::BytesOf(dtype, static_cast<uint64_t>(rows * inputs)), inputs};
 }
 
@@ -66,6 +61,17 @@ void RunPlainFfn(const BlockContext& context, int64_t layer, int32_t rows) {
 }
 
 }  // namespace
+
+void AddDenseMatrices(const LayerSite& site, LayerPlan* layer) {
+  const auto& [config, names, shard, heads, dtype, index] = site;
+  const int64_t width = config.FfnWidth(index);
+  layer->matrices.push_back(
+      {kGateUp, Block::kFfn, LeafRule::kReader,
+       weights::PlanGateUp(site.Label(kGateUp), dtype, names.gate, names.up, names.gate_bias,
+                           names.up_bias, {width, FfnCutOf(shard, width).columns},
+                           config.hidden_size)});
+  AddDown(site, layer);
+}
 
 extern const FfnKind kDenseFfn;
 const FfnKind kDenseFfn{"dense_ffn", &HasDenseFfn, &PlanDenseFfn, &FfnWorkspace, &RunDenseFfn};

@@ -7,6 +7,10 @@
 
 namespace forebay::model {
 
+struct LayerSite;
+
 inline constexpr Role kGateUp{"gate_up"}, kDown{"down"};
+// The matrices of the gated one.
+void AddDenseMatrices(const LayerSite& site, LayerPlan* layer);
 
 }  // namespace forebay::model

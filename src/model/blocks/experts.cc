@@ -2,18 +2,26 @@
 // the shared one where the model has it.
 #include "model/blocks/experts.h"
 
+#include <cmath>
 #include <optional>
 
+#include "kernels/norm.h"
+#include "model/blocks/dense_ffn.h"
 #include "model/blocks/kinds.h"
 
 namespace forebay::model {
 namespace {
 
 constexpr Role kRouter{"router"}, kSelectionBias{"selection_bias"}, kSharedGateUp{"shared_gate_up"},
-    kSharedDown{"shared_down"}, kSharedGate{"shared_gate"};
+    kSharedDown{"shared_down"}, kSharedGate{"shared_gate"}, kRouterNorm{"router_norm"},
+    kExpertScales{"expert_scales"}, kExpertsNorm{"experts_norm"},
+    kExpertsPostNorm{"experts_post_norm"}, kDensePostNorm{"dense_post_norm"};
 
 bool HasExperts(const ModelConfig& config, int64_t layer) {
-  return config.moe && config.moe->has_experts[layer] != 0;
+  return config.moe && config.moe->has_experts[layer] != 0 && !config.moe->beside_dense;
+}
+bool HasExpertsBesideDense(const ModelConfig& config, int64_t layer) {
+  return config.moe && config.moe->has_experts[layer] != 0 && config.moe->beside_dense;
 }
 
 int64_t SharedWidth(const MoeConfig& moe) { return moe.num_shared_experts * moe.intermediate_size; }
@@ -39,6 +47,16 @@ void PlanExpertMatrices(const LayerSite& site, LayerPlan* layer) {
                                         kernels::LeafBorders::Single(moe.intermediate_size)));
 }
 
+void AddRouter(const LayerSite& site, LayerPlan* layer) {
+  const auto& [config, names, shard, heads, dtype, index] = site;
+  layer->matrices.push_back(
+      {kRouter, Block::kFfn, LeafRule::kEven,
+       weights::Expanded(weights::PlanMatrix(site.Label(kRouter), dtype, names.experts.router,
+                                             names.experts.router_bias, config.moe->num_experts,
+                                             config.hidden_size,
+                                             kernels::LeafBorders::Single(config.hidden_size)))});
+}
+
 void PlanExperts(const LayerSite& site, LayerPlan* layer) {
   const auto& [config, names, shard, heads, dtype, index] = site;
   const MoeConfig& moe = *config.moe;
@@ -46,11 +64,7 @@ void PlanExperts(const LayerSite& site, LayerPlan* layer) {
   if (moe.selection_bias) {
     layer->vectors.push_back({kSelectionBias, names.experts.selection_bias, moe.num_experts, true});
   }
-  layer->matrices.push_back({kRouter, Block::kFfn, LeafRule::kEven,
-                             weights::Expanded(weights::PlanMatrix(
-                                 site.Label(kRouter), dtype, names.experts.router,
-                                 names.experts.router_bias, moe.num_experts, config.hidden_size,
-                                 kernels::LeafBorders::Single(config.hidden_size)))});
+  AddRouter(site, layer);
   if (const int64_t width = SharedWidth(moe); width > 0) {
     layer->matrices.push_back(
         {kSharedGateUp, Block::kFfn, LeafRule::kReader,
@@ -71,6 +85,28 @@ void PlanExperts(const LayerSite& site, LayerPlan* layer) {
   PlanExpertMatrices(site, layer);
 }
 
+void PlanExpertsBesideDense(const LayerSite& site, LayerPlan* layer) {
+  const auto& [config, names, shard, heads, dtype, index] = site;
+  const int64_t hidden = config.hidden_size;
+  site.AddNorms(kFfnNorm, names.ffn_norm, kFfnPostNorm, names.ffn_post_norm, layer);
+  site.AddNorm(kExpertsNorm, names.experts.norm, hidden, layer);
+  site.AddNorm(kExpertsPostNorm, names.experts.post_norm, hidden, layer);
+  site.AddNorm(kDensePostNorm, names.experts.dense_post_norm, hidden, layer);
+  // A norm without weight, times a vector / sqrt(hidden).
+  layer->vectors.push_back({.role = kRouterNorm,
+                            .tensor = names.experts.router_norm,
+                            .size = hidden,
+                            .exact = true,
+                            .factor = 1 / std::sqrt(static_cast<float>(hidden))});
+  layer->vectors.push_back({.role = kExpertScales,
+                            .tensor = names.experts.expert_scales,
+                            .size = config.moe->num_experts,
+                            .exact = true});
+  AddRouter(site, layer);
+  PlanExpertMatrices(site, layer);
+  AddDenseMatrices(site, layer);
+}
+
 BlockWorkspace ExpertsWorkspace(const ModelConfig& config, const Shard&, tensor::DType dtype,
                                 int64_t rows) {
   ExpertBuffers none;
@@ -78,7 +114,7 @@ BlockWorkspace ExpertsWorkspace(const ModelConfig& config, const Shard&, tensor:
           std::max(config.hidden_size, SharedWidth(*config.moe))};
 }
 
-kernels::Router RouterOf(const MoeConfig& moe, const float* bias) {
+kernels::Router RouterOf(const MoeConfig& moe, const LayerWeights& w) {
   return {.num_experts = static_cast<int32_t>(moe.num_experts),
           .experts_per_token = static_cast<int32_t>(moe.experts_per_token),
           .num_groups = static_cast<int32_t>(moe.num_groups),
@@ -88,7 +124,8 @@ kernels::Router RouterOf(const MoeConfig& moe, const float* bias) {
           .renormalize = moe.renormalize,
           .epsilon = moe.epsilon,
           .scale = moe.scale,
-          .bias = bias};
+          .expert_scales = w.vector(kExpertScales),
+          .bias = w.vector(kSelectionBias)};
 }
 
 // What RouteRows has chosen, kept beside.
@@ -173,16 +210,14 @@ void GatherOutputs(const BlockContext& context, int64_t slots, std::byte* output
                readers * static_cast<uint64_t>(slots) * rows.row_bytes);
 }
 
-void RunExpertsLayer(const BlockContext& context, int64_t layer, int32_t rows) {
+// What the experts that rows were routed to make of them, and the shared one: b.outputs, b.shared.
+void RunRouted(const BlockContext& context, int64_t layer, const std::byte* normed, int32_t rows,
+               const ExpertBuffers& b) {
   const MoeConfig& moe = *context.config->moe;
   const auto chosen = static_cast<int32_t>(moe.experts_per_token);
   const fabric::Exchange* const sequence = context.links.sequence;
   fabric::Exchange* const tensor = context.links.tensor;
   const bool shared = context.shared != nullptr && context.shared->Shares(layer, kExpertsGateUp);
-  ExpertBuffers b;
-  CutExpertBuffers(*context.config, context.dtype, rows, context.activations.ffn, &b);
-  const std::byte* const normed = BlockInput(context, layer, kFfnNorm, rows);
-  RouteRows(context, layer, normed, 0, rows, b);
   kernels::GroupRows(
       *context.stream, *context.kernels,
       {.experts = b.experts,
@@ -212,7 +247,67 @@ void RunExpertsLayer(const BlockContext& context, int64_t layer, int32_t rows) {
               .outputs = tensor == nullptr ? b.outputs : tensor->mine()});
   if (!routed) RunSharedExpert(context, layer, normed, rows, b);
   if (tensor != nullptr && rows > 0) GatherOutputs(context, int64_t{rows} * chosen, b.outputs);
+}
+
+void RunExpertsLayer(const BlockContext& context, int64_t layer, int32_t rows) {
+  ExpertBuffers b;
+  CutExpertBuffers(*context.config, context.dtype, rows, context.activations.ffn, &b);
+  const std::byte* const normed = BlockInput(context, layer, kFfnNorm, rows);
+  RouteRows(context, layer, normed, 0, rows, b);
+  RunRouted(context, layer, normed, rows, b);
   CombineExperts(context, rows, b, b.positions, context.activations.residual);
+}
+
+// Buffers of the dense block and of the sum of both, behind the experts'.
+struct BesideBuffers {
+  std::byte* gated = nullptr;  // [rows, the rank's columns] T
+  float* sums = nullptr;       // [rows, hidden]: of the experts
+};
+uint64_t CutBesideBuffers(const ModelConfig& config, const Shard& shard, tensor::DType dtype,
+                          int64_t rows, std::byte* at, ExpertBuffers* experts,
+                          BesideBuffers* buffers) {
+  const uint64_t before = base::RoundUp(CutExpertBuffers(config, dtype, rows, at, experts), 64);
+  BufferCutter cutter(at == nullptr ? nullptr : at + before);
+  cutter.Cut(&buffers->gated,
+             tensor::BytesOf(dtype, static_cast<uint64_t>(rows * shard.intermediate.size())));
+  cutter.Cut(&buffers->sums, static_cast<uint64_t>(rows * config.hidden_size) * sizeof(float));
+  return before + cutter.bytes();
+}
+
+BlockWorkspace BesideWorkspace(const ModelConfig& config, const Shard& shard, tensor::DType dtype,
+                               int64_t rows) {
+  ExpertBuffers experts;
+  BesideBuffers none;
+  return {CutBesideBuffers(config, shard, dtype, rows, nullptr, &experts, &none),
+          std::max(config.hidden_size, shard.intermediate.size())};
+}
+
+// residual += norm(norm(dense block) + norm(experts)), each with a norm of its own before it.
+void RunExpertsBesideDense(const BlockContext& context, int64_t layer, int32_t rows) {
+  const ModelConfig& config = *context.config;
+  std::byte* const normed = context.activations.normed;
+  ExpertBuffers b;
+  BesideBuffers beside;
+  CutBesideBuffers(config, context.weights.shard, context.dtype, rows, context.activations.ffn, &b,
+                   &beside);
+  LayerNorm(context, layer, kRouterNorm, rows, normed);
+  RouteRows(context, layer, normed, 0, rows, b);
+  LayerNorm(context, layer, kExpertsNorm, rows, normed);
+  RunRouted(context, layer, normed, rows, b);
+  kernels::CombineRows(*context.stream, *context.kernels,
+                       {.dtype = context.dtype,
+                        .expert_rows = b.outputs,
+                        .positions = b.positions,
+                        .weights = b.weights,
+                        .sums = beside.sums,
+                        .rows = rows,
+                        .experts_per_token = static_cast<int32_t>(config.moe->experts_per_token),
+                        .columns = static_cast<int32_t>(config.hidden_size)});
+  NormSums(context, layer, kExpertsPostNorm, beside.sums, rows);
+  LayerNorm(context, layer, kFfnNorm, rows, normed);
+  LayerLinear(context, layer, kGateUp, normed, beside.gated, rows, GatedOutput(config));
+  AddLinear(context, layer, kDown, kFfnPostNorm, beside.gated, rows,
+            {.norm = &kDensePostNorm, .sums = beside.sums});
 }
 
 }  // namespace
@@ -245,9 +340,8 @@ void RouteRows(const BlockContext& context, int64_t layer, const std::byte* norm
   const MoeConfig& moe = *context.config->moe;
   LayerLinear(context, layer, kRouter, normed, reinterpret_cast<std::byte*>(b.logits), rows,
               kernels::LinearOutput::kF32);
-  const float* const bias = context.weights.layers[layer].vector(kSelectionBias);
   kernels::Route(*context.stream, *context.kernels,
-                 {.router = RouterOf(moe, bias),
+                 {.router = RouterOf(moe, context.weights.layers[layer]),
                   .logits = b.logits,
                   .stride = moe.num_experts,
                   .rows = rows,
@@ -321,5 +415,10 @@ void CombineExperts(const BlockContext& context, int32_t rows, const ExpertBuffe
 
 extern const FfnKind kExperts;
 const FfnKind kExperts{"experts", &HasExperts, &PlanExperts, &ExpertsWorkspace, &RunExpertsLayer};
+
+extern const FfnKind kExpertsBesideDense;
+const FfnKind kExpertsBesideDense{"experts_beside_dense", &HasExpertsBesideDense,
+                                  &PlanExpertsBesideDense, &BesideWorkspace,
+                                  &RunExpertsBesideDense};
 
 }  // namespace forebay::model

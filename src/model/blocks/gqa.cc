@@ -13,40 +13,43 @@ constexpr Role kQkv{"qkv"}, kQNorm{"q_norm"}, kKNorm{"k_norm"}, kSinks{"sinks"},
 
 bool HasGqa(const ModelConfig& config, int64_t) { return !config.mla; }
 
+// A layer without K and V of its own reads another's.
+bool OwnsKv(const ModelConfig& config, int64_t layer) { return config.KvLayerOf(layer) == layer; }
+
 void PlanGqa(const LayerSite& site, LayerPlan* layer) {
   const auto& [config, names, shard, heads, dtype, index] = site;
   site.AddNorms(kAttentionNorm, names.attention_norm, kAttentionPostNorm, names.attention_post_norm,
                 layer);
-  const weights::HeadOrder order{config.head_dim, config.RotaryDim(), config.rope_interleaved};
+  const auto [total_kv, head_dim] = config.HeadsOf(index);
+  const weights::HeadOrder order{head_dim, config.rotary_dim > 0 ? config.rotary_dim : head_dim,
+                                 config.rope_interleaved};
   const bool of_rows = config.qk_norm_of_rows;
-  site.AddNorm(kQNorm, names.q_norm, (of_rows ? config.num_heads : 1) * config.head_dim, layer,
-               order);
-  site.AddNorm(kKNorm, names.k_norm, (of_rows ? config.num_kv_heads : 1) * config.head_dim, layer,
-               order);
+  site.AddNorm(kQNorm, names.q_norm, (of_rows ? config.num_heads : 1) * head_dim, layer, order);
+  site.AddNorm(kKNorm, names.k_norm, (of_rows ? total_kv : 1) * head_dim, layer, order);
   if (config.sinks) layer->vectors.push_back({kSinks, names.sinks, config.num_heads});
   const std::vector<int> ranks = SpRanks(shard.cut.degrees(), shard.mode, shard.cut.block());
+  const std::vector<int32_t> kv_heads =
+      OwnsKv(config, index) ? heads.KvHeadsOf(ranks) : std::vector<int32_t>();
   layer->matrices.push_back(
       {kQkv, Block::kAttention, LeafRule::kEven,
-       weights::PlanQkv(
-           site.Label(kQkv), dtype,
-           {names.q, names.k, names.v, names.q_bias, names.k_bias, names.v_bias},
-           {config.num_heads, config.num_kv_heads, heads.QueryHeadsOf(ranks),
-            heads.KvHeadsOf(ranks), order, config.attention_gate ? 2 * config.head_dim : 0},
-           config.hidden_size)});
+       weights::PlanQkv(site.Label(kQkv), dtype,
+                        {names.q, names.k, names.v, names.q_bias, names.k_bias, names.v_bias},
+                        {config.num_heads, total_kv, heads.QueryHeadsOf(ranks), kv_heads, order,
+                         config.attention_gate ? 2 * head_dim : 0},
+                        config.hidden_size)});
   if (config.attention_gate) {
     // Behind each head's query in its tensor.
     std::vector<weights::PlannedRows> gates;
     for (const int32_t head : heads.QueryHeadsOf(ranks))
-      gates.push_back({0, (2 * head + 1) * config.head_dim, config.head_dim});
+      gates.push_back({0, (2 * head + 1) * head_dim, head_dim});
     layer->matrices.push_back(
         {kAttentionGate, Block::kAttention, LeafRule::kEven,
          weights::PlanRows(site.Label(kAttentionGate), dtype, {names.q},
-                           {2 * config.num_heads * config.head_dim}, gates, config.hidden_size)});
+                           {2 * config.num_heads * head_dim}, gates, config.hidden_size)});
   }
-  weights::MatrixPlan output =
-      weights::PlanMatrix(site.Label(kOutput), dtype, names.o, names.o_bias, config.hidden_size,
-                          config.num_heads * config.head_dim,
-                          kernels::LeafBorders::ForOutput(config.num_heads, config.head_dim));
+  weights::MatrixPlan output = weights::PlanMatrix(
+      site.Label(kOutput), dtype, names.o, names.o_bias, config.hidden_size,
+      config.num_heads * head_dim, kernels::LeafBorders::ForOutput(config.num_heads, head_dim));
   output.KeepLeaves(shard.output_leaves);
   layer->matrices.push_back({kOutput, Block::kAttention, LeafRule::kEven, std::move(output)});
 }
@@ -61,20 +64,27 @@ struct GqaBuffers {
   float* gates = nullptr;          // [own rows, H * head_dim]; where the model has them
 };
 
+// A rank's heads in a layer.
+struct LayerHeads {
+  const KvCut& kv;
+  int64_t head_dim;
+};
+
 // Cuts them from `at` on; returns their bytes.
-uint64_t CutGqaBuffers(const ModelConfig& config, const Shard& shard, tensor::DType dtype,
-                       int64_t step_rows, std::byte* at, GqaBuffers* buffers) {
+uint64_t CutGqaBuffers(const ModelConfig& config, const Shard& shard, const LayerHeads& layer,
+                       tensor::DType dtype, int64_t step_rows, std::byte* at, GqaBuffers* buffers) {
   const auto rows = static_cast<uint64_t>(step_rows),
              own_rows = static_cast<uint64_t>(MostOwnRows(step_rows, shard.mode));
   const auto width = [&](const Part& heads) {
-    return static_cast<uint64_t>(heads.size() * config.head_dim);
+    return static_cast<uint64_t>(heads.size() * layer.head_dim);
   };
   const uint64_t element = tensor::SizeOf(dtype);
   BufferCutter cutter(at);
   cutter.Cut(&buffers->qkv,
-             own_rows * (width(shard.heads) + 2 * width(shard.kv_heads)) * sizeof(float));
+             own_rows * (width(shard.heads) + 2 * width(layer.kv.kv_heads)) * sizeof(float));
   cutter.Cut(&buffers->q, rows * width(shard.own_heads) * element);
-  cutter.Cut(&buffers->kv, shard.mode.sp == 1 ? 0 : rows * 2 * width(shard.own_kv_heads) * element);
+  cutter.Cut(&buffers->kv,
+             shard.mode.sp == 1 ? 0 : rows * 2 * width(layer.kv.own_kv_heads) * element);
   cutter.Cut(&buffers->attention, own_rows * width(shard.heads) * element);
   cutter.Cut(&buffers->gates,
              config.attention_gate ? own_rows * width(shard.heads) * sizeof(float) : 0);
@@ -84,9 +94,14 @@ uint64_t CutGqaBuffers(const ModelConfig& config, const Shard& shard, tensor::DT
 BlockWorkspace GqaWorkspace(const ModelConfig& config, const Shard& shard, tensor::DType dtype,
                             int64_t rows, const StepCapacity&) {
   GqaBuffers none;
-  return {CutGqaBuffers(config, shard, dtype, rows, nullptr, &none),
-          shard.heads.size() * config.head_dim,
-          shard.mode.sp == 1 ? 0 : UlyssesPartBytes(shard, config.head_dim, dtype, rows)};
+  uint64_t bytes =
+      CutGqaBuffers(config, shard, {shard, config.head_dim}, dtype, rows, nullptr, &none);
+  if (config.full_heads) {
+    const LayerHeads full{*shard.full_kv, config.full_heads->head_dim};
+    bytes = std::max(bytes, CutGqaBuffers(config, shard, full, dtype, rows, nullptr, &none));
+  }
+  return {bytes, shard.heads.size() * config.MostHeadDim(),
+          shard.mode.sp == 1 ? 0 : UlyssesPartBytes(config, shard, dtype, rows)};
 }
 
 // What rope and the cache need to know of a layer.
@@ -95,6 +110,7 @@ struct Cached {
   const kv::CacheView::Layer& layer;
   const kv::CacheView::KvGroupView& group;
   int32_t index;  // of the model
+  const KvCut& kv;
 };
 
 // What the layer does to heads of q and k, for RopeKvArgs or RopeRowsArgs.
@@ -107,6 +123,7 @@ void SetRope(const BlockContext& context, const LayerWeights& w, int64_t index, 
     args->k_norm = w.vector(kKNorm);
   }
   args->norm_eps = static_cast<float>(config.rms_norm_eps);
+  args->v_norm = config.value_norm;
   const bool turned = config.HasRope(index);
   if (!turned || config.temperature_everywhere) args->q_scale = weights.q_scale;
   if (!turned) return;
@@ -147,11 +164,26 @@ void RopeAndStore(const BlockContext& context, const LayerWeights& w, const Cach
                            .prefill_rows = sums.prefill_rows,
                            .digests = cached.group.digests,
                            .layer_index = cached.index,
-                           .first_kv_head = static_cast<int32_t>(shard.own_kv_heads.begin),
-                           .digested_elsewhere = shard.kv_copies,
+                           .first_kv_head = static_cast<int32_t>(cached.kv.own_kv_heads.begin),
+                           .digested_elsewhere = cached.kv.kv_copies,
                            .first_layer = cached.layer.first};
   SetRope(context, w, cached.index, &rope);
   kernels::RopeKv(*context.stream, *context.kernels, rope);
+}
+
+// q of all rows alone, where the layer reads K and V that lie in the cache.
+void RopeQueries(const BlockContext& context, const LayerWeights& w, const Cached& cached,
+                 const GqaBuffers& buffers) {
+  const auto heads = static_cast<int32_t>(context.weights.shard.own_heads.size());
+  kernels::RopeRowsArgs rope{.dtype = context.dtype,
+                             .num_rows = cached.batch.num_rows,
+                             .positions = cached.batch.positions,
+                             .qkv = buffers.qkv,
+                             .heads = heads,
+                             .head_dim = cached.group.layout.key_dim};
+  SetRope(context, w, cached.index, &rope);
+  rope.readers[rope.num_readers++] = {.out = buffers.q, .heads = heads};
+  kernels::RopeRows(*context.stream, *context.kernels, rope);
 }
 
 // q, k and v of all rows come at once.
@@ -186,7 +218,6 @@ void MeetTwice(const BlockContext& context, const UlyssesPlan& plan, const GqaBu
 void RopeMeetAndStore(const BlockContext& context, const LayerWeights& w, const Cached& cached,
                       const UlyssesPlan& plan, const GqaBuffers& buffers) {
   const Shard& shard = context.weights.shard;
-  const ModelConfig& config = *context.config;
   const kernels::StepBatch& batch = cached.batch;
   fabric::Exchange& exchange = *context.links.sequence;
   kernels::RopeRowsArgs rope{.dtype = context.dtype,
@@ -194,16 +225,16 @@ void RopeMeetAndStore(const BlockContext& context, const LayerWeights& w, const 
                              .positions = batch.positions + batch.own_begin,
                              .qkv = buffers.qkv,
                              .heads = static_cast<int32_t>(shard.heads.size()),
-                             .kv_heads = static_cast<int32_t>(shard.kv_heads.size()),
-                             .head_dim = static_cast<int32_t>(config.head_dim)};
+                             .kv_heads = static_cast<int32_t>(cached.kv.kv_heads.size()),
+                             .head_dim = cached.group.layout.key_dim};
   SetRope(context, w, cached.index, &rope);
-  for (const auto& [heads, kv_heads] : shard.run_heads) {
+  for (const auto& [heads, kv_heads] : cached.kv.run_heads) {
     const int reader = rope.num_readers++;
     rope.readers[reader] = {
         .out = exchange.mine() + plan.StagingOf(reader),
         .first_head = static_cast<int32_t>(heads.begin - shard.heads.begin),
         .heads = static_cast<int32_t>(heads.size()),
-        .first_kv_head = static_cast<int32_t>(kv_heads.begin - shard.kv_heads.begin),
+        .first_kv_head = static_cast<int32_t>(kv_heads.begin - cached.kv.kv_heads.begin),
         .kv_heads = plan.SendsKv(reader) ? static_cast<int32_t>(kv_heads.size()) : 0};
   }
   kernels::RopeRows(*context.stream, *context.kernels, rope);
@@ -215,8 +246,8 @@ void RopeMeetAndStore(const BlockContext& context, const LayerWeights& w, const 
                     .kv = buffers.kv,
                     .digests = cached.group.digests,
                     .layer_index = cached.index,
-                    .first_kv_head = static_cast<int32_t>(shard.own_kv_heads.begin),
-                    .digested_elsewhere = shard.kv_copies,
+                    .first_kv_head = static_cast<int32_t>(cached.kv.own_kv_heads.begin),
+                    .digested_elsewhere = cached.kv.kv_copies,
                     .first_layer = cached.layer.first});
 }
 
@@ -228,14 +259,17 @@ void RunGqa(const BlockContext& context, const kernels::StepBatch& batch,
   const Shard& shard = context.weights.shard;
   fabric::Exchange* const sequence = context.links.sequence;
   const int32_t own_rows = batch.own_end - batch.own_begin;
-  GqaBuffers buffers;
-  CutGqaBuffers(config, shard, context.dtype, batch.num_rows, activations.attention, &buffers);
   const LayerWeights& w = context.weights.layers[layer];
-  const kv::CacheView::Layer& in_cache = context.kv.layers[layer];
+  const int64_t index = shard.layers.begin + layer;
+  const int64_t kv_layer = config.KvLayerOf(index) - shard.layers.begin;
+  const LayerHeads heads{shard.KvOf(config, index), config.HeadsOf(index).head_dim};
+  GqaBuffers buffers;
+  CutGqaBuffers(config, shard, heads, context.dtype, batch.num_rows, activations.attention,
+                &buffers);
+  const kv::CacheView::Layer& in_cache = context.kv.layers[kv_layer];
   const kv::CacheView::KvGroupView& group = context.kv.groups[in_cache.group];
   const kernels::StepBatch in_group = InGroup(batch, in_cache.group);
-  const int64_t index = shard.layers.begin + layer;
-  const Cached cached{in_group, in_cache, group, static_cast<int32_t>(index)};
+  const Cached cached{in_group, in_cache, group, static_cast<int32_t>(index), heads.kv};
   const std::byte* const x = BlockInput(context, layer, kAttentionNorm, own_rows);
   LayerLinear(context, layer, kQkv, x, reinterpret_cast<std::byte*>(buffers.qkv), own_rows,
               kernels::LinearOutput::kF32);
@@ -245,32 +279,34 @@ void RunGqa(const BlockContext& context, const kernels::StepBatch& batch,
   }
   if (config.qk_norm_of_rows) NormRows(context, w, own_rows, buffers.qkv);
   std::optional<UlyssesPlan> plan;
-  if (sequence == nullptr) {
+  if (kv_layer != layer) {
+    RopeQueries(context, w, cached, buffers);
+  } else if (sequence == nullptr) {
     RopeAndStore(context, w, cached, sums, buffers);
   } else {
-    plan.emplace(shard, config.head_dim, context.dtype, batch.num_rows, sequence->my_index());
+    plan.emplace(shard, heads.kv, heads.head_dim, context.dtype, batch.num_rows,
+                 sequence->my_index());
     RopeMeetAndStore(context, w, cached, *plan, buffers);
   }
   kernels::Attention(
       *context.stream, *context.kernels,
       {.batch = in_group,
        .layout = group.layout,
-       .layer = LayerKv(context, layer).bases(),
+       .layer = LayerKv(context, kv_layer).bases(),
        .q = buffers.q,
        .out = sequence == nullptr ? buffers.attention : sequence->mine(),
        .heads = static_cast<int32_t>(shard.own_heads.size()),
        .scale = config.score_factor != 0
                     ? config.score_factor
-                    : static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_dim))),
+                    : static_cast<float>(1.0 / std::sqrt(static_cast<double>(heads.head_dim))),
        .score_cap = config.score_cap,
        .sinks = config.sinks ? w.vector(kSinks) + shard.own_heads.begin : nullptr,
        .reach = config.ReachOf(index),
        .context = sums});
   if (sequence != nullptr) {
-    fabric::AllToAll(*context.stream, *sequence, "all_to_all_attention", plan->back(),
-                     buffers.attention,
-                     tensor::BytesOf(context.dtype,
-                                     static_cast<uint64_t>(shard.heads.size() * config.head_dim)));
+    fabric::AllToAll(
+        *context.stream, *sequence, "all_to_all_attention", plan->back(), buffers.attention,
+        tensor::BytesOf(context.dtype, static_cast<uint64_t>(shard.heads.size() * heads.head_dim)));
     CountMeeting(context, &ExchangeCounters::bytes_all_to_all,
                  fabric::BytesFromOthers(*sequence, plan->back()));
   }
@@ -280,7 +316,7 @@ void RunGqa(const BlockContext& context, const kernels::StepBatch& batch,
                        .y = buffers.attention,
                        .gates = buffers.gates,
                        .rows = own_rows,
-                       .columns = static_cast<int32_t>(shard.heads.size() * config.head_dim)});
+                       .columns = static_cast<int32_t>(shard.heads.size() * heads.head_dim)});
   }
   AddLinear(context, layer, kOutput, kAttentionPostNorm, buffers.attention, own_rows);
 }

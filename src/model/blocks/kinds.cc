@@ -5,7 +5,7 @@
 namespace forebay::model {
 
 #define FOREBAY_ATTENTION_KINDS(X) X(kDeltaNet) X(kGqa) X(kLatentAttention)
-#define FOREBAY_FFN_KINDS(X) X(kDenseFfn) X(kPlainFfn) X(kExperts)
+#define FOREBAY_FFN_KINDS(X) X(kDenseFfn) X(kPlainFfn) X(kExperts) X(kExpertsBesideDense)
 
 #define FOREBAY_DECLARE_ATTENTION(kind) extern const AttentionKind kind;
 #define FOREBAY_DECLARE_FFN(kind) extern const FfnKind kind;

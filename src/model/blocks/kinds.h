@@ -29,6 +29,7 @@ struct LayerSite {
     plan->vectors.push_back({.role = role,
                              .tensor = name,
                              .size = size,
+                             .exact = config.norm_sums,
                              .plus_one = config.norm_plus_one,
                              .order = order});
   }

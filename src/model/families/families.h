@@ -16,6 +16,7 @@ extern const Family kLlama4;
 extern const Family kGptOss;
 extern const Family kGemma2;
 extern const Family kGemma3;
+extern const Family kGemma4;
 extern const Family kMinistral3;
 extern const Family kPhi3;
 extern const Family kGlm4;

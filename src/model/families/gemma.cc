@@ -11,9 +11,9 @@
 namespace forebay::model {
 namespace {
 
-constexpr std::string_view kGemma2Architectures[] = {"Gemma2ForCausalLM"};
+constexpr std::string_view kGemma2Architectures[] = {"Gemma2ForCausalLM", "gemma2"};
 constexpr std::string_view kGemma3Architectures[] = {
-    "Gemma3ForCausalLM", "Gemma3ForConditionalGeneration", "Gemma3TextModel"};
+    "Gemma3ForCausalLM", "Gemma3ForConditionalGeneration", "Gemma3TextModel", "gemma3"};
 
 void ReadGemma(JsonFields* in, ModelConfig* config) {
   constexpr double kLeast = 1e-6, kMost = 1e6;
@@ -41,6 +41,20 @@ void ReadGemma3(JsonFields* in, ModelConfig* config) {
   }
 }
 
+// Scores are scaled by the head's dimension, in the 27B models by hidden / heads.
+GgufImplied ImpliedOf(const GgufSizes& sizes, int64_t layers_of_27b) {
+  const int64_t scalar =
+      sizes.layers == layers_of_27b ? sizes.hidden / sizes.heads : sizes.head_dim;
+  return {.members = {{"hidden_activation", "\"gelu_pytorch_tanh\""},
+                      {"query_pre_attn_scalar", std::to_string(scalar)}}};
+}
+GgufImplied Gemma2Implied(const GgufSizes& sizes) { return ImpliedOf(sizes, 46); }
+GgufImplied Gemma3Implied(const GgufSizes& sizes) {
+  GgufImplied implied = ImpliedOf(sizes, 62);
+  if (!sizes.windowed_theta) implied.members.emplace_back("rope_local_base_freq", "10000");
+  return implied;
+}
+
 }  // namespace
 
 const Family kGemma2{"gemma2",
@@ -49,7 +63,8 @@ const Family kGemma2{"gemma2",
                      {.window = WindowRule::kTypedLayers,
                       .window_pattern = 2,
                       .activation = Activation::kGelu,
-                      .read_more = &ReadGemma}};
+                      .read_more = &ReadGemma,
+                      .gguf_implies = &Gemma2Implied}};
 const Family kGemma3{"gemma3",
                      kGemma3Architectures,
                      &LlamaLayerNames,
@@ -59,6 +74,7 @@ const Family kGemma3{"gemma3",
                       .default_head_dim = 256,
                       .text_part = true,
                       .activation = Activation::kGelu,
-                      .read_more = &ReadGemma3}};
+                      .read_more = &ReadGemma3,
+                      .gguf_implies = &Gemma3Implied}};
 
 }  // namespace forebay::model

@@ -6,7 +6,7 @@
 namespace forebay::model {
 namespace {
 
-constexpr std::string_view kGlm4Architectures[] = {"Glm4ForCausalLM"};
+constexpr std::string_view kGlm4Architectures[] = {"Glm4ForCausalLM", "glm4"};
 
 void ReadGlm4(JsonFields*, ModelConfig* config) {
   config->attention_out_bias = false;
@@ -26,7 +26,9 @@ LayerNames Glm4LayerNames(const ModelConfig& config, int64_t layer) {
 
 }  // namespace
 
-const Family kGlm4{
-    "glm4", kGlm4Architectures, &Glm4LayerNames, {.partial_rope = true, .read_more = &ReadGlm4}};
+const Family kGlm4{"glm4",
+                   kGlm4Architectures,
+                   &Glm4LayerNames,
+                   {.partial_rope = true, .read_more = &ReadGlm4, .gguf_implies = &NothingImplied}};
 
 }  // namespace forebay::model

@@ -7,7 +7,7 @@
 namespace forebay::model {
 namespace {
 
-constexpr std::string_view kGptOssArchitectures[] = {"GptOssForCausalLM"};
+constexpr std::string_view kGptOssArchitectures[] = {"GptOssForCausalLM", "gpt-oss"};
 
 void ReadGptOss(JsonFields* in, ModelConfig* config) {
   const double limit = in->Float("swiglu_limit", 0, 1e6, 7.0);
@@ -20,6 +20,11 @@ void ReadGptOss(JsonFields* in, ModelConfig* config) {
   moe.scores = kernels::RouterScores::kSoftmaxOfChosen;
   moe.has_experts.assign(static_cast<size_t>(config->num_layers), 1);
   config->moe = std::move(moe);
+}
+
+// Files do not say that YaRN's range keeps its fractions.
+GgufImplied GptOssImplied(const GgufSizes&) {
+  return {.members = {}, .scaling_key = "truncate", .scaling_value = "false"};
 }
 
 LayerNames GptOssLayerNames(const ModelConfig& config, int64_t layer) {
@@ -44,6 +49,7 @@ const Family kGptOss{"gpt_oss",
                       .default_window = 128,
                       .window_pattern = 2,
                       .activation = Activation::kClampedSilu,
-                      .read_more = &ReadGptOss}};
+                      .read_more = &ReadGptOss,
+                      .gguf_implies = &GptOssImplied}};
 
 }  // namespace forebay::model

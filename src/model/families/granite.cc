@@ -6,7 +6,7 @@
 namespace forebay::model {
 namespace {
 
-constexpr std::string_view kGraniteArchitectures[] = {"GraniteForCausalLM"};
+constexpr std::string_view kGraniteArchitectures[] = {"GraniteForCausalLM", "granite"};
 
 void ReadGranite(JsonFields* in, ModelConfig* config) {
   constexpr double kLeast = 1e-6, kMost = 1e6;
@@ -21,7 +21,9 @@ void ReadGranite(JsonFields* in, ModelConfig* config) {
 
 }  // namespace
 
-const Family kGranite{
-    "granite", kGraniteArchitectures, &LlamaLayerNames, {.read_more = &ReadGranite}};
+const Family kGranite{"granite",
+                      kGraniteArchitectures,
+                      &LlamaLayerNames,
+                      {.read_more = &ReadGranite, .gguf_implies = &NothingImplied}};
 
 }  // namespace forebay::model

@@ -6,7 +6,7 @@
 namespace forebay::model {
 namespace {
 
-constexpr std::string_view kOlmo2Architectures[] = {"Olmo2ForCausalLM"};
+constexpr std::string_view kOlmo2Architectures[] = {"Olmo2ForCausalLM", "olmo2"};
 constexpr std::string_view kOlmo3Architectures[] = {"Olmo3ForCausalLM"};
 
 void ReadOlmo(JsonFields*, ModelConfig* config) {
@@ -17,7 +17,10 @@ void ReadOlmo(JsonFields*, ModelConfig* config) {
 
 }  // namespace
 
-const Family kOlmo2{"olmo2", kOlmo2Architectures, &LlamaLayerNames, {.read_more = &ReadOlmo}};
+const Family kOlmo2{"olmo2",
+                    kOlmo2Architectures,
+                    &LlamaLayerNames,
+                    {.read_more = &ReadOlmo, .gguf_implies = &NothingImplied}};
 const Family kOlmo3{"olmo3",
                     kOlmo3Architectures,
                     &LlamaLayerNames,

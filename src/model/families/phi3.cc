@@ -5,7 +5,7 @@
 namespace forebay::model {
 namespace {
 
-constexpr std::string_view kPhi3Architectures[] = {"Phi3ForCausalLM"};
+constexpr std::string_view kPhi3Architectures[] = {"Phi3ForCausalLM", "phi3"};
 
 LayerNames Phi3LayerNames(const ModelConfig& config, int64_t layer) {
   LayerNames names = LlamaLayerNames(config, layer);
@@ -19,6 +19,9 @@ LayerNames Phi3LayerNames(const ModelConfig& config, int64_t layer) {
 const Family kPhi3{"phi3",
                    kPhi3Architectures,
                    &Phi3LayerNames,
-                   {.window = WindowRule::kAllLayers, .default_window = 0, .partial_rope = true}};
+                   {.window = WindowRule::kAllLayers,
+                    .default_window = 0,
+                    .partial_rope = true,
+                    .gguf_implies = &NothingImplied}};
 
 }  // namespace forebay::model

@@ -6,7 +6,7 @@
 namespace forebay::model {
 namespace {
 
-constexpr std::string_view kSmolLm3Architectures[] = {"SmolLM3ForCausalLM"};
+constexpr std::string_view kSmolLm3Architectures[] = {"SmolLM3ForCausalLM", "smollm3"};
 
 void ReadSmolLm3(JsonFields* in, ModelConfig* config) { ReadLayersWithoutRope(in, 4, config); }
 
@@ -15,6 +15,8 @@ void ReadSmolLm3(JsonFields* in, ModelConfig* config) { ReadLayersWithoutRope(in
 const Family kSmolLm3{"smollm3",
                       kSmolLm3Architectures,
                       &LlamaLayerNames,
-                      {.window = WindowRule::kUpperLayers, .read_more = &ReadSmolLm3}};
+                      {.window = WindowRule::kUpperLayers,
+                       .read_more = &ReadSmolLm3,
+                       .gguf_implies = &NothingImplied}};
 
 }  // namespace forebay::model

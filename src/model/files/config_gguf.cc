@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
+#include <utility>
 
 #include "base/log.h"
 #include "model/family.h"
 #include "model/files/config_reader.h"
+#include "model/files/gguf_as_json.h"
+#include "model/files/gguf_fields.h"
 #include "model/rope.h"
 #include "weights/formats/dequantize.h"
 
@@ -18,92 +20,6 @@ using base::Result;
 using base::Status;
 using weights::GgufFile;
 using weights::TensorInfo;
-
-const TensorInfo* FindTensor(const GgufFile& gguf, std::string_view name) {
-  const auto it = std::find_if(gguf.tensors().begin(), gguf.tensors().end(),
-                               [&](const TensorInfo& tensor) { return tensor.name == name; });
-  return it == gguf.tensors().end() ? nullptr : &*it;
-}
-
-// Keys of one architecture. As with JsonFields, the first error is kept and later answers are
-// merely valid.
-class GgufFields {
- public:
-  GgufFields(const GgufFile& gguf, std::string_view architecture, std::string_view file)
-      : gguf_(gguf), prefix_(std::string(architecture) + "."), file_(file) {}
-
-  const Status& status() const { return status_; }
-  bool Has(std::string_view key) {
-    asked_.insert(prefix_ + std::string(key));
-    return gguf_.Has(prefix_ + std::string(key));
-  }
-  // The architecture's keys that none of the calls here was about.
-  std::vector<std::string_view> Rest() const {
-    std::vector<std::string_view> rest;
-    for (const std::string_view key : gguf_.keys()) {
-      if (key.starts_with(prefix_) && !asked_.contains(std::string(key)))
-        rest.push_back(key.substr(prefix_.size()));
-    }
-    return rest;
-  }
-  // A key's value, where it is a number or a flag.
-  std::optional<double> Number(std::string_view key) const {
-    const std::string name = prefix_ + std::string(key);
-    if (const auto value = gguf_.GetFloat(name); value.ok()) return *value;
-    if (const auto value = gguf_.GetUint(name); value.ok()) return static_cast<double>(*value);
-    if (const auto value = gguf_.GetBool(name); value.ok()) return *value ? 1 : 0;
-    return std::nullopt;
-  }
-
-  int64_t Int(std::string_view key, int64_t least, int64_t most,
-              std::optional<int64_t> otherwise = {}) {
-    if (!Has(key) && otherwise) return *otherwise;
-    const auto value = gguf_.GetUint(prefix_ + std::string(key));
-    return Checked(key, value, static_cast<uint64_t>(least), static_cast<uint64_t>(most));
-  }
-
-  double Float(std::string_view key, double least, double most,
-               std::optional<double> otherwise = {}) {
-    if (!Has(key) && otherwise) return *otherwise;
-    return Checked(key, gguf_.GetFloat(prefix_ + std::string(key)), least, most);
-  }
-
-  std::string String(std::string_view key, std::string_view otherwise) {
-    if (!Has(key)) return std::string(otherwise);
-    const auto value = gguf_.GetString(prefix_ + std::string(key));
-    if (!value.ok()) Fail(value.status().WithContext(file_));
-    return std::string(value.ok() ? *value : otherwise);
-  }
-
-  void Fail(Status error) {
-    if (status_.ok()) status_ = std::move(error);
-  }
-  void Invalid(std::string_view what) {
-    Fail(Status(kConfigInvalid, fmt::format("{}: {}", file_, what)));
-  }
-  void Unsupported(std::string_view key, std::string_view found, std::string_view expected) {
-    Fail(Status(kConfigUnsupported,
-                fmt::format("{}: key {}{} is {}, which is not supported; supported: {}", file_,
-                            prefix_, key, base::ShownName(found), expected)));
-  }
-
- private:
-  template <typename T>
-  T Checked(std::string_view key, const Result<T>& value, T least, T most) {
-    if (!value.ok()) {
-      Fail(value.status().WithContext(file_));
-      return least;
-    }
-    if (least <= *value && *value <= most) return *value;
-    Invalid(fmt::format("key {}{} is {}; expected {} to {}", prefix_, key, *value, least, most));
-    return least;
-  }
-
-  const GgufFile& gguf_;
-  const std::string prefix_, file_;
-  std::set<std::string> asked_;
-  Status status_;
-};
 
 // As llama.cpp runs these: softmax, and weights that are renormalised. All layers have experts.
 void ReadExperts(GgufFields* in, ModelConfig* config) {
@@ -284,6 +200,17 @@ void CheckRest(GgufFields* in, ModelConfig* config) {
   }
 }
 
+// The configuration of a family whose file is read as its folder's config.json.
+Result<ModelConfig> ReadAsJson(const GgufFile& gguf, const Family& family, GgufFields* in,
+                               std::string_view file) {
+  FB_ASSIGN_OR_RETURN(const std::string json, GgufAsConfigJson(gguf, family, in));
+  FB_ASSIGN_OR_RETURN(ModelConfig config, ParseHfConfig(json, file));
+  config.norm_sums = std::exchange(config.norm_plus_one, false);
+  config.unused_keys.clear();  // CheckRest says what the file has and nobody reads.
+  config.architecture = family.architectures.back();
+  return config;
+}
+
 void ReadTokens(GgufFields* in, ModelConfig* config) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   if (in->Has("bos_token_id"))
@@ -321,13 +248,17 @@ Result<ModelConfig> ReadGgufConfig(const GgufFile& gguf, std::string_view file) 
   config.architecture = *architecture;
   config.family = family->id;
   GgufFields in(gguf, *architecture, file);
-  ReadSizes(&in, gguf, &config);
-  FB_RETURN_IF_ERROR(in.status());
-  FB_RETURN_IF_ERROR(ValidateConfig(config, file));
-  family = FindFamily(config.family);
-  ReadFeatures(&in, gguf, family->rules, &config);
-  ReadRope(&in, gguf, &config);
-  FB_RETURN_IF_ERROR(in.status());
+  if (family->rules.gguf_implies != nullptr) {
+    FB_ASSIGN_OR_RETURN(config, ReadAsJson(gguf, *family, &in, file));
+  } else {
+    ReadSizes(&in, gguf, &config);
+    FB_RETURN_IF_ERROR(in.status());
+    FB_RETURN_IF_ERROR(ValidateConfig(config, file));
+    family = FindFamily(config.family);
+    ReadFeatures(&in, gguf, family->rules, &config);
+    ReadRope(&in, gguf, &config);
+    FB_RETURN_IF_ERROR(in.status());
+  }
   GgufFields tokens(gguf, "tokenizer.ggml", file);
   ReadTokens(&tokens, &config);
   FB_RETURN_IF_ERROR(tokens.status());

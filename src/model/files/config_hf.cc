@@ -1,6 +1,7 @@
 // config.json and generation_config.json of Hugging Face folders.
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/log.h"
 #include "model/family.h"
@@ -171,6 +172,11 @@ void ReadScaling(JsonFields* in, int64_t max_positions, RopeParameters* rope) {
       static_cast<double>(in->Int("original_max_position_embeddings", 1, kMostPositions,
                                   original > 0 ? original : max_positions));
   if (type == "longrope" || type == "su") return ReadLongrope(in, max_positions, rope);
+  if (type == "proportional") {
+    rope->scaling = RopeScaling::kProportional;
+    rope->factor = in->Float("factor", kLeastPositive, kMostFactor, 1);
+    return;
+  }
   rope->factor = in->Float("factor", kLeastPositive, kMostFactor);
   if (type == "linear") {
     rope->scaling = RopeScaling::kLinear;
@@ -186,7 +192,7 @@ void ReadScaling(JsonFields* in, int64_t max_positions, RopeParameters* rope) {
     rope->scaling = RopeScaling::kYarn;
     ReadYarn(in, rope);
   } else {
-    in->Unsupported("rope_type", type, "default, linear, llama3, yarn, longrope");
+    in->Unsupported("rope_type", type, "default, linear, llama3, yarn, longrope, proportional");
   }
 }
 
@@ -199,6 +205,7 @@ struct RopeReading {
     rope.theta = object->Float("rope_theta", kLeastTheta, kMostTheta, rope.theta);
     part = object->Float("partial_rotary_factor", 0, 1, part);
     ReadScaling(object, max_positions, &rope);
+    if (rope.scaling == RopeScaling::kProportional) rope.turned_part = std::exchange(part, 1);
   }
 };
 
@@ -281,12 +288,17 @@ void ReadRope(JsonFields* in, const ConfigRules& rules, ModelConfig* config) {
                     rope.short_factors.size(), rope.long_factors.size(), pairs));
   }
   if (!in->status().ok()) return;
-  config->rope = MakeRope(rope, config->RotaryDim(), config->head_dim);
+  const auto rope_of = [&](const RopeParameters& parameters, int64_t head_dim) {
+    const int64_t turned = config->rotary_dim > 0 ? config->rotary_dim : head_dim;
+    return MakeRope(parameters, turned, head_dim);
+  };
+  config->rope =
+      rope_of(rope, config->full_heads ? config->full_heads->head_dim : config->head_dim);
   const bool any_window =
       std::ranges::any_of(config->sliding_window, [](int32_t window) { return window > 0; });
-  if (readings.windowed && any_window)
+  if (any_window && (readings.windowed || config->full_heads))
     config->windowed_rope =
-        MakeRope(readings.windowed->rope, config->RotaryDim(), config->head_dim);
+        rope_of(readings.windowed.value_or(readings.full).rope, config->head_dim);
   if (config->mla) {
     config->mla->softmax_scale = static_cast<float>(
         YarnScoreScale(rope) / std::sqrt(static_cast<double>(config->mla->qk_head_dim())));

@@ -24,8 +24,7 @@ inline Decoder MakeShapeDecoder(const ModelConfig& config, device::Device& devic
   const uint64_t bytes = ActivationBytes(config, decoder.dtype, decoder.capacity);
   device::RegionCutter cutter(*arena.Allocate("activations", bytes).value());
   decoder.activations = CutActivations(config, decoder.dtype, decoder.capacity, &cutter);
-  const auto groups =
-      PlanKvGroups(config, decoder.dtype, {0, config.num_layers}, config.num_kv_heads);
+  const auto groups = PlanKvGroups(config, decoder.dtype, decoder.weights.shard);
   decoder.kv = kv::CutCache(groups, 0, false, nullptr);
   decoder.states = kv::CutStates(PlanStates(config, decoder.weights.shard), nullptr);
   return decoder;

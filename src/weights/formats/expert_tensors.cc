@@ -49,6 +49,11 @@ std::optional<StackName> ParseBiases(const TensorInfo& tensor) {
   return ParseStack(tensor, 2, {"gate_up_proj_bias", "down_proj_bias"});
 }
 
+// "X.experts.gate_proj.bias" [experts, out]: beside a stack of matrices.
+std::optional<StackName> ParseRowBiases(const TensorInfo& tensor) {
+  return ParseStack(tensor, 2, {"gate_proj.bias", "up_proj.bias", "down_proj.bias"});
+}
+
 // The stacks of a layer.
 struct Layer {
   std::optional<TensorInfo> gate_up, down, gate_up_bias, down_bias;
@@ -183,6 +188,10 @@ Status SplitExpertStacks(std::vector<TensorInfo>* tensors) {
     if (const auto layer = bias ? fused.find(bias->prefix) : fused.end(); layer != fused.end()) {
       (bias->matrix == "down_proj_bias" ? layer->second.down_bias : layer->second.gate_up_bias) =
           tensor;
+    } else if (const auto rows = ParseRowBiases(tensor)) {
+      for (int64_t expert = 0; expert < tensor.shape[0]; ++expert)
+        split.push_back(BiasOf(tensor, expert, 0, 1,
+                               fmt::format("{}{}.{}", rows->prefix, expert, rows->matrix)));
     } else if (!stack) {
       kept.push_back(std::move(tensor));
     } else if (const auto layer = fused.find(stack->prefix); layer != fused.end()) {

@@ -2,7 +2,9 @@
 // so knows one form: a matrix an expert.
 //
 //   X.experts.gate_proj.weight [experts, out, in]      (GGUF's ffn_gate_exps; up_proj, down_proj
-//   too) X.experts.gate_up_proj     [experts, in, 2 out], gate first; X.experts.down_proj [experts,
+//                              too), with X.experts.gate_proj.bias [experts, out] where there is
+//                              one
+//   X.experts.gate_up_proj     [experts, in, 2 out], gate first; X.experts.down_proj [experts,
 //   out,
 //                              in] beside it: both transposed (Llama 4)
 //   X.experts.gate_up_proj     [experts, 2 out, in]; X.experts.down_proj [experts, in, out]

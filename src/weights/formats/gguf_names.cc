@@ -1,6 +1,7 @@
 #include "weights/formats/gguf_names.h"
 
 #include <algorithm>
+#include <span>
 
 namespace forebay::weights {
 namespace {
@@ -34,16 +35,44 @@ constexpr NamePair kLayerNames[] = {
     {"ffn_down_exps", "mlp.experts.down_proj"},
 };
 
-template <size_t n>
-std::string_view Lookup(const NamePair (&pairs)[n], std::string_view gguf) {
-  const auto it =
-      std::find_if(pairs, pairs + n, [&](const NamePair& pair) { return pair.gguf == gguf; });
-  return it == pairs + n ? std::string_view() : it->hf;
+// What an architecture calls otherwise; these come first.
+constexpr NamePair kGemma[] = {{"post_attention_norm", "post_attention_layernorm"},
+                               {"ffn_norm", "pre_feedforward_layernorm"},
+                               {"post_ffw_norm", "post_feedforward_layernorm"}};
+constexpr NamePair kOlmo2[] = {{"post_attention_norm", "post_attention_layernorm"},
+                               {"post_ffw_norm", "post_feedforward_layernorm"}};
+constexpr NamePair kGlm4[] = {{"post_attention_norm", "post_self_attn_layernorm"},
+                              {"post_ffw_norm", "post_mlp_layernorm"},
+                              {"ffn_up", "mlp.gate_up_proj"}};
+constexpr NamePair kPhi3[] = {{"attn_qkv", "self_attn.qkv_proj"}, {"ffn_up", "mlp.gate_up_proj"}};
+constexpr NamePair kGptOss[] = {{"post_attention_norm", "post_attention_layernorm"},
+                                {"ffn_gate_inp", "mlp.router"}};
+struct Dialect {
+  std::string_view architecture;
+  std::span<const NamePair> layer_names;
+};
+constexpr Dialect kDialects[] = {{"gemma2", kGemma}, {"gemma3", kGemma}, {"olmo2", kOlmo2},
+                                 {"glm4", kGlm4},    {"phi3", kPhi3},    {"gpt-oss", kGptOss}};
+
+std::string_view Lookup(std::span<const NamePair> pairs, std::string_view gguf) {
+  const auto it = std::ranges::find(pairs, gguf, &NamePair::gguf);
+  return it == pairs.end() ? std::string_view() : it->hf;
+}
+
+std::string_view LookupInLayer(std::string_view architecture, std::string_view gguf) {
+  const auto* const dialect = std::ranges::find(kDialects, architecture, &Dialect::architecture);
+  const std::string_view own =
+      dialect == std::end(kDialects) ? "" : Lookup(dialect->layer_names, gguf);
+  return own.empty() ? Lookup(kLayerNames, gguf) : own;
 }
 
 }  // namespace
 
-std::string HfTensorName(std::string_view gguf_name) {
+bool TurnsNeighbours(std::string_view architecture) {
+  return architecture == "llama" || architecture == "granite" || architecture == "smollm3";
+}
+
+std::string HfTensorName(std::string_view architecture, std::string_view gguf_name) {
   const std::string unchanged(gguf_name);
   const size_t dot = gguf_name.rfind('.');
   if (dot == std::string_view::npos) return unchanged;
@@ -61,10 +90,12 @@ std::string HfTensorName(std::string_view gguf_name) {
   const bool number =
       !layer.empty() && layer.find_first_not_of("0123456789") == std::string_view::npos;
   const std::string_view hf =
-      number && digits < stem.size() ? Lookup(kLayerNames, stem.substr(digits + 1)) : "";
-  return hf.empty()
-             ? unchanged
-             : std::string("model.layers.").append(layer).append(".").append(hf).append(suffix);
+      number && digits < stem.size() ? LookupInLayer(architecture, stem.substr(digits + 1)) : "";
+  const std::string prefix = std::string("model.layers.").append(layer).append(".");
+  // The one vector that Hugging Face has no suffix for.
+  if (number && stem.ends_with(".attn_sinks") && suffix == ".weight")
+    return prefix + "self_attn.sinks";
+  return hf.empty() ? unchanged : std::string(prefix).append(hf).append(suffix);
 }
 
 }  // namespace forebay::weights

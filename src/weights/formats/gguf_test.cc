@@ -212,17 +212,31 @@ TEST(Gguf, AVocabularyAloneIsAFile) {
 }
 
 TEST(HfTensorName, MapsWhatBothKnow) {
-  EXPECT_EQ(HfTensorName("token_embd.weight"), "model.embed_tokens.weight");
-  EXPECT_EQ(HfTensorName("output_norm.weight"), "model.norm.weight");
-  EXPECT_EQ(HfTensorName("output.weight"), "lm_head.weight");
-  EXPECT_EQ(HfTensorName("blk.12.attn_q.bias"), "model.layers.12.self_attn.q_proj.bias");
-  EXPECT_EQ(HfTensorName("blk.0.attn_k_norm.weight"), "model.layers.0.self_attn.k_norm.weight");
-  EXPECT_EQ(HfTensorName("blk.0.ffn_norm.weight"),
+  EXPECT_EQ(HfTensorName("llama", "token_embd.weight"), "model.embed_tokens.weight");
+  EXPECT_EQ(HfTensorName("llama", "output_norm.weight"), "model.norm.weight");
+  EXPECT_EQ(HfTensorName("llama", "output.weight"), "lm_head.weight");
+  EXPECT_EQ(HfTensorName("llama", "blk.12.attn_q.bias"), "model.layers.12.self_attn.q_proj.bias");
+  EXPECT_EQ(HfTensorName("llama", "blk.0.attn_k_norm.weight"),
+            "model.layers.0.self_attn.k_norm.weight");
+  EXPECT_EQ(HfTensorName("llama", "blk.0.ffn_norm.weight"),
             "model.layers.0.post_attention_layernorm.weight");
   for (const char* name : {"rope_freqs.weight", "blk.x.attn_q.weight", "blk.1", "blk.1.weight",
                            "blk..attn_q.weight", "", ".", "blk.1.ssm_a.weight", "attn_q.weight"}) {
-    EXPECT_EQ(HfTensorName(name), name);
+    EXPECT_EQ(HfTensorName("llama", name), name);
   }
+}
+
+TEST(HfTensorName, ArchitecturesHaveNamesOfTheirOwn) {
+  const std::string layer = "model.layers.7.";
+  EXPECT_EQ(HfTensorName("gemma3", "blk.7.ffn_norm.weight"),
+            layer + "pre_feedforward_layernorm.weight");
+  EXPECT_EQ(HfTensorName("olmo2", "blk.7.post_attention_norm.weight"),
+            layer + "post_attention_layernorm.weight");
+  EXPECT_EQ(HfTensorName("glm4", "blk.7.ffn_up.weight"), layer + "mlp.gate_up_proj.weight");
+  EXPECT_EQ(HfTensorName("glm4", "blk.7.attn_q.bias"), layer + "self_attn.q_proj.bias");
+  EXPECT_EQ(HfTensorName("gpt-oss", "blk.7.attn_sinks.weight"), layer + "self_attn.sinks");
+  EXPECT_EQ(HfTensorName("qwen2", "blk.7.post_attention_norm.weight"),
+            "blk.7.post_attention_norm.weight");
 }
 
 }  // namespace

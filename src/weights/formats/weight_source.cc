@@ -277,19 +277,17 @@ Status WeightSource::AddGgufParts(uint64_t count) {
 }
 
 Status WeightSource::AddGgufTensors(const std::vector<TensorInfo>& tensors) {
-  // llama.cpp reorders the rows of Q and K of this architecture alone: its rope turns neighbouring
-  // pairs.
-  const auto architecture = gguf_->GetString("general.architecture");
-  const bool interleaved = architecture.ok() && *architecture == "llama";
+  const auto said = gguf_->GetString("general.architecture");
+  const std::string architecture(said.ok() ? *said : "");
+  const bool interleaved = TurnsNeighbours(architecture);
   for (TensorInfo tensor : tensors) {
     const bool q = tensor.name.find(".attn_q.") != std::string::npos;
     const bool k = tensor.name.find(".attn_k.") != std::string::npos;
     tensor.file = static_cast<int32_t>(files_.size()) - 1;
-    tensor.own_name = std::exchange(tensor.name, HfTensorName(tensor.name));
+    tensor.own_name = std::exchange(tensor.name, HfTensorName(architecture, tensor.name));
     if (interleaved && (q || k) && tensor.type != &kUnreadableType) {
-      const bool grouped = k && gguf_->Has("llama.attention.head_count_kv");
-      const auto heads =
-          gguf_->GetUint(grouped ? "llama.attention.head_count_kv" : "llama.attention.head_count");
+      const std::string all = architecture + ".attention.head_count", of_kv = all + "_kv";
+      const auto heads = gguf_->GetUint(k && gguf_->Has(of_kv) ? of_kv : all);
       if (!heads.ok()) return heads.status().WithContext(path_);
       const int64_t rows = tensor.shape[0];
       const int64_t count = static_cast<int64_t>(*heads);

@@ -1,0 +1,168 @@
+#include "model/files/gguf_as_json.h"
+
+#include "base/json_writer.h"
+#include "weights/formats/dequantize.h"
+
+namespace forebay::model {
+namespace {
+
+using weights::GgufFile;
+using weights::TensorInfo;
+
+// A key after the architecture's name, and what config.json calls it.
+struct KeyPair {
+  const char *gguf, *json;
+};
+
+constexpr KeyPair kWhole[] = {
+    {"context_length", "max_position_embeddings"},
+    {"embedding_length", "hidden_size"},
+    {"block_count", "num_hidden_layers"},
+    {"feed_forward_length", "intermediate_size"},
+    {"attention.head_count", "num_attention_heads"},
+    {"attention.head_count_kv", "num_key_value_heads"},
+    {"attention.key_length", "head_dim"},
+    {"expert_count", "num_local_experts"},
+    {"expert_used_count", "num_experts_per_tok"},
+};
+constexpr KeyPair kReal[] = {
+    {"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
+    {"rope.freq_base", "rope_theta"},
+    {"rope.freq_base_swa", "rope_local_base_freq"},
+    {"attn_logit_softcapping", "attn_logit_softcapping"},
+    {"final_logit_softcapping", "final_logit_softcapping"},
+    {"embedding_scale", "embedding_multiplier"},
+    {"attention.scale", "attention_multiplier"},
+    {"residual_scale", "residual_multiplier"},
+    {"logit_scale", "logits_scaling"},
+};
+
+constexpr double kMostReal = 1e15;
+constexpr int64_t kMostWhole = int64_t{1} << 40;
+
+GgufSizes ReadSizes(GgufFields* in) {
+  GgufSizes sizes{.layers = in->Int("block_count", 1, kMostLayers),
+                  .hidden = in->Int("embedding_length", 1, kMostWidth),
+                  .heads = in->Int("attention.head_count", 1, kMostHeads)};
+  sizes.head_dim = in->Int("attention.key_length", 1, kMostHeadDim,
+                           std::max<int64_t>(1, sizes.hidden / sizes.heads));
+  sizes.windowed_theta = in->Has("rope.freq_base_swa");
+  return sizes;
+}
+
+// A vector of F32, as an array.
+void WriteFactors(const TensorInfo& tensor, GgufFields* in, base::JsonWriter* json) {
+  std::vector<float> values;
+  if (tensor.type->dtype == tensor::DType::kF32 && tensor.shape.rank() == 1) {
+    values.resize(static_cast<size_t>(tensor.shape[0]));
+    weights::ExpandElements(tensor::DType::kF32, tensor.data.data(), tensor.shape[0],
+                            values.data());
+  } else {
+    in->Invalid(fmt::format("tensor {} is {} {}; expected F32 [n]", tensor.name, tensor.type->name,
+                            tensor.shape.ToString()));
+  }
+  json->BeginArray();
+  for (const float value : values) json->Float(value);
+  json->EndArray();
+}
+
+void WriteScaling(const GgufFile& gguf, const GgufImplied& implied, GgufFields* in,
+                  base::JsonWriter* json) {
+  const TensorInfo* const longer = FindTensor(gguf, "rope_factors_long.weight");
+  const TensorInfo* const shorter = FindTensor(gguf, "rope_factors_short.weight");
+  const std::string type = in->String("rope.scaling.type", longer != nullptr ? "longrope" : "none");
+  if (type == "none") return;
+  json->Key("rope_scaling").BeginObject().Key("rope_type").String(type);
+  const auto real = [&](const char* key, const char* name) {
+    if (in->Has(key)) json->Key(name).Float(static_cast<float>(in->Float(key, 0, kMostReal)));
+  };
+  real("rope.scaling.factor", "factor");
+  real("rope.scaling.yarn_beta_fast", "beta_fast");
+  real("rope.scaling.yarn_beta_slow", "beta_slow");
+  real("rope.scaling.yarn_attn_factor", "attention_factor");
+  if (in->Has("rope.scaling.original_context_length")) {
+    json->Key("original_max_position_embeddings")
+        .Int(in->Int("rope.scaling.original_context_length", 1, kMostPositions));
+  }
+  if (longer != nullptr && shorter != nullptr) {
+    real("rope.scaling.attn_factor", "attention_factor");
+    json->Key("long_factor");
+    WriteFactors(*longer, in, json);
+    json->Key("short_factor");
+    WriteFactors(*shorter, in, json);
+  }
+  if (!implied.scaling_key.empty()) json->Key(implied.scaling_key).Raw(implied.scaling_value);
+  json->EndObject();
+}
+
+// Which layers have a window: all but every n-th, or a flag a layer.
+void WritePattern(const GgufFile& gguf, std::string_view architecture, GgufFields* in,
+                  base::JsonWriter* json) {
+  constexpr char kPattern[] = "attention.sliding_window_pattern";
+  if (!in->Has(kPattern)) return;
+  const auto flags = gguf.GetInts(std::string(architecture) + "." + kPattern);
+  if (!flags.ok()) {
+    json->Key("sliding_window_pattern").Int(in->Int(kPattern, 1, kMostLayers));
+    return;
+  }
+  json->Key("layer_types").BeginArray();
+  for (const int64_t flag : *flags) json->String(flag ? "sliding_attention" : "full_attention");
+  json->EndArray();
+}
+
+}  // namespace
+
+base::Result<std::string> GgufAsConfigJson(const GgufFile& gguf, const Family& family,
+                                           GgufFields* in) {
+  const GgufSizes sizes = ReadSizes(in);
+  const GgufImplied implied = family.rules.gguf_implies(sizes);
+  FB_RETURN_IF_ERROR(in->status());
+  const TensorInfo* const embedding = FindTensor(gguf, "token_embd.weight");
+  if (embedding == nullptr) in->Invalid("tensor token_embd.weight is missing");
+  const auto has = [&](const char* name) { return FindTensor(gguf, name) != nullptr; };
+  std::string text;
+  base::JsonWriter json(&text);
+  json.BeginObject().Key("architectures").BeginArray().String(family.architectures[0]).EndArray();
+  json.Key("vocab_size").Int(embedding == nullptr ? 1 : embedding->rows());
+  json.Key("tie_word_embeddings").Bool(!has("output.weight"));
+  json.Key("attention_bias").Bool(has("blk.0.attn_q.bias"));
+  if (has("blk.0.attn_output.bias") && implied.output_bias_key)
+    json.Key("attention_out_bias").Bool(true);
+  for (const auto& [key, name] : kWhole) {
+    if (in->Has(key)) json.Key(name).Int(in->Int(key, 0, kMostWhole));
+  }
+  for (const auto& [key, name] : kReal) {
+    if (in->Has(key)) json.Key(name).Float(static_cast<float>(in->Float(key, 0, kMostReal)));
+  }
+  if (const int64_t turned = in->Int("rope.dimension_count", 1, kMostHeadDim, sizes.head_dim);
+      turned != sizes.head_dim) {
+    json.Key("partial_rotary_factor")
+        .Double(static_cast<double>(turned) / static_cast<double>(sizes.head_dim));
+  }
+  if (const int64_t length = in->Int("attention.value_length", 1, kMostHeadDim, sizes.head_dim);
+      length != sizes.head_dim) {
+    in->Unsupported("attention.value_length", fmt::format("{}", length),
+                    "the same as attention.key_length");
+  }
+  if (const int64_t window = in->Int("attention.sliding_window", 0, kMostPositions, 0);
+      window > 0) {
+    if (family.rules.window == WindowRule::kNone)
+      in->Unsupported("attention.sliding_window", fmt::format("{}", window), "0");
+    json.Key("sliding_window").Int(window);
+  }
+  WritePattern(gguf, family.architectures.back(), in, &json);
+  WriteScaling(gguf, implied, in, &json);
+  // The width of experts, where it is another than that of blocks, is no key of these families.
+  const int64_t width = in->Int("feed_forward_length", 1, kMostWidth);
+  if (const int64_t expert = in->Int("expert_feed_forward_length", 1, kMostWidth, width);
+      expert != width) {
+    in->Unsupported("expert_feed_forward_length", fmt::format("{}", expert),
+                    fmt::format("feed_forward_length, {}", width));
+  }
+  for (const auto& [key, value] : implied.members) json.Key(key).Raw(value);
+  json.EndObject();
+  FB_RETURN_IF_ERROR(in->status());
+  return text;
+}
+
+}  // namespace forebay::model
