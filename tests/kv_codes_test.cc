@@ -1,8 +1,11 @@
 // KV caches of a byte an element: each format has a numerics class of its own, in which every set
 // and layout gives one answer, digests included. What moves blocks moves codes and scales as bytes.
+#include <unistd.h>
+
 #include <map>
 
 #include "kernels/testing/tile_sets.h"
+#include "model/kv_groups.h"
 #include "testing/layout_fixture.h"
 
 namespace forebay {
@@ -46,11 +49,15 @@ TEST_P(KvCodesTest, EveryLayoutGivesTheDigestsOfOneRank) {
   EXPECT_NE(fp8, plain);
   EXPECT_NE(expected, plain);
   EXPECT_NE(expected, fp8);
-  for (const auto& [devices, layout] :
-       {std::pair{"2xcpu", "tp=2"}, {"3xcpu", "tp=3"}, {"2xcpu", "pp=2"}, {"2xcpu", "sp=2"},
-        {"4xcpu", "dp=2,tp=2"}, {"2xcpu", "dp=2,weights=striped,pool-attention=on"}}) {
+  for (const auto& [devices, layout] : {std::pair{"2xcpu", "tp=2"},
+                                        {"3xcpu", "tp=3"},
+                                        {"2xcpu", "pp=2"},
+                                        {"2xcpu", "sp=2"},
+                                        {"4xcpu", "dp=2,tp=2"},
+                                        {"2xcpu", "dp=2,weights=striped,pool-attention=on"}}) {
     const auto parsed = *layout::ParseLayout(layout);
     if (!layout::ValidateLayout(parsed, files_.config, parsed.num_devices()).ok()) continue;
+    if (parsed.pools() && files_.config.moe) continue;
     options_.shift.mode.reset();
     if (parsed.sp > 1) options_.shift.mode = parsed.degrees();
     EXPECT_EQ(Run(devices, layout), expected) << layout;
@@ -69,9 +76,11 @@ TEST_P(KvCodesTest, WhatIsPreemptedParkedOrStreamedChangesNothing) {
   EXPECT_EQ(Run("cpu", ""), expected);
   EXPECT_GT(stats_.mode_counters["kv_returns"], 0);
   EXPECT_EQ(stats_.recomputed_tokens, 0);
-  options_.tier.offload = layout::Offloading::kAlways;
-  EXPECT_EQ(Run("cpu", ""), expected);
-  EXPECT_GT(stats_.mode_counters["kv_blocks_streamed"], 0);
+  if (GetParam() == "llama3-gqa") {  // enough layers, none with a window
+    options_.tier.offload = layout::Offloading::kAlways;
+    EXPECT_EQ(Run("cpu", ""), expected);
+    EXPECT_GT(stats_.mode_counters["kv_blocks_streamed"], 0);
+  }
   options_.tier = {.file = "kv_codes_" + std::to_string(getpid()) + ".kv",
                    .file_bytes = 32 << 20,
                    .preempt = layout::Preempting::kPark};
@@ -139,8 +148,7 @@ TEST_P(KvCodesRefused, WhereLatentsAreCached) {
   EXPECT_EQ(code("cpu", NumberFormat::kInt8), layout::kKvCacheDtype);
   EXPECT_EQ(code("cpu", NumberFormat::kFP8), layout::kKvCacheDtype);
   EXPECT_EQ(code("sim:h200", NumberFormat::kInt8), layout::kKvCacheDtype);
-  options_.machine.kv_cache_format = NumberFormat::kFP8;
-  EXPECT_TRUE(layout::DraftLayout(options_, files_.config).ok());
+  EXPECT_FALSE(code("sim:h200", NumberFormat::kFP8) == layout::kKvCacheDtype);
 }
 INSTANTIATE_TEST_SUITE_P(Files, KvCodesRefused, testing::Values("deepseek-v3"));
 
