@@ -38,6 +38,7 @@ struct Case {
   // Latent attention: a value's width, stored where there is more than one KV head, else the first
   // elements of its key. 0: head_dim.
   int32_t value_width = 0;
+  kernels::KvCodes codes = kernels::KvCodes::kNone;
   int32_t value_dim() const { return value_width > 0 ? value_width : head_dim; }
   bool latents() const { return value_width > 0 && kv_heads == 1; }
   kernels::KvLayout Layout() const {
@@ -45,7 +46,8 @@ struct Case {
             .kv_heads = kv_heads,
             .key_dim = head_dim,
             .value_dim = value_dim(),
-            .values_in_keys = latents()};
+            .values_in_keys = latents(),
+            .codes = codes};
   }
   int32_t Context(int32_t sequence) const {
     return mixed ? context - sequence * 19 % kBlockTokens : context;
@@ -58,10 +60,14 @@ constexpr Case kCases[] = {
     {"Qwen3-0.6B", 16, 8, 128, 128, 1, 207, true},
     {"Qwen3-0.6B", 16, 8, 128, 64, 1, 1024},
     {"Qwen3-0.6B", 16, 8, 128, 128, 1, 1024},
+    {"Qwen3-0.6B", 16, 8, 128, 64, 1, 2048},
+    {"Qwen3-0.6B, int8 KV", 16, 8, 128, 64, 1, 2048, false, 0, 0, 0, kernels::KvCodes::kInt8},
+    {"Qwen3-0.6B, fp8 KV", 16, 8, 128, 64, 1, 2048, false, 0, 0, 0, kernels::KvCodes::kFP8},
     {"Qwen3-0.6B", 16, 8, 128, 1, 1, 8192},
     {"Qwen3-0.6B", 16, 8, 128, 4, 128, 128},
     {"Qwen3-0.6B", 16, 8, 128, 1, 512, 512},
     {"Qwen3-0.6B", 16, 8, 128, 1, 512, 4096},
+    {"Qwen3-0.6B, int8 KV", 16, 8, 128, 1, 512, 4096, false, 0, 0, 0, kernels::KvCodes::kInt8},
     {"Qwen3-0.6B", 16, 8, 128, 1, 1, 32768},
     {"one KV head", 16, 1, 128, 1, 1, 32768},
     {"one KV head", 16, 1, 128, 1, 64, 32768},

@@ -217,6 +217,30 @@ TEST_P(GoldenModel, Bf16LogitsAreAsCloseAsTheReferencesOwn) {
   }
 }
 
+// What a byte an element of the KV cache costs, beside bf16 compute: in fp32 compute, so that
+// nothing else rounds.
+TEST(CachesOfCodes, LogitsStayNearTheReference) {
+  for (const std::string name : {"llama3-gqa", "qwen3", "mistral", "qwen3-moe", "llama4-text",
+                                 "gemma3", "gpt-oss", "qwen3-next"}) {
+    const double own = golden::Meta(name, {"bf16_compute_vs_fp32", "rms"});
+    const golden::Tensors golden("models/" + name + "/golden.safetensors");
+    const double int8 = CompareSequences(
+        Load("models/" + name, tensor::DType::kF32, nullptr,
+             [](model::ModelConfig* config) { config->stored_kv = cost::NumberFormat::kInt8; }),
+        golden, false);
+    const double fp8 = CompareSequences(
+        Load("models/" + name, tensor::DType::kF32, nullptr,
+             [](model::ModelConfig* config) { config->stored_kv = cost::NumberFormat::kFP8; }),
+        golden, false);
+    std::printf("%-14s rms of logits: int8 %.5f, fp8 %.5f, bf16 compute %.5f (ratios %.2f, %.2f)\n",
+                name.c_str(), int8, fp8, own, int8 / own, fp8 / own);
+    EXPECT_GT(int8, 0);
+    // Another expert for a row is what costs most.
+    EXPECT_LT(int8, 2.5 * own);
+    EXPECT_LT(fp8, 8 * own);
+  }
+}
+
 // Greedy tokens of the three prompts through the engine with continuous batching, all at once.
 void CheckGreedy(const std::string& model_path, const golden::Tensors& golden) {
   auto files = engine::OpenModel(golden::Path(model_path), false, 0);

@@ -150,6 +150,25 @@ TEST_P(RolesTest, WhatGoesOverIsCountedToTheByte) {
   }
 }
 
+// Codes of the KV cache and their scales go over as they are, to ranks with other heads too.
+TEST_P(RolesTest, ACacheOfCodesGoesOver) {
+  RunRoles("dp=1", "dp=1");
+  const int64_t plain = stats_.kv_bytes_handed_over;
+  options_.machine.kv_cache_format = cost::NumberFormat::kInt8;
+  const auto draft = layout::DraftLayout(options_, files_.config);
+  if (files_.config.mla) {
+    EXPECT_EQ(draft.status().code(), layout::kKvCacheDtype);
+    return;
+  }
+  const Answers expected = RunAlone();
+  for (const auto& [context, generation] :
+       {std::pair{"dp=1", "dp=1"}, {"tp=2", "dp=1"}, {"dp=1", "tp=2"}, {"sp=2", "pp=2"}}) {
+    EXPECT_EQ(RunRoles(context, generation), expected) << context << " to " << generation;
+    EXPECT_GT(stats_.kv_bytes_handed_over, 0);
+    EXPECT_LT(stats_.kv_bytes_handed_over, plain * 3 / 4);
+  }
+}
+
 // Few blocks: loans stay where nobody has room, choices are preempted where they grow, and all come
 // to their end.
 TEST_P(RolesTest, WithoutRoomTheContextWaits) {

@@ -64,6 +64,25 @@ TEST_P(StoredTest, EveryLayoutGivesTheDigestsOfExpandedWeights) {
   ExpectEveryLayout(RunExpanded("cpu", ""));
 }
 
+// What a step of a pooled model pulls shrinks as the weights do.
+TEST_P(StoredTest, WhatIsPulledIsWhatIsStored) {
+  const auto step_bytes = [&] {
+    const bool experts = files_.config.moe.has_value();
+    Run("2xcpu", experts ? "dp=2,experts=by_expert" : "dp=2,weights=by_layer");
+    EXPECT_GT(stats_.mode_counters["bytes_pulled"], 0);
+    return pooled_step_bytes_;
+  };
+  const uint64_t stored = step_bytes(), stored_weights = weight_bytes_;
+  options_.machine.quantization.expanded = true;
+  const uint64_t expanded = step_bytes();
+  EXPECT_LT(stored, expanded);
+  // All pooled matrices of these files are of one type: a scale for 32 codes of a byte.
+  if (GetParam().find("Q8_0") != std::string::npos) {
+    EXPECT_EQ(stored * 64, expanded * 34);
+  }
+  EXPECT_LT(stored_weights, weight_bytes_);
+}
+
 // Longer answers than there are blocks for.
 TEST_P(StoredTest, AfterPreemption) {
   for (Request& request : requests_) request.sampling.max_tokens += 40;

@@ -29,16 +29,16 @@ PriceResult Default(const Roofline& roofline, double floor, const DeviceProfile&
   return {seconds, How::kMiss, BoundOf(reached, seconds, floor)};
 }
 
-// The table's time at `wanted`. Outside the grid, and for heads of another size than the table's,
-// the nearest point's utilisation holds, but no kernel beats the fastest one.
-PriceResult FromTable(const UtilisationTable& table, const Point& wanted, double head_dim,
-                      double floor, const DeviceProfile& device) {
+// The table's time at `wanted`. Outside the grid, for heads of another size than the table's and
+// for another format, the nearest point's utilisation holds, but no kernel beats the fastest one.
+PriceResult FromTable(const UtilisationTable& table, NumberFormat format, const Point& wanted,
+                      double head_dim, double floor, const DeviceProfile& device) {
   const UtilisationTable::Found found = table.Lookup(wanted);
-  const Roofline work =
-      RooflineAt(table.op, table.format, table.by_weights, wanted, head_dim, device);
+  const Roofline work = RooflineAt(table.op, format, table.by_weights, wanted, head_dim, device);
   double seconds = found.seconds;
   How how = found.how;
-  if (IsAttention(table.op) && head_dim != table.head_dim) how = How::kHeld;
+  if (format != table.format || (IsAttention(table.op) && head_dim != table.head_dim))
+    how = How::kHeld;
   if (how == How::kHeld) {
     const Roofline held =
         RooflineAt(table.op, table.format, table.by_weights, found.point, table.head_dim, device);
@@ -50,7 +50,7 @@ PriceResult FromTable(const UtilisationTable& table, const Point& wanted, double
 PriceResult LinearFromTable(const UtilisationTable& table, double rows, double n, double k,
                             const DeviceProfile& device) {
   const Point point = table.by_weights ? Point{rows, n * k, 1} : Point{rows, n, k};
-  return FromTable(table, point, 0, device.op_floor_s, device);
+  return FromTable(table, table.format, point, 0, device.op_floor_s, device);
 }
 
 // A CPU's workers are dealt panels of columns: an odd panel costs as much as one each. Many rows
@@ -68,16 +68,35 @@ PriceResult PriceDealt(const UtilisationTable& table, double rows, double n, dou
   return result;
 }
 
-// Stored weights are multiplied at the rate of the format that they are expanded to, and read in
-// their own bytes: what a price of that format's weights becomes of them.
-PriceResult WithStoredBytes(PriceResult result, const OpDesc& op, double rows, double weights,
-                            const DeviceProfile& device) {
-  if (op.stored_bytes <= 0) return result;
-  const auto roofline = [&](double bytes) {
-    return RooflineOf(2 * rows * weights, weights * bytes, op.weight_format, device);
-  };
-  const Roofline stored = roofline(op.stored_bytes);
-  const double ratio = stored.seconds() / roofline(BytesPerElement(op.weight_format)).seconds();
+// The table of the operation's weights, or of those that are nearest: stored weights cost what the
+// measured form with about their bytes and their expander's work costs, else what the type costs
+// that they are expanded to; int8 layers of a CPU that was not measured with them are like bf16.
+const UtilisationTable* FindWeights(TableOp table_op, const OpDesc& op,
+                                    const DeviceProfile& device) {
+  const bool is_cpu = device.kind == DeviceKind::kCpu;
+  if (is_cpu && op.stored_bytes > 0 && op.weight_format == NumberFormat::kBF16) {
+    // Q6_K and Q5_K lie between: their codes of two planes take as long as those of fp8.
+    const NumberFormat form = op.stored_bytes < 0.7     ? NumberFormat::kInt4
+                              : op.stored_bytes <= 1.04 ? NumberFormat::kFP8
+                                                        : NumberFormat::kQ8;
+    if (const UtilisationTable* const table = device.Find(table_op, form)) return table;
+  }
+  const UtilisationTable* const own = device.Find(table_op, op.weight_format);
+  if (own != nullptr || !is_cpu) return own;
+  return op.weight_format == NumberFormat::kInt8 ? device.Find(table_op, NumberFormat::kBF16)
+                                                 : nullptr;
+}
+
+// A price of weights of the format `priced` becomes that of the operation's: they are read in their
+// own bytes, and multiplied at the rate of their arithmetic.
+PriceResult WithOwnBytes(PriceResult result, const OpDesc& op, NumberFormat priced, double rows,
+                         double weights, const DeviceProfile& device) {
+  const double bytes = op.stored_bytes > 0 ? op.stored_bytes : BytesPerElement(op.weight_format);
+  if (priced == op.weight_format && op.stored_bytes <= 0) return result;
+  const Roofline stored = RooflineOf(2 * rows * weights, weights * bytes, op.weight_format, device);
+  const double ratio =
+      stored.seconds() /
+      RooflineOf(2 * rows * weights, weights * BytesPerElement(priced), priced, device).seconds();
   result.seconds = std::max(result.seconds * ratio, device.op_floor_s);
   result.how = std::max(result.how, How::kHeld);
   result.bound = BoundOf(stored, result.seconds, device.op_floor_s);
@@ -89,20 +108,20 @@ PriceResult PriceLinear(const OpDesc& op, const DeviceProfile& device, bool cali
   const double n = static_cast<double>(op.columns);
   const double k = static_cast<double>(op.depth);
   const UtilisationTable* const whole =
-      calibrated ? device.Find(TableOp::kLinear, op.weight_format) : nullptr;
+      calibrated ? FindWeights(TableOp::kLinear, op, device) : nullptr;
   const UtilisationTable* const leaves =
-      calibrated && op.leaves > 1 ? device.Find(TableOp::kLinearLeaves, op.weight_format) : nullptr;
+      calibrated && op.leaves > 1 ? FindWeights(TableOp::kLinearLeaves, op, device) : nullptr;
   const UtilisationTable* const table = leaves != nullptr ? leaves : whole;
   if (table != nullptr && n > 0 && k > 0) {
     PriceResult result = PriceDealt(*table, rows, n, k, device);
     // what K in one leaf costs
     if (op.leaves > 1 && leaves == nullptr) result.how = std::max(result.how, How::kHeld);
-    return WithStoredBytes(result, op, rows, n * k, device);
+    return WithOwnBytes(result, op, table->format, rows, n * k, device);
   }
   const double bytes = n * k * BytesPerElement(op.weight_format);
-  return WithStoredBytes(Default(RooflineOf(2 * rows * n * k, bytes, op.weight_format, device),
-                                 device.op_floor_s, device),
-                         op, rows, n * k, device);
+  return WithOwnBytes(Default(RooflineOf(2 * rows * n * k, bytes, op.weight_format, device),
+                              device.op_floor_s, device),
+                      op, op.weight_format, rows, n * k, device);
 }
 
 // A table's time is an expert's share, which has no floor of its own as whole kernels do
@@ -114,7 +133,7 @@ PriceResult PriceExperts(const OpDesc& op, const DeviceProfile& device, bool cal
   if (op.experts <= 0) return Default({}, device.op_floor_s, device);
   const auto rows = static_cast<double>(op.rows);
   if (const UtilisationTable* const table =
-          calibrated ? device.Find(TableOp::kExperts, op.weight_format) : nullptr) {
+          calibrated ? FindWeights(TableOp::kExperts, op, device) : nullptr) {
     const double skew = static_cast<double>(op.busiest_rows) * experts / rows;
     const Point wanted{rows / experts, std::max(1.0, skew), n * k};
     const UtilisationTable::Found found = table->Lookup(wanted);
@@ -124,9 +143,9 @@ PriceResult PriceExperts(const OpDesc& op, const DeviceProfile& device, bool cal
     const Roofline work = roofline(wanted);
     const double utilisation = roofline(found.point).seconds() / found.seconds;
     const double seconds = std::max(experts * work.seconds() / utilisation, device.op_floor_s);
-    return WithStoredBytes(
+    return WithOwnBytes(
         {seconds, found.how, BoundOf(work, seconds, device.op_floor_s), table->mark}, op,
-        rows / experts, experts * n * k, device);
+        table->format, rows / experts, experts * n * k, device);
   }
   if (device.kind == DeviceKind::kCpu) {
     OpDesc dense = op;
@@ -137,14 +156,24 @@ PriceResult PriceExperts(const OpDesc& op, const DeviceProfile& device, bool cal
     return result;
   }
   const double bytes = experts * n * k * BytesPerElement(op.weight_format);
-  return WithStoredBytes(Default(RooflineOf(2 * rows * n * k, bytes, op.weight_format, device),
-                                 device.op_floor_s, device),
-                         op, rows / experts, experts * n * k, device);
+  return WithOwnBytes(Default(RooflineOf(2 * rows * n * k, bytes, op.weight_format, device),
+                              device.op_floor_s, device),
+                      op, op.weight_format, rows / experts, experts * n * k, device);
 }
 
 // Elements of a value, which may be narrower than its key.
 double ValueDim(const OpDesc& op) {
   return op.columns > 0 ? static_cast<double>(op.columns) / op.heads : op.head_dim;
+}
+
+// The table of attention over the operation's cache; a CPU that was not measured with codes has
+// that of bf16.
+const UtilisationTable* FindAttention(TableOp table_op, const OpDesc& op, double head_dim,
+                                      const DeviceProfile& device) {
+  const UtilisationTable* const own = device.Find(table_op, op.kv_format, head_dim);
+  const bool codes = BytesPerElement(op.kv_format) == 1;
+  if (own != nullptr || device.kind != DeviceKind::kCpu || !codes) return own;
+  return device.Find(table_op, NumberFormat::kBF16, head_dim);
 }
 
 // Contexts that sequences share come from memory once. Latents, whose values lie in their keys, all
@@ -155,15 +184,17 @@ PriceResult PriceDecode(const OpDesc& op, const DeviceProfile& device, bool cali
   const double head_dim = op.head_dim, value_dim = ValueDim(op);
   const bool latents = op.kv_heads == 1 && value_dim < head_dim;
   const UtilisationTable* const table =
-      calibrated && !latents ? device.Find(TableOp::kDecodeAttention, op.kv_format, head_dim)
+      calibrated && !latents ? FindAttention(TableOp::kDecodeAttention, op, head_dim, device)
                              : nullptr;
   if (table != nullptr) {
     const Point point{sequences * op.kv_heads, context / sequences, double(op.heads) / op.kv_heads};
-    PriceResult result = FromTable(*table, point, head_dim, device.decode_floor_s, device);
+    PriceResult result =
+        FromTable(*table, op.kv_format, point, head_dim, device.decode_floor_s, device);
     if (const UtilisationTable* shared =
-            device.Find(TableOp::kDecodeShared, op.kv_format, head_dim);
+            FindAttention(TableOp::kDecodeShared, op, head_dim, device);
         shared && op.repeated_context > 0) {
-      const PriceResult again = FromTable(*shared, point, head_dim, device.decode_floor_s, device);
+      const PriceResult again =
+          FromTable(*shared, op.kv_format, point, head_dim, device.decode_floor_s, device);
       const double part = static_cast<double>(op.repeated_context) / context;
       result.seconds += part * (std::min(again.seconds, result.seconds) - result.seconds);
     }
@@ -184,10 +215,10 @@ PriceResult PricePrefill(const OpDesc& op, const DeviceProfile& device, bool cal
   const double context = static_cast<double>(op.prefill_context);
   const double head_dim = (op.head_dim + ValueDim(op)) / 2;
   if (const UtilisationTable* table =
-          calibrated ? device.Find(TableOp::kPrefillAttention, op.kv_format, head_dim) : nullptr) {
+          calibrated ? FindAttention(TableOp::kPrefillAttention, op, head_dim, device) : nullptr) {
     const Point point{sequences * op.heads, std::sqrt(2 * context / sequences),
                       double(op.heads) / op.kv_heads};
-    return FromTable(*table, point, head_dim, device.op_floor_s, device);
+    return FromTable(*table, op.kv_format, point, head_dim, device.op_floor_s, device);
   }
   return Default(RooflineOf(4 * head_dim * op.heads * context, 0, NumberFormat::kBF16, device),
                  device.op_floor_s, device);
@@ -219,7 +250,8 @@ PriceResult PriceCopy(const OpDesc& op, const DeviceProfile& device, bool calibr
   const double sharers = std::max(op.sharers, 1);
   // Between the ranks of a CPU every copy goes through the one memory.
   if (table != nullptr && op.read_bytes > 0 && device.kind == DeviceKind::kCpu) {
-    return FromTable(*table, {op.read_bytes, sharers, 1}, 0, device.link_latency_s, device);
+    return FromTable(*table, table->format, {op.read_bytes, sharers, 1}, 0, device.link_latency_s,
+                     device);
   }
   if (op.link == Link::kLocal) {
     return Default({0, (op.read_bytes + op.write_bytes) / device.memory_bytes_per_s},
@@ -243,7 +275,8 @@ PriceResult PriceCollective(const OpDesc& op, const DeviceProfile& device, bool 
   const TableOp kind = TableOf(op.collective);
   const UtilisationTable* table = calibrated ? device.Find(kind, NumberFormat::kBF16) : nullptr;
   if (table != nullptr && op.read_bytes > 0) {
-    return FromTable(*table, {op.read_bytes, double(op.ranks), 1}, 0, table->floor_seconds, device);
+    return FromTable(*table, table->format, {op.read_bytes, double(op.ranks), 1}, 0,
+                     table->floor_seconds, device);
   }
   OpDesc copy = op;
   copy.link = Link::kPeer;
@@ -270,7 +303,8 @@ PriceResult PriceRows(TableOp kind, double rows, NumberFormat format, const OpDe
                       const DeviceProfile& device) {
   const UtilisationTable* table = op.columns > 0 ? device.Find(kind, format) : nullptr;
   if (table == nullptr) return PriceStreaming(op, device);
-  return FromTable(*table, {rows, double(op.columns), 1}, 0, device.op_floor_s, device);
+  return FromTable(*table, table->format, {rows, double(op.columns), 1}, 0, device.op_floor_s,
+                   device);
 }
 
 PriceResult PriceRecurrence(const OpDesc& op, const DeviceProfile& device) {
@@ -308,7 +342,7 @@ PriceResult PriceRope(const OpDesc& op, const DeviceProfile& device) {
   for (const auto& [table, rows] : {std::pair(prompts, prefill), std::pair(decoding, decode)}) {
     if (rows <= 0) continue;
     const PriceResult part =
-        FromTable(*table, {rows, columns, group}, 0, device.op_floor_s, device);
+        FromTable(*table, table->format, {rows, columns, group}, 0, device.op_floor_s, device);
     result = {result.seconds + part.seconds, std::max(result.how, part.how), part.bound, part.mark};
   }
   return result;

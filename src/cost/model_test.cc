@@ -42,6 +42,29 @@ TEST(Prices, StoredWeightsAreReadInTheirOwnBytes) {
   }
 }
 
+// A form that was measured stands for those of about its bytes; int8 layers have their own peak.
+TEST(Prices, FormsHaveTheirOwnTablesOrThoseOfBf16) {
+  DeviceProfile device = Profile("zen4");
+  device.launch_s = 0;
+  OpDesc int8 = Linear(8192, 16384, 16384, NumberFormat::kInt8), exact = int8;
+  exact.weight_format = NumberFormat::kBF16;
+  EXPECT_NEAR(Price(int8, device).seconds / Price(exact, device).seconds,
+              device.bf16_flops / device.int8_flops, 1e-3);
+  EXPECT_EQ(Price(int8, device).how, How::kHeld);
+
+  OpDesc stored = Linear(64, 4096, 4096);
+  stored.stored_bytes = 0.5625;
+  const double derived = Price(stored, device).seconds;
+  UtilisationTable measured = *device.Find(TableOp::kLinear, NumberFormat::kBF16);
+  measured.format = NumberFormat::kInt4;
+  for (double& log_seconds : measured.log_seconds) log_seconds += std::log(1.25);
+  device.tables.push_back(measured);
+  EXPECT_NEAR(Price(stored, device).seconds, 1.25 * Price(Linear(64, 4096, 4096), device).seconds,
+              1e-6 * derived);
+  stored.stored_bytes = 1.0625;
+  EXPECT_LT(Price(stored, device).seconds, 1.2 * Price(Linear(64, 4096, 4096), device).seconds);
+}
+
 OpDesc Decode(int64_t sequences, int64_t context) {
   return {.kind = OpKind::kAttention,
           .rows = sequences,
@@ -481,6 +504,22 @@ TEST(Price, WhatSequencesShareIsPricedByItsOwnTable) {
   EXPECT_EQ(Price(apart, device).seconds, seconds);
   EXPECT_NEAR(Price(half, device).seconds / seconds, 0.625, 1e-9);
   EXPECT_NEAR(Price(all, device).seconds / seconds, 0.25, 1e-9);
+}
+
+TEST(Price, ACpusCacheOfCodesIsReadInItsOwnBytes) {
+  DeviceProfile device = Profile("zen4");
+  device.launch_s = 0;
+  if (device.Find(TableOp::kDecodeAttention, NumberFormat::kBF16) == nullptr) {
+    UtilisationTable table = *Profile("h200").Find(TableOp::kDecodeAttention, NumberFormat::kBF16);
+    device.tables.push_back(table);
+  }
+  OpDesc op = Decode(64, 2048);
+  const double plain = Price(op, device).seconds;
+  for (const NumberFormat format : {NumberFormat::kInt8, NumberFormat::kFP8}) {
+    op.kv_format = format;
+    EXPECT_NEAR(Price(op, device).seconds / plain, 0.5, 0.05) << Name(format);
+    EXPECT_EQ(Price(op, device).how, How::kHeld);
+  }
 }
 
 TEST(Price, AttentionTakesTheTableOfTheNearestHeadSize) {

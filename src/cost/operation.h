@@ -34,19 +34,19 @@ constexpr std::string_view Name(OpKind kind) {
 }
 
 // How the elements of weights or KV are stored.
-enum class NumberFormat : uint8_t { kBF16, kF32, kFP8, kFP8Block, kNVFP4, kInt8, kInt4 };
-inline constexpr int kNumNumberFormats = static_cast<int>(NumberFormat::kInt4) + 1;
+enum class NumberFormat : uint8_t { kBF16, kF32, kFP8, kFP8Block, kNVFP4, kInt8, kInt4, kQ8 };
+inline constexpr int kNumNumberFormats = static_cast<int>(NumberFormat::kQ8) + 1;
 
 constexpr std::string_view Name(NumberFormat format) {
-  constexpr std::string_view kNames[kNumNumberFormats] = {"bf16",  "f32",  "fp8", "fp8_block",
-                                                          "nvfp4", "int8", "int4"};
+  constexpr std::string_view kNames[kNumNumberFormats] = {"bf16",  "f32",  "fp8",  "fp8_block",
+                                                          "nvfp4", "int8", "int4", "q8"};
   return kNames[static_cast<int>(format)];
 }
 
-// Bytes of one element with its share of the scales: NVFP4 has one byte for 16 elements, int4 one
-// fp16 for 32.
+// Bytes of one element with its share of the scales: NVFP4 has one byte for 16 elements, int4 and
+// q8 one fp16 for 32. Those of int8 are multiplied as they are, those of int4 and q8 expanded.
 constexpr double BytesPerElement(NumberFormat format) {
-  constexpr double kBytes[kNumNumberFormats] = {2, 4, 1, 1, 0.5625, 1, 0.5625};
+  constexpr double kBytes[kNumNumberFormats] = {2, 4, 1, 1, 0.5625, 1, 0.5625, 1.0625};
   return kBytes[static_cast<int>(format)];
 }
 

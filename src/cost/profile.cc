@@ -281,7 +281,8 @@ double DeviceProfile::Peak(NumberFormat format) const {
     case NumberFormat::kInt8: peak = int8_flops; break;
     case NumberFormat::kF32: peak = f32_flops; break;
     case NumberFormat::kBF16:
-    case NumberFormat::kInt4: break;
+    case NumberFormat::kInt4:
+    case NumberFormat::kQ8: break;
   }
   return peak > 0 ? peak : bf16_flops;
 }

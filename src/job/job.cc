@@ -66,9 +66,10 @@ class Job {
   bool Ending() const { return control_.drain || control_.abort; }
 
   base::Status OpenLog() {
-    FB_ASSIGN_OR_RETURN(
-        log_, ResultsLog::Open(ResultsOf(input_, options_.output_path, options_.fingerprints,
-                                         options_.retry_failed)));
+    ScanExpectation expected =
+        ResultsOf(input_, options_.output_path, options_.fingerprints, options_.retry_failed);
+    expected.system_fingerprint = options_.style.system_fingerprint;
+    FB_ASSIGN_OR_RETURN(log_, ResultsLog::Open(expected));
     size_.lines = static_cast<int64_t>(input_.size());
     size_.resumed = static_cast<int64_t>(log_->num_done());
     size_.resumed_failed = static_cast<int64_t>(log_->num_resumed_failed());

@@ -5,14 +5,14 @@
 //   KV is cut into parts at absolute multiples of 1,024 positions; each part that the row sees has
 //   its own online
 //   softmax, in steps of 32 absolute positions (the blocks that the row sees, ascending):
-//     score[t] = scale * (chain over pairs of key_dim, odd element first, fp32 FMA); unseen
-//     positions: -infinity
+//     score[t] = scale * (chain over pairs of key_dim, odd element first, fp32 FMA), times the
+//     key's own scale where the cache has such (kernels/kv_codes.h); unseen positions: -infinity
 //     m' = maximum over the block (lanes t % 16, then the tree); if m' > m: sums and values *=
 //     exp(m - m'), m = m'
 //     p[t] = exp(score[t] - m), unseen exactly 0; sum lane t % 16 += p[t], ascending t
 //     values[j] = chain of round(p[t]) v[t][j] over position pairs, odd first, from the first to
-//     the last pair with a
-//     seen position; an unseen half counts as p = v = +0
+//     the last pair with a seen position; an unseen half counts as p = v = +0. Where the cache has
+//     scales, p[t] meets the value's before it is rounded, unless it is 0
 //   the part's sum is the tree over its 16 lanes; parts merge in ascending order (factors exp(m_old
 //   - m), exp(m_part - m)
 //   for m = max; sums and values fma(part, factor, old * old factor)); one part alone is taken as
@@ -63,12 +63,12 @@ void Attention(device::Stream& stream, const KernelSet& kernels, const Attention
 // given), rope (halves: element i pairs with i + head_dim / 2), a norm after it (if `norm_after`
 // says so: with these weights in place of the norm before, or without), q times its position's
 // `q_scale` (if given), a norm without weight of v (if `v_norm` says so), rounding to T; head_dim
-// is both key_dim and value_dim; q goes to `q`, k and v into the KV blocks of each row's position.
-// Norm: as RmsNorm, over head_dim. Rope: out[i] =
+// is both key_dim and value_dim; q goes to `q`, k and v into the KV blocks of each row's position,
+// in codes where the cache has such. Norm: as RmsNorm, over head_dim. Rope: out[i] =
 // fma(x[i], cos, -(x[i + half] sin)), out[i + half] = fma(x[i + half], cos, x[i] sin). If digests
-// are asked for, the hash (digest.h) of the rounded k and v is added to the position's digest (set,
-// not added, by the first layer of a step, so that a recomputed position counts once); blocks are
-// resident then.
+// are asked for, the hash (digest.h) of k and v as they are kept is added to the position's digest
+// (set, not added, by the first layer of a step, so that a recomputed position counts once);
+// blocks are resident then.
 struct RopeKvArgs {
   StepBatch batch;
   KvLayout layout;

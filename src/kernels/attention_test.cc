@@ -139,6 +139,40 @@ TYPED_TEST(AttentionTest, Chunks) {
   this->Check({4, 2, 80, 45}, {{0, 150}, {0, 97}}, {1 << 20, 1, 7, 32, 100});
 }
 
+// Codes of a byte, with scales and without; some of a block's second half is never read, some
+// values fill no whole vectors, and what is unseen is NaN.
+TYPED_TEST(AttentionTest, CachesOfCodes) {
+  for (const KvCodes codes : {KvCodes::kInt8, KvCodes::kFP8}) {
+    for (const int32_t head_dim : {2, 16, 40, 64, 72, 128, 256}) {
+      for (const int32_t group : {1, 4}) {
+        this->Check({.heads = 2 * group, .kv_heads = 2, .head_dim = head_dim, .codes = codes},
+                    {{0, 45}, {70, 71}, {38, 39}, {1020, 1027}}, {1 << 20, 7});
+      }
+    }
+    this->Check({.heads = 4, .kv_heads = 2, .head_dim = 32, .window = 33, .codes = codes},
+                {{0, 80}, {1000, 1040}, {2099, 2100}}, {1 << 20, 7});
+    this->Check({.heads = 4,
+                 .kv_heads = 2,
+                 .head_dim = 32,
+                 .score_cap = 2,
+                 .sinks = true,
+                 .ahead = base::Reach::kAllAhead,
+                 .codes = codes},
+                {{0, 80}, {0, 33}});
+    this->Check({.heads = 3, .kv_heads = 3, .head_dim = 24, .value_dim = 16, .codes = codes},
+                {{0, 70}, {99, 100}});
+    // Items of several KV heads, and parts that workers share.
+    std::vector<SequenceSpec> sequences = {{60, 70}, {2090, 2091}};
+    for (int32_t length = 1; length <= 66; ++length) sequences.push_back({length - 1, length});
+    for (const AttentionShape shape : {AttentionShape{.heads = 16, .kv_heads = 8, .head_dim = 32},
+                                       {.heads = 10, .kv_heads = 5, .head_dim = 24}}) {
+      AttentionShape coded = shape;
+      coded.codes = codes;
+      this->Check(coded, sequences);
+    }
+  }
+}
+
 // As latent attention has them: expanded keys are wider than values, latent values lie in the keys.
 TYPED_TEST(AttentionTest, KeysAndValuesOfUnlikeWidths) {
   for (const int32_t value_dim : {2, 12, 16, 40, 64, 72}) {
@@ -255,6 +289,44 @@ TYPED_TEST(AttentionTest, ManySeeds) {
           << kernels->name << " seed " << seed;
     }
   }
+}
+
+TEST(KvCodes, AreTheNearestOfTheirFormat) {
+  for (int code = 0; code < 256; ++code) {
+    const float value = KvValue(KvCodes::kFP8, static_cast<uint8_t>(code));
+    const int kept = KvRowOf(KvCodes::kFP8, &value, 1).codes[0];
+    if ((code & 0x7F) == 0x7F) {
+      EXPECT_TRUE(std::isnan(value));
+      EXPECT_EQ(kept, 0x7F);
+      continue;
+    }
+    EXPECT_EQ(kept, code);
+    if ((code & 0x7F) == 0x7E) continue;
+    // Half way to the next one the even code wins, beside it the nearer.
+    const float next = KvValue(KvCodes::kFP8, static_cast<uint8_t>(code + 1)),
+                middle = (value + next) / 2;
+    const float around[] = {std::nextafter(middle, value), middle, std::nextafter(middle, next)};
+    const KvRow row = KvRowOf(KvCodes::kFP8, around, 3);
+    EXPECT_EQ(row.codes[0], code);
+    EXPECT_EQ(row.codes[1], code % 2 == 0 ? code : code + 1);
+    EXPECT_EQ(row.codes[2], code + 1);
+  }
+  const float far[] = {460, -1e30f, std::numeric_limits<float>::infinity()};
+  const KvRow most = KvRowOf(KvCodes::kFP8, far, 3);
+  EXPECT_EQ(most.codes[0], 0x7E);
+  EXPECT_EQ(most.codes[1], 0xFE);
+  EXPECT_EQ(most.codes[2], 0x7E);
+
+  const float x[] = {-2, 1, 0.0078125f, 0};
+  const KvRow row = KvRowOf(KvCodes::kInt8, x, 4);
+  EXPECT_EQ(row.scale, 2.0f / 127.0f);
+  EXPECT_EQ(KvValue(KvCodes::kInt8, row.codes[0]), -127);
+  EXPECT_EQ(KvValue(KvCodes::kInt8, row.codes[1]), 64);  // 63.5
+  EXPECT_EQ(KvValue(KvCodes::kInt8, row.codes[2]), 0);
+  EXPECT_EQ(KvRowOf(KvCodes::kInt8, x + 3, 1).scale, 1);
+  const KvRow infinite = KvRowOf(KvCodes::kInt8, far, 3);
+  EXPECT_TRUE(std::isnan(infinite.scale));
+  EXPECT_EQ(infinite.codes[0], 0);
 }
 
 TEST(AttentionScratchTest, FitsTheDevicesDefault) {

@@ -63,15 +63,18 @@ void StoreKv(device::Stream& stream, const KernelSet& kernels, const StoreKvArgs
            "store_kv: keys of {} and values of {} elements", args.layout.key_dim,
            args.layout.value_dim);
   const auto rows = static_cast<uint64_t>(batch.num_rows);
-  const auto row_bytes = static_cast<uint64_t>(args.layout.LayerBytes()) / kBlockTokens;
+  const auto row_bytes = static_cast<uint64_t>(args.layout.LayerBytes()) / kBlockTokens,
+             read_bytes = tensor::BytesOf(args.layout.dtype,
+                                          2ull * args.layout.kv_heads * args.layout.key_dim);
   cost::OpDesc desc;
   desc.kind = cost::OpKind::kOther;
   desc.label = "store_kv";
   desc.rows = batch.num_rows;
   desc.columns = int64_t{2} * args.layout.kv_heads * args.layout.key_dim;
-  desc.read_bytes = desc.write_bytes = static_cast<double>(rows * row_bytes);
+  desc.read_bytes = static_cast<double>(rows * read_bytes);
+  desc.write_bytes = static_cast<double>(rows * row_bytes);
   device::Operation operation = device::MakeOperation(desc, args, kernels.store_kv);
-  operation.Reads(args.kv, rows * row_bytes);
+  operation.Reads(args.kv, rows * read_bytes);
   DeclareBatch(batch, &operation);
   operation.further_accesses = StoreKvAccesses;
   stream.Enqueue(operation);

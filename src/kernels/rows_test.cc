@@ -11,6 +11,7 @@
 #include "kernels/cpu/probes.h"
 #include "kernels/digest.h"
 #include "kernels/kernel_set.h"
+#include "kernels/kv_codes.h"
 #include "kernels/testing/pack_rounded.h"
 #include "kernels/testing/team.h"
 #include "tensor/bf16.h"
@@ -301,7 +302,8 @@ template <typename T>
 struct RopeProblem {
   static constexpr int32_t kTableStride = 3, kPositions = 96;
 
-  RopeProblem(int32_t heads, int32_t kv_heads, int32_t head_dim, bool norm, bool rope) {
+  RopeProblem(int32_t heads, int32_t kv_heads, int32_t head_dim, bool norm, bool rope,
+              KvCodes codes = KvCodes::kNone) {
     base::Rng rng(7);
     for (const SequenceRows rows : {SequenceRows{0, 40, 0, 2}, {40, 1, 64, 0}, {41, 8, 27, 1}}) {
       for (int32_t i = 0; i < rows.num_rows; ++i) {
@@ -316,8 +318,11 @@ struct RopeProblem {
     k_norm = Random<float>(rng, head_dim);
     cosines = Random<float>(rng, kPositions * head_dim / 2);
     sines = Random<float>(rng, kPositions * head_dim / 2);
-    args.layout = {
-        .dtype = kTypeOf<T>, .kv_heads = kv_heads, .key_dim = head_dim, .value_dim = head_dim};
+    args.layout = {.dtype = kTypeOf<T>,
+                   .kv_heads = kv_heads,
+                   .key_dim = head_dim,
+                   .value_dim = head_dim,
+                   .codes = codes};
     args.layout.block_stride = args.layout.LayerBytes() + 64;
     blocks.resize(tables.size() * args.layout.block_stride / sizeof(T));
     q.resize(rows * heads * head_dim);
@@ -391,17 +396,80 @@ TYPED_TEST(RowsTest, RopeKvIsTheSameInAllSets) {
   }
 }
 
+// Codes and scales are those of the reference, and stand for what a cache of values has.
+TYPED_TEST(RowsTest, RopeKvKeepsCodes) {
+  using T = TypeParam;
+  for (const KvCodes codes : {KvCodes::kInt8, KvCodes::kFP8}) {
+    for (const int32_t head_dim : {2, 24, 64, 128}) {
+      const RopeProblem<T> plain = [&] {
+        RopeProblem<T> problem(6, 2, head_dim, true, true);
+        problem.Run(RefKernels(), this->teams_[0]);
+        return problem;
+      }();
+      RopeProblem<T> expected(6, 2, head_dim, true, true, codes);
+      // A head of zeros, one with NaN, one beyond E4M3, one that is denormal as fp8.
+      const auto value = [&](RopeProblem<T>& problem, int row) -> float& {
+        return problem.qkv[static_cast<size_t>((row * 10 + 8) * head_dim)];
+      };
+      const auto spoil = [&](RopeProblem<T>& problem) {
+        std::fill_n(&value(problem, 0), head_dim, 0.0f);
+        value(problem, 1) = std::numeric_limits<float>::quiet_NaN();
+        value(problem, 2) = -1e6f;
+        std::fill_n(&value(problem, 3), head_dim, 0.01f);
+        value(problem, 4) = std::numeric_limits<float>::infinity();
+      };
+      spoil(expected);
+      expected.Run(RefKernels(), this->teams_[0]);
+      for (const KernelSet* kernels : AvailableKernels()) {
+        for (Team& team : this->teams_) {
+          RopeProblem<T> problem(6, 2, head_dim, true, true, codes);
+          spoil(problem);
+          problem.Run(*kernels, team);
+          EXPECT_TRUE(SameBytes(problem.q, plain.q)) << kernels->name;
+          EXPECT_TRUE(SameBytes(problem.blocks, expected.blocks))
+              << kernels->name << ", head_dim " << head_dim;
+          EXPECT_TRUE(SameBytes(problem.digests, expected.digests))
+              << kernels->name << ", head_dim " << head_dim;
+        }
+      }
+      const KvLayout& layout = expected.args.layout;
+      for (const bool is_value : {false, true}) {
+        const int32_t row = 20, head = 1;
+        std::vector<float> x;
+        for (int32_t j = 0; j < head_dim; ++j)
+          x.push_back(tensor::ToFloat(plain.At(0, row, head, is_value, j)));
+        const KvRow kept = KvRowOf(codes, x.data(), head_dim);
+        const auto* const part =
+            reinterpret_cast<const std::byte*>(expected.blocks.data()) +
+            expected.tables[2 * RopeProblem<T>::kTableStride] * layout.block_stride +
+            head * layout.HeadBytes();
+        for (int32_t j = 0; j < head_dim; ++j) {
+          const int32_t at = is_value
+                                 ? head_dim * kBlockTokens + (row / 2 * head_dim + j) * 2 + row % 2
+                                 : (j / 2 * kBlockTokens + row) * 2 + j % 2;
+          EXPECT_EQ(static_cast<uint8_t>(part[at]), kept.codes[j]);
+        }
+        if (codes != KvCodes::kInt8) continue;
+        float scale;
+        std::memcpy(&scale, part + layout.HeadElements() + (is_value * kBlockTokens + row) * 4, 4);
+        EXPECT_EQ(scale, kept.scale);
+      }
+    }
+  }
+}
+
 // A step's rows in three parts, each rounded for two readers of some heads each, of which the
 // second one stores the keys and values: the bytes of RopeKv.
 TYPED_TEST(RowsTest, RopeRowsAndStoreKvAreRopeKv) {
   using T = TypeParam;
   constexpr int32_t kHeads = 6, kKvHeads = 3;
   for (const int32_t head_dim : {2, 24, 64, 80, 128}) {
-    for (const bool norm : {false, true}) {
+    for (const KvCodes codes : {KvCodes::kNone, KvCodes::kInt8, KvCodes::kFP8}) {
+      const bool norm = codes != KvCodes::kNone || head_dim % 3 == 0;
       RopeProblem<T> whole(kHeads, kKvHeads, head_dim, norm, true);
       whole.Run(RefKernels(), this->teams_[0]);
       // q heads 2 to 5 and KV heads 1 and 2 of the same rows are what the second reader has.
-      RopeProblem<T> expected(4, 2, head_dim, norm, true);
+      RopeProblem<T> expected(4, 2, head_dim, norm, true, codes);
       const size_t rows = whole.positions.size();
       for (size_t row = 0; row < rows; ++row) {
         const float* from = whole.qkv.data() + row * (kHeads + 2 * kKvHeads) * head_dim;
@@ -448,7 +516,7 @@ TYPED_TEST(RowsTest, RopeRowsAndStoreKvAreRopeKv) {
             q.insert(q.end(), staged.begin(), behind);
             kv.insert(kv.end(), behind, staged.end() - 1);
           }
-          RopeProblem<T> stored(4, 2, head_dim, norm, true);
+          RopeProblem<T> stored(4, 2, head_dim, norm, true, codes);
           std::fill(stored.blocks.begin(), stored.blocks.end(), tensor::RoundTo<T>(7.0f));
           const StoreKvArgs store{.batch = stored.args.batch,
                                   .layout = stored.args.layout,

@@ -52,8 +52,8 @@ base::Result<LayoutDraft> DraftLayout(const EngineOptions& options, const model:
   if (draft.kernels == nullptr) {
     FB_ASSIGN_OR_RETURN(draft.kernels, platform.Kernels("auto", "auto"));
   }
-  FB_ASSIGN_OR_RETURN(draft.machine, PlanMachine(options, model, *draft.kernels));
   FB_ASSIGN_OR_RETURN(draft.config, platform.AsStored(options.machine, model));
+  FB_ASSIGN_OR_RETURN(draft.machine, PlanMachine(options, draft.config, *draft.kernels));
   FB_ASSIGN_OR_RETURN(
       draft.layout,
       LayoutOf(options, draft.config, num_devices > 0 ? num_devices : draft.machine.spec.count));

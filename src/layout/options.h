@@ -56,7 +56,7 @@ struct MachineOptions {
   tensor::DType dtype = tensor::DType::kBF16;
   bool mla_absorbed = false;  // Latent attention has one form for all rows.
   WeightStorage quantization;
-  // What simulated devices store the KV cache in; nothing: the compute type.
+  // What the KV cache is stored in, kFP8 or kInt8; nothing: the compute type.
   std::optional<cost::NumberFormat> kv_cache_format;
   // Which experts rows go to on simulated devices (model/routing.h); null: balanced.
   std::shared_ptr<const model::Routing> routing;

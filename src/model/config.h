@@ -220,7 +220,7 @@ struct ModelConfig {
   // What files ask for, then what devices do. The head, latent attention and what is always
   // expanded are no part of it.
   Int8 int8 = Int8::kNone;
-  // The KV cache's format, likewise.
+  // The KV cache's format: kFP8 or kInt8; nothing: the compute type.
   std::optional<cost::NumberFormat> stored_kv;
 
   // Latent attention's two forms: rows of prompts attend to K and V made of the latents.

@@ -1,6 +1,15 @@
 #include "model/kv_groups.h"
 
 namespace forebay::model {
+namespace {
+
+kernels::KvCodes CodesOf(const ModelConfig& config) {
+  if (!config.stored_kv) return kernels::KvCodes::kNone;
+  return *config.stored_kv == cost::NumberFormat::kInt8 ? kernels::KvCodes::kInt8
+                                                        : kernels::KvCodes::kFP8;
+}
+
+}  // namespace
 
 kernels::KvLayout KvLayoutOf(const ModelConfig& config, tensor::DType dtype,
                              const HeadSizes& heads) {
@@ -10,13 +19,13 @@ kernels::KvLayout KvLayoutOf(const ModelConfig& config, tensor::DType dtype,
             .key_dim = static_cast<int32_t>(config.mla->latent_dim()),
             .value_dim = static_cast<int32_t>(config.mla->kv_lora_rank),
             .values_in_keys = true,
-            .stored = config.stored_kv};
+            .codes = CodesOf(config)};
   }
   return {.dtype = dtype,
           .kv_heads = static_cast<int32_t>(heads.kv_heads),
           .key_dim = static_cast<int32_t>(heads.head_dim),
           .value_dim = static_cast<int32_t>(heads.head_dim),
-          .stored = config.stored_kv};
+          .codes = CodesOf(config)};
 }
 
 kernels::KvLayout ExpandedLayoutOf(const ModelConfig& config, tensor::DType dtype, int64_t heads) {
@@ -24,7 +33,7 @@ kernels::KvLayout ExpandedLayoutOf(const ModelConfig& config, tensor::DType dtyp
                            .kv_heads = static_cast<int32_t>(heads),
                            .key_dim = static_cast<int32_t>(config.mla->qk_head_dim()),
                            .value_dim = static_cast<int32_t>(config.mla->v_head_dim),
-                           .stored = config.stored_kv};
+                           .codes = CodesOf(config)};
   layout.block_stride = layout.LayerBytes();
   return layout;
 }

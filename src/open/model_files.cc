@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/log.h"
 #include "base/read_file.h"
 #include "cost/profile.h"
 #include "kv/tier/block_file.h"
@@ -79,6 +80,12 @@ base::Result<engine::ModelFiles> OpenModelFiles(const job::ModelOptions& options
                          ? SetYesNo(options.text, &files)
                          : engine::SetPooling(options.engine.pooling, &files));
   FB_ASSIGN_OR_RETURN(files.generation, ReadGeneration(options, files));
+  if (options.engine.machine.quantization.format == cost::NumberFormat::kInt8 &&
+      files.config.int8 == model::Int8::kStored) {
+    base::Log(
+        base::LogLevel::kWarning,
+        fmt::format("--quantization int8 changes nothing: {} has int8 layers already", files.path));
+  }
   // Results carry the first name that is one.
   const auto& names = options.served_model_names;
   const auto name = std::ranges::find_if(names, [](const auto& given) { return given != "*"; });

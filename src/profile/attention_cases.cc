@@ -17,15 +17,18 @@ using kernels::kBlockTokens;
 // operation takes the next layer, so that its KV comes from memory.
 class AttentionCase {
  public:
-  AttentionCase(Bench& bench, tensor::DType dtype, int32_t head_dim)
-      : bench_(bench), dtype_(dtype), head_dim_(head_dim) {}
+  AttentionCase(Bench& bench, tensor::DType dtype, kernels::KvCodes codes, int32_t head_dim)
+      : bench_(bench), dtype_(dtype), codes_(codes), head_dim_(head_dim) {}
 
   // `shared`: the sequences have the same blocks, but for those that begin after `context`.
   double Seconds(int32_t sequences, int32_t heads, int32_t kv_heads, int32_t rows, int32_t context,
                  bool shared = false) {
     kernels::AttentionArgs args;
-    args.layout = {
-        .dtype = dtype_, .kv_heads = kv_heads, .key_dim = head_dim_, .value_dim = head_dim_};
+    args.layout = {.dtype = dtype_,
+                   .kv_heads = kv_heads,
+                   .key_dim = head_dim_,
+                   .value_dim = head_dim_,
+                   .codes = codes_};
     args.heads = heads;
     args.scale = 0.1f;
     Place(sequences, rows, context, &args);
@@ -83,6 +86,7 @@ class AttentionCase {
 
   Bench& bench_;
   const tensor::DType dtype_;
+  const kernels::KvCodes codes_;
   const int32_t head_dim_;
   std::vector<uint32_t> tables_;
   std::vector<kernels::SequenceRows> rows_;
@@ -107,8 +111,10 @@ double PrefillSeconds(AttentionCase& attention, const cost::Point& point) {
 
 void MeasureKind(Bench& bench, tensor::DType dtype, cost::NumberFormat format, int32_t head_dim,
                  cost::DeviceProfile* profile) {
-  AttentionCase attention(bench, dtype, head_dim);
-  const bool few = bench.quick() || dtype == tensor::DType::kF32;
+  const bool is_int8 = format == cost::NumberFormat::kInt8;
+  AttentionCase attention(bench, dtype, is_int8 ? kernels::KvCodes::kInt8 : kernels::KvCodes::kNone,
+                          head_dim);
+  const bool few = bench.quick() || is_int8 || dtype == tensor::DType::kF32;
   TableSpec spec;
   spec.format = format;
   spec.head_dim = head_dim;
@@ -119,7 +125,7 @@ void MeasureKind(Bench& bench, tensor::DType dtype, cost::NumberFormat format, i
   spec.grain = {1, 1, 1};
   profile->tables.push_back(MeasureTable(spec, few ? 5 : 16));
 
-  if (dtype == tensor::DType::kBF16) {
+  if (dtype == tensor::DType::kBF16 && !is_int8) {
     spec.op = cost::TableOp::kDecodeShared;
     spec.seconds = [&](const cost::Point& point) { return DecodeSeconds(attention, point, true); };
     spec.axes = {{{8, 32, 128}, {64, 512, 2048}, {1, 4}}};
@@ -144,6 +150,8 @@ void MeasureAttention(Bench& bench, const ProgressFn& progress, cost::DeviceProf
         fmt::format("attention over a bf16 cache, heads of {}, by rows and context", head_dim));
   }
   if (bench.bf16_alone()) return;
+  MeasureKind(bench, tensor::DType::kBF16, cost::NumberFormat::kInt8, 128, profile);
+  progress("attention over an int8 cache, heads of 128, by rows and context");
   MeasureKind(bench, tensor::DType::kF32, cost::NumberFormat::kF32, 128, profile);
   progress("attention over an fp32 cache, heads of 128, by rows and context");
 }

@@ -25,11 +25,11 @@ void MeasurePeaks(Bench& bench, cost::DeviceProfile* profile);
 base::Status MeasureMachine(runtime::Runtime& runtime, BenchOptions options,
                             cost::DeviceProfile* profile);
 void MeasureLinears(Bench& bench, const ProgressFn& progress, cost::DeviceProfile* profile);
-// The time of an expert's share of grouped ones, of bf16 weights, at all points of the axes.
-cost::UtilisationTable MeasureExpertTable(Bench& bench,
+// The time of an expert's share of grouped ones at all points of the axes. `format`: kBF16, kInt4
+// (Q4_0) or kInt8.
+cost::UtilisationTable MeasureExpertTable(Bench& bench, cost::NumberFormat format,
                                           const std::array<std::vector<double>, 3>& axes,
                                           int held_out);
-// Experts are measured with bf16 weights alone.
 void MeasureExperts(Bench& bench, const ProgressFn& progress, cost::DeviceProfile* profile);
 void MeasureAttention(Bench& bench, const ProgressFn& progress, cost::DeviceProfile* profile);
 // Norms, rope, embedding and sampling.

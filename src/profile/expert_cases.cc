@@ -15,7 +15,7 @@ using kernels::LinearOutput;
 // operation takes the next experts in `data`, so that their weights come from memory.
 class ExpertCase {
  public:
-  explicit ExpertCase(Bench& bench) : bench_(bench) {}
+  ExpertCase(Bench& bench, kernels::TileForm form) : bench_(bench), tile_form_(form) {}
 
   // Seconds of an expert's share.
   double Seconds(const cost::Point& point) {
@@ -68,7 +68,8 @@ class ExpertCase {
     const bool gated = output == LinearOutput::kSiluMul;
     const int32_t width = gated ? kernels::kPanelColumns / 2 : kernels::kPanelColumns;
     form->output = output;
-    form->weight = {.k = k,
+    form->weight = {.form = tile_form_,
+                    .k = k,
                     .n = gated ? columns / 2 : columns,
                     .num_panels = columns / kernels::kPanelColumns,
                     .leaves = kernels::LeafBorders::Single(k)};
@@ -84,6 +85,7 @@ class ExpertCase {
   }
 
   Bench& bench_;
+  const kernels::TileForm tile_form_;
   std::vector<int32_t> offsets_;
   Form forms_[2];
 };
@@ -93,13 +95,15 @@ constexpr double WeightsOf(double side) { return side * side / 2; }
 
 }  // namespace
 
-cost::UtilisationTable MeasureExpertTable(Bench& bench,
+cost::UtilisationTable MeasureExpertTable(Bench& bench, cost::NumberFormat format,
                                           const std::array<std::vector<double>, 3>& axes,
                                           int held_out) {
-  ExpertCase experts(bench);
+  ExpertCase experts(bench, format == cost::NumberFormat::kInt4   ? kernels::TileForm::kQ4_0
+                            : format == cost::NumberFormat::kInt8 ? kernels::TileForm::kW8A8
+                                                                  : kernels::TileForm::kExpanded);
   TableSpec spec;
   spec.op = cost::TableOp::kExperts;
-  spec.format = cost::NumberFormat::kBF16;
+  spec.format = format;
   spec.axes = axes;
   spec.grain = {1, 0, 0};
   spec.seconds = [&](const cost::Point& point) { return experts.Seconds(point); };
@@ -111,8 +115,16 @@ void MeasureExperts(Bench& bench, const ProgressFn& progress, cost::DeviceProfil
                                               {1, 4},
                                               {WeightsOf(1024), WeightsOf(2048), WeightsOf(4096)}}};
   if (bench.quick()) axes[0] = {1, 4, 16, 64, 256};
-  profile->tables.push_back(MeasureExpertTable(bench, axes, bench.quick() ? 3 : 12));
+  profile->tables.push_back(
+      MeasureExpertTable(bench, cost::NumberFormat::kBF16, axes, bench.quick() ? 3 : 12));
   progress("grouped experts of bf16 weights by rows, skew and weights");
+  if (bench.bf16_alone()) return;
+  axes = {{{1, 4, 16, 64, 256}, {1, 4}, {WeightsOf(1024), WeightsOf(4096)}}};
+  for (const cost::NumberFormat format : {cost::NumberFormat::kInt4, cost::NumberFormat::kInt8}) {
+    profile->tables.push_back(MeasureExpertTable(bench, format, axes, 3));
+    progress(
+        fmt::format("grouped experts of {} weights by rows, skew and weights", cost::Name(format)));
+  }
 }
 
 }  // namespace forebay::profile

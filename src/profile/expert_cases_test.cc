@@ -14,8 +14,8 @@ TEST(MeasureExpertTable, KnowsWhatMoreRowsAndWeightsTake) {
       Bench::Create(*runtime, {.threads = 1, .quick = true, .data_bytes = 8 * base::kMiB});
   ASSERT_TRUE(bench.ok()) << bench.status().ToString();
   const double small = 128 * 64, large = 256 * 128;
-  const cost::UtilisationTable table =
-      MeasureExpertTable(**bench, {{{1, 64}, {1, 4}, {small, large}}}, 2);
+  const cost::UtilisationTable table = MeasureExpertTable(**bench, cost::NumberFormat::kBF16,
+                                                          {{{1, 64}, {1, 4}, {small, large}}}, 2);
   EXPECT_EQ(table.op, cost::TableOp::kExperts);
   EXPECT_EQ(table.format, cost::NumberFormat::kBF16);
   EXPECT_EQ(table.residual.held_out, 2);
@@ -25,6 +25,12 @@ TEST(MeasureExpertTable, KnowsWhatMoreRowsAndWeightsTake) {
     EXPECT_GT(table.Lookup({64, skew, small}).seconds, 2 * table.Lookup({1, skew, small}).seconds);
     EXPECT_GT(table.Lookup({64, skew, large}).seconds,
               1.5 * table.Lookup({64, skew, small}).seconds);
+  }
+  for (const cost::NumberFormat format : {cost::NumberFormat::kInt4, cost::NumberFormat::kInt8}) {
+    const cost::UtilisationTable stored =
+        MeasureExpertTable(**bench, format, {{{1, 64}, {1}, {small}}}, 0);
+    EXPECT_EQ(stored.format, format);
+    EXPECT_GT(stored.Lookup({64, 1, small}).seconds, stored.Lookup({1, 1, small}).seconds);
   }
 }
 

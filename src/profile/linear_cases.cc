@@ -9,13 +9,31 @@ namespace {
 
 using kernels::LinearOutput;
 
+// A form of weights that is measured, and what the profile calls it. Stored ones stand for those of
+// about their bytes (cost/model.cc).
+struct MeasuredForm {
+  tensor::DType dtype;
+  kernels::TileForm form;
+  cost::NumberFormat format;
+};
+constexpr MeasuredForm kForms[] = {
+    {tensor::DType::kBF16, kernels::TileForm::kExpanded, cost::NumberFormat::kBF16},
+    {tensor::DType::kBF16, kernels::TileForm::kQ4_0, cost::NumberFormat::kInt4},
+    {tensor::DType::kBF16, kernels::TileForm::kQ8_0, cost::NumberFormat::kQ8},
+    {tensor::DType::kBF16, kernels::TileForm::kF8Row, cost::NumberFormat::kFP8},
+    {tensor::DType::kBF16, kernels::TileForm::kW8A8, cost::NumberFormat::kInt8},
+    {tensor::DType::kF32, kernels::TileForm::kExpanded, cost::NumberFormat::kF32}};
+
 // Linear layers as a layer program has them: qkv (fp32 sums) and gate and up (multiplied) in turn,
 // or the output and down projections (leaves, added to the residual stream). Their weights come
 // from memory: each operation takes the next in `data`.
 class LinearCase {
  public:
-  LinearCase(Bench& bench, tensor::DType dtype, cost::TableOp op)
-      : bench_(bench), dtype_(dtype), forms_(op == cost::TableOp::kLinearLeaves ? 1 : 2) {}
+  LinearCase(Bench& bench, const MeasuredForm& measured, cost::TableOp op)
+      : bench_(bench),
+        dtype_(measured.dtype),
+        tile_form_(measured.form),
+        forms_(op == cost::TableOp::kLinearLeaves ? 1 : 2) {}
 
   double Seconds(const cost::Point& point) {
     const auto rows = static_cast<int32_t>(point[0]), n = static_cast<int32_t>(point[1]),
@@ -69,6 +87,7 @@ class LinearCase {
     const int32_t width = gated ? kernels::kPanelColumns / 2 : kernels::kPanelColumns;
     form->output = output;
     form->weight = {.dtype = dtype_,
+                    .form = tile_form_,
                     .k = leaves.begin[leaves.num_leaves],
                     .n = gated ? n / 2 : n,
                     .num_panels = n / kernels::kPanelColumns,
@@ -97,6 +116,7 @@ class LinearCase {
 
   Bench& bench_;
   const tensor::DType dtype_;
+  const kernels::TileForm tile_form_;
   std::vector<Form> forms_;
 };
 
@@ -104,15 +124,17 @@ class LinearCase {
 
 void MeasureLinears(Bench& bench, const ProgressFn& progress, cost::DeviceProfile* profile) {
   constexpr cost::TableOp kOps[] = {cost::TableOp::kLinear, cost::TableOp::kLinearLeaves};
-  for (const auto& [dtype, format] : {std::pair(tensor::DType::kBF16, cost::NumberFormat::kBF16),
-                                      std::pair(tensor::DType::kF32, cost::NumberFormat::kF32)}) {
-    if (dtype == tensor::DType::kF32 && bench.bf16_alone()) break;
+  for (const MeasuredForm& measured : kForms) {
+    const bool is_bf16 = measured.format == cost::NumberFormat::kBF16;
+    if (!is_bf16 && bench.bf16_alone()) break;
     TableSpec spec;
-    spec.format = format;
+    spec.format = measured.format;
     spec.grain = {1, static_cast<double>(kernels::kPanelColumns * bench.device().num_workers()),
                   64};
-    const bool few = bench.quick() || dtype == tensor::DType::kF32;
-    if (few) {
+    const bool few = bench.quick() || !is_bf16;
+    if (measured.dtype == tensor::DType::kBF16 && !is_bf16) {
+      spec.axes = {{{1, 4, 16, 64, 256}, {1024, 4096}, {1024, 4096}}};
+    } else if (few) {
       spec.axes = {{{1, 4, 8, 16, 32, 64, 128, 512}, {512, 1024, 2048, 8192}, {512, 1024, 4096}}};
     } else {
       spec.axes = {{{1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512, 1024},
@@ -120,12 +142,13 @@ void MeasureLinears(Bench& bench, const ProgressFn& progress, cost::DeviceProfil
                     {512, 1024, 2048, 4096}}};
     }
     for (const cost::TableOp op : kOps) {
-      LinearCase linear(bench, dtype, op);
+      LinearCase linear(bench, measured, op);
       spec.op = op;
       spec.seconds = [&](const cost::Point& point) { return linear.Seconds(point); };
       profile->tables.push_back(MeasureTable(spec, few ? 6 : 24));
     }
-    progress(fmt::format("linear layers of {} weights by rows and shape", cost::Name(format)));
+    progress(
+        fmt::format("linear layers of {} weights by rows and shape", cost::Name(measured.format)));
   }
 }
 

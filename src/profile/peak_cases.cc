@@ -37,6 +37,10 @@ void MeasurePeaks(Bench& bench, cost::DeviceProfile* profile) {
   };
   SetNumber(profile, "bf16_flops", Peak(bench, kernels::ProbeOf(isa)), cost::Mark::kMeasured,
             source(product));
+  if (const kernels::PeakProbe* const int8 = kernels::Int8ProbeOf(isa)) {
+    SetNumber(profile, "int8_flops", Peak(bench, *int8), cost::Mark::kMeasured,
+              source("vpdpbusd from registers"));
+  }
   SetNumber(profile, "f32_flops", Peak(bench, fma), cost::Mark::kMeasured,
             source("fp32 FMA from registers"));
   SetNumber(profile, "memory_bytes_per_s", Stream(bench), cost::Mark::kMeasured,

@@ -134,12 +134,15 @@ Group SimulationGroup() {
         "`expanded`, are of another numerics class. Routers and norms are always expanded "
         "([quantisation.md](quantisation.md))."},
        {"--kv-cache-dtype", kAll, Class::kTuning,
-        Choice(FB_AT(engine.machine.kv_cache_format),
-               {{"auto", std::nullopt}, {"fp8", NumberFormat::kFP8}}),
-        "Simulated devices: `auto` (the KV cache has the compute type) or `fp8`, a byte an "
-        "element\n"
-        "It counts in memory, in attention's prices and in what ranks pull of the KV cache "
-        "([moe.md](moe.md) for latents)."},
+        Choice(FB_AT(engine.machine.kv_cache_format), {{"auto", std::nullopt},
+                                                       {"int8", NumberFormat::kInt8},
+                                                       {"fp8", NumberFormat::kFP8},
+                                                       {"fp8_e4m3", NumberFormat::kFP8}}),
+        "How the KV cache lies in memory: `auto` (in the compute type), or a byte an element: "
+        "`int8` (with a scale a position and head) or `fp8` (E4M3)\n"
+        "Answers of each are of a numerics class of their own "
+        "([quantisation.md](quantisation.md)). Latents have `fp8` on simulated devices alone "
+        "([moe.md](moe.md))."},
        {"--routing", kRun, Class::kTuning, Text(FB_AT(routing)),
         "Simulated devices: which experts rows go to: `balanced` (default), `power:A`, as "
         "skewed as that power law, or a file of `--record-routing`"},

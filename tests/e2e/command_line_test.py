@@ -61,6 +61,7 @@ class CommandLine(support.TestCase):
     def test_what_the_engine_finds_wrong_with_flags(self):
         """Whoever finds it out, on real devices, on simulated ones and where it is only planned: the command line is at fault."""
         moe = os.path.join(support.GOLDEN, "models", "qwen3-moe")
+        latent = os.path.join(support.GOLDEN, "models", "deepseek-v3")
         two = ["--devices", "2xcpu", "--device-profile", "zen4"]
         for code, *flags in (("kv_offload_invalid", "--kv-offload", "always"),
                              ("kv_file_invalid", "--kv-file", os.path.join(self.folder, "kv"), "--kv-file-keep", "--device-profile", "zen4"),
@@ -72,10 +73,10 @@ class CommandLine(support.TestCase):
                              ("shift_invalid", *two, "--layout", "sp=2", "--shift-mode", "3x1"),
                              ("layout_leaves", "-tp", "5"), ("layout_layers", "-pp", "5"), ("layout_pool", "--layout", "pool=1"),
                              ("pool_too_few_slots", *two, "--layout", "dp=2,weights=striped,pool=3", "--pool-slots", "1"),
-                             ("quantization_unsupported", "--quantization", "fp8"), ("kv_cache_dtype_unsupported", "--kv-cache-dtype", "fp8"),
+                             ("quantization_unsupported", "--quantization", "fp8"), ("kv_cache_dtype_unsupported", "--kv-cache-dtype", "int8"),
                              ("policy_not_of_a_machine", "--scheduling-policy", "vasuki-printed")):
             with self.subTest([code, *flags]):
-                self.one.model = moe if "experts=" in str(flags) else support.LLAMA
+                self.one.model = moe if "experts=" in str(flags) else latent if "--kv-cache-dtype" in flags else support.LLAMA
                 self.refused(support.USAGE, f"[{code}]", flags=flags)
                 trace = ["run", "-m", self.one.model, "--trace", "synthetic:n=2,prompt=4,output=2", "--memory", "64MiB"]
                 self.expect(support.call(*trace, *flags), support.USAGE, f"[{code}]")
@@ -323,7 +324,14 @@ class Models(support.TestCase):
             self.assertIn(self.run_model(self.model).code, (support.COMPLETE, support.ERROR), at)
         with open(file, "wb") as opened:
             opened.write(content[:-2] + b"\xc0\x7f")
-        self.expect(self.run_model(self.model), support.ERROR, "tensor_not_finite", "model.safetensors")
+        for flags in ([], ["--quantization", "int8"]):
+            self.expect(self.run_model(self.model, *flags), support.ERROR, "tensor_not_finite", "model.safetensors", "row ")
+
+    def test_int8_of_a_model_that_is_int8(self):
+        said = "--quantization int8 changes nothing"
+        for model, says in (("qwen3-w8a8", True), ("llama3-gqa", False)):
+            finished = self.expect(self.run_model(os.path.join(support.GOLDEN, "models", model), "--quantization", "int8"), support.COMPLETE)
+            self.assertEqual(said in finished.err, says, finished.err)
 
     def test_configurations(self):
         shutil.copytree(support.LLAMA, self.model)

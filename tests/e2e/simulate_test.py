@@ -157,10 +157,10 @@ class Simulate(support.TestCase):
             per_token[size] = json.loads(self.read("s.json"))["mean_tpot_ms"]
         self.assertLess(max(per_token.values()), 1.05 * min(per_token.values()), per_token)
 
-    def test_an_fp8_cache_is_half_as_large(self):
-        # Of what one replica hands over to another, too.
+    def test_a_cache_of_bytes_is_half_as_large(self):
+        # Of what one replica hands over to another, too; int8 has a scale of 4 bytes for 128 elements.
         found = {}
-        for dtype in ("auto", "fp8"):
+        for dtype in ("auto", "fp8", "int8"):
             self.run_trace("--devices", "sim:2xh200", "--context", "dp=1", "--generation", "dp=1", "--kv-cache-dtype", dtype, "--trace",
                            "synthetic:n=8,prompt=512,output=24", "--summary", self.path("s.json"), model="builtin:Qwen3-32B")
             found[dtype] = json.loads(self.read("s.json"))
@@ -168,7 +168,8 @@ class Simulate(support.TestCase):
         self.assertEqual(plain["engine"]["kv_bytes_handed_over"], 8 * 512 * 262144)
         self.assertEqual(fp8["engine"]["kv_bytes_handed_over"], 8 * 512 * 262144 / 2)
         self.assertAlmostEqual(fp8["kv_capacity_tokens"] / plain["kv_capacity_tokens"], 2, delta=0.01)
-        self.run_trace("--kv-cache-dtype", "fp8", "--trace", self.trace, code=support.USAGE, texts=("[kv_cache_dtype_unsupported]", "expected auto"))
+        self.assertEqual(found["int8"]["engine"]["kv_bytes_handed_over"], 8 * 512 * 262144 / 2 * 132 / 128)
+        self.assertAlmostEqual(found["int8"]["kv_capacity_tokens"] / plain["kv_capacity_tokens"], 256 / 132, delta=0.01)
 
     def test_a_job_with_text_and_measured_lengths(self):
         job = self.job([{"prompt": [5, 6, i], "max_tokens": 30, "n": 1 + i % 2} for i in range(20)] + [{"prompt": 3}], "text",

@@ -263,11 +263,18 @@ def test_arguments():
 
 
 @pytest.mark.filterwarnings("ignore:LLM")
-@pytest.mark.parametrize("argument", [{"hf_overrides": {"num_hidden_layers": 1}}, {"kv_cache_dtype": "fp8"}, {"tokenizer": "/other"}])
+@pytest.mark.parametrize("argument", [{"hf_overrides": {"num_hidden_layers": 1}}, {"tokenizer": "/other"}])
 def test_what_would_change_answers_is_refused(argument):
     with pytest.raises(forebay.Error, match=f"{next(iter(argument))} is .*leave it out"):
         LLM(LLAMA, **argument, **FLAGS)
-    LLM(LLAMA, tokenizer=LLAMA, hf_overrides={}, kv_cache_dtype="auto", **FLAGS).close()
+    LLM(LLAMA, tokenizer=LLAMA, hf_overrides={}, **FLAGS).close()
+
+
+def test_the_cache_takes_a_byte_an_element():
+    for dtype, numerics in (("auto", "kvbf16"), ("int8", "kvint8"), ("fp8_e4m3", "kvfp8")):
+        with LLM(LLAMA, kv_cache_dtype=dtype, **FLAGS) as llm:
+            assert llm.facts()["numerics_class"].endswith(numerics)
+            assert len(llm.generate(prompts(2), SamplingParams(max_tokens=3), use_tqdm=False)) == 2
 
 
 def test_simulated_devices_are_refused(tmp_path):

@@ -177,12 +177,12 @@ class LayoutTest : public testing::TestWithParam<std::string> {
 
   // What a rank pulled is what its steps needed and what was fetched ahead for a step that did not
   // come, or shipped.
-  static void CountBytes(const engine::Rank& rank) {
+  void CountBytes(const engine::Rank& rank) {
     const share::WeightPool* pool = rank.pool();
     if (pool == nullptr) return;
+    pooled_step_bytes_ = pool->plan().book->StepBytes(pool->plan().member);
     const uint64_t used = rank.bytes_pulled() - pool->bytes_ahead(),
-                   needed = static_cast<uint64_t>(pool->steps()) *
-                            pool->plan().book->StepBytes(pool->plan().member);
+                   needed = static_cast<uint64_t>(pool->steps()) * pooled_step_bytes_;
     // What came ahead is used in a step that pulls what is wanted, too.
     if (rank.modes().steps(FfnMode::kRouted) > 0) {
       EXPECT_GE(used, needed);
@@ -199,6 +199,7 @@ class LayoutTest : public testing::TestWithParam<std::string> {
   EngineStats stats_;
   base::Status mode_status_;
   uint64_t weight_bytes_ = 0;
+  uint64_t pooled_step_bytes_ = 0;  // what a pooled step of the last rank pulls
   std::string numerics_class_;
   bool keeps_kv_ = false;
   std::vector<std::pair<int64_t, std::string>> kv_;  // of each rank: its first KV head, its K and V

@@ -13,7 +13,7 @@ from .errors import InvalidValueError
 _WITHOUT_MEANING = {
     "tokenizer", "tokenizer_mode", "trust_remote_code", "revision", "tokenizer_revision", "gpu_memory_utilization",
     "swap_space", "cpu_offload_gb", "enforce_eager", "hf_overrides", "disable_log_stats", "disable_custom_all_reduce",
-    "load_format", "download_dir", "kv_cache_dtype", "block_size", "distributed_executor_backend", "compilation_config",
+    "load_format", "download_dir", "block_size", "distributed_executor_backend", "compilation_config",
     "enable_chunked_prefill", "async_scheduling", "hf_token", "allowed_local_media_path", "mm_processor_kwargs", "limit_mm_per_prompt",
     "max_seq_len_to_capture", "max_parallel_loading_workers", "enable_expert_parallel", "enable_sleep_mode", "model_impl", "config_format",
     "speculative_config", "structured_outputs_config", "disable_cascade_attn", "kv_cache_memory_bytes",
@@ -35,7 +35,7 @@ def flags_of(arguments: dict[str, Any], caller: str = "LLM", model: str = "") ->
     """Raises TypeError for a name that nobody has, naming the nearest that somebody has; ``caller`` is who was called with it."""
     known = dict(_forebay.flag_names())
     # Of vLLM's, those that would change answers may say what is so anyway.
-    as_the_model_is: dict[str, tuple[Any, ...]] = {"hf_overrides": ({},), "kv_cache_dtype": ("auto",), "tokenizer": (model,)}
+    as_the_model_is: dict[str, tuple[Any, ...]] = {"hf_overrides": ({},), "tokenizer": (model,)}
     flags: list[str] = []
     for name, value in arguments.items():
         if value is None:

@@ -58,9 +58,10 @@ std::string ComputedClass(const layout::LayoutDraft& plan) {
   // The form of latent attention decides what is rounded. One for all rows is part of the name.
   const char* const form = plan.config.mla && plan.config.mla->absorbed ? "-absorbed" : "";
   const bool f32 = plan.dtype == tensor::DType::kF32;
-  const char* const kv = f32 ? "f32" : "bf16";
+  const std::string_view type = f32 ? "f32" : "bf16";
   return fmt::format("{}-{}-kv{}{}", f32 ? "pair" : plan.kernels->numerics_class,
-                     plan.config.int8 != model::Int8::kNone ? "w8a8" : kv, kv, form);
+                     plan.config.int8 != model::Int8::kNone ? "w8a8" : type,
+                     plan.config.stored_kv ? cost::Name(*plan.config.stored_kv) : type, form);
 }
 
 std::unique_ptr<Backend> CreateCpuBackend(runtime::Runtime& runtime,

@@ -35,6 +35,8 @@ struct ScanExpectation {
   std::function<std::optional<LineKey>(int64_t line)> find;  // by physical line number from 0
   Fingerprints job;                                          // `input` is not looked at
   bool retry_failed = false;                                 // failed results are not wanted
+  // What new results say of their numerics class, for messages; may be empty.
+  std::string system_fingerprint;
 };
 
 inline constexpr uint64_t kNoOffset = UINT64_MAX;
@@ -72,6 +74,9 @@ struct Walked {
   uint64_t whole_bytes = 0;  // what lies behind is a torn tail
   std::vector<Piece> holes;  // before it, ascending
 };
+
+// The "system_fingerprint" of a result's line; empty where it has none.
+std::string_view SystemFingerprintOf(std::string_view result);
 
 // Reads one line, without its LF; nothing where it is no whole result. `place` and `number` stay 0.
 std::optional<FoundResult> ReadResult(simdjson::dom::parser& parser, std::string_view text);

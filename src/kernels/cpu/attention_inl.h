@@ -6,10 +6,14 @@
 // lines, softmax a line, probabilities times values. Other blocks (the rows' own, and the first of
 // a sliding window) are taken one by one. An item of several KV heads takes each block as it lies
 // in memory, up to kRunBlocks heads at a time.
+//
+// Of a cache of codes (kernels/kv_codes.h) a run's keys are expanded into scratch before its
+// scores, and its values before they are added.
 #pragma once
 
 #include "kernels/cpu/attention_items.h"
 #include "kernels/cpu/attention_tiles.h"
+#include "kernels/cpu/kv_codes_inl.h"
 #include "kernels/cpu/kv_part.h"
 #include "kernels/cpu/value_rows.h"
 
@@ -33,7 +37,10 @@ class Attender {
         key_dim_(args.layout.key_dim),
         value_dim_(args.layout.value_dim),
         columns_((value_dim_ + kLanes - 1) / kLanes * kLanes),
-        copied_(columns_ != value_dim_ || args.layout.values_in_keys) {
+        head_bytes_(HeadBytes<T>(args.layout)),
+        coded_(args.layout.codes != KvCodes::kNone),
+        scaled_(args.layout.codes == KvCodes::kInt8),
+        copied_(coded_ || columns_ != value_dim_ || args.layout.values_in_keys) {
     q_ = Cut<Left>(scratch, lines_ * key_dim_);
     scores_ = Cut<float>(scratch, kMaxLines * kRunTokens);
     probabilities_ = Cut<Left>(scratch, lines_ * kRunTokens);
@@ -50,6 +57,7 @@ class Attender {
     merged_totals_ = Cut<float>(scratch, kMaxLines);
     padded_ = Cut<T>(scratch, kRunTokens * columns_);
     half_pair_ = Cut<T>(scratch, 2 * columns_);
+    keys_ = Cut<T>(scratch, coded_ ? kRunTokens * key_dim_ : 0);
   }
 
   void Run() {
@@ -159,15 +167,22 @@ class Attender {
     }
   }
 
-  FB_INLINE const T* Keys(const AttentionItem& item, int32_t block) const {
-    const uint32_t entry = item.blocks[block];
-    return LayerPart<T>(args_.layer, args_.layout, entry) + item.kv_head * HeadElements();
+  // What the cache has of a block and the item's first KV head.
+  FB_INLINE const std::byte* PartOf(const AttentionItem& item, int32_t block) const {
+    return LayerPart<T>(args_.layer, args_.layout, item.blocks[block]) + item.kv_head * head_bytes_;
   }
-  FB_INLINE int64_t HeadElements() const { return args_.layout.HeadElements(); }
+  // Keys of a part, the run's number `i`. `ahead`: bytes from the part to one that is read later.
+  FB_INLINE const T* Keys(const std::byte* part, int i, int64_t ahead) const {
+    if (!coded_) return reinterpret_cast<const T*>(part);
+    const int64_t elements = int64_t{kBlockTokens} * key_dim_;
+    T* const keys = keys_ + i * elements;
+    ExpandCodes(args_.layout.codes, part, elements, keys, ahead);
+    return keys;
+  }
 
-  // Bytes from `keys`, those of `block`, to the block read kRunBlocks later, here or in the next
+  // Bytes from `part`, that of `block`, to the block read kRunBlocks later, here or in the next
   // item; 0 if there is none.
-  FB_INLINE int64_t PrefetchDistance(const T* keys, int32_t block) const {
+  FB_INLINE int64_t PrefetchDistance(const std::byte* part, int32_t block) const {
     int32_t later = block + kRunBlocks;
     const AttentionItem* item = &item_;
     if (later >= item_.end_block) {
@@ -176,7 +191,7 @@ class Attender {
       later += next_->first_block - item_.end_block;
       if (later >= next_->end_block) return 0;
     }
-    return reinterpret_cast<const char*>(Keys(*item, later)) - reinterpret_cast<const char*>(keys);
+    return PartOf(*item, later) - part;
   }
 
   // The first tile prefetches data that this item reads soon. The other tiles read the same data
@@ -193,8 +208,8 @@ class Attender {
   FB_INLINE int64_t NextPiece(const T* from) {
     if (ahead_.left == 0) return 0;
     --ahead_.left;
-    const T* const piece =
-        Keys(*ahead_.item, ahead_.block) + ahead_.piece * int64_t{kBlockTokens} * key_dim_;
+    const T* const piece = reinterpret_cast<const T*>(PartOf(*ahead_.item, ahead_.block)) +
+                           ahead_.piece * int64_t{kBlockTokens} * key_dim_;
     if (++ahead_.piece == 2 * ahead_.item->num_kv_heads) ahead_.piece = 0, ++ahead_.block;
     return reinterpret_cast<const char*>(piece) - reinterpret_cast<const char*>(from);
   }
@@ -215,15 +230,19 @@ class Attender {
                        .columns = columns_,
                        .sums = sums_,
                        .factors = factors_};
+    const std::byte* parts[kRunBlocks];
+    int64_t ahead[kRunBlocks];
     for (int b = 0; b < blocks; ++b) {
-      score.keys[b] = Keys(item_, block + b);
-      if (!copied_) value.values[b] = Values(score.keys[b], b);
-      score_prefetch.distances[0][b] = value_prefetch.distances[0][b] =
-          PrefetchDistance(score.keys[b], block + b);
+      parts[b] = PartOf(item_, block + b);
+      ahead[b] = PrefetchDistance(parts[b], block + b);
+      score.keys[b] = Keys(parts[b], b, ahead[b]);
+      if (!copied_) value.values[b] = Values(parts[b], b, ahead[b]);
+      score_prefetch.distances[0][b] = value_prefetch.distances[0][b] = coded_ ? 0 : ahead[b];
     }
     PlanPieces(score.keys, blocks, ScoreTiles<T>(lines_), score_prefetch);
     if (!copied_) PlanPieces(value.values, blocks, ValueTiles<T>(lines_), value_prefetch);
     Scores(lines_, blocks, score);
+    for (int b = 0; b < blocks; ++b) ScaleScores(0, lines_, b, b, parts[b]);
     if (args_.score_cap > 0) CapScores(0, lines_, blocks);
     Softmax(0, lines_, blocks);
     if (!copied_) return AddProducts(lines_, value);
@@ -236,7 +255,7 @@ class Attender {
       value.sums = sums_ + SumOffset(0, column);
       for (int b = 0; b < blocks; ++b) {
         T* const panel = padded_ + b * kBlockTokens * columns;
-        CopyValues(args_.layout, score.keys[b], column, columns, panel);
+        CopyColumns(parts[b], column, columns, ahead[b], panel);
         value.values[b] = panel;
       }
       AddProducts(lines_, value);
@@ -253,7 +272,7 @@ class Attender {
 
   // What lies in memory after some KV heads of a block, as it will be read: KV heads of one block.
   struct Ahead {
-    const T* keys;
+    const std::byte* part;
     int heads;
   };
   FB_INLINE Ahead AheadOf(int32_t block, int head) const {
@@ -266,7 +285,7 @@ class Attender {
         block = next_->first_block;
       }
     }
-    return {Keys(*item, block) + head * HeadElements(), Min(item->num_kv_heads - head, kRunBlocks)};
+    return {PartOf(*item, block) + head * head_bytes_, Min(item->num_kv_heads - head, kRunBlocks)};
   }
 
   void AddHeads(int32_t block) {
@@ -288,21 +307,28 @@ class Attender {
                        .prefetch = &prefetch,
                        .scale = args_.scale,
                        .scores = scores_ + line * kRunTokens};
-    const T* keys = Keys(item_, block) + head * HeadElements();
-    score.ahead = reinterpret_cast<const char*>(ahead.heads > 0 ? ahead.keys : keys);
+    const std::byte* parts[kRunBlocks];
+    int64_t distances[kRunBlocks];
+    parts[0] = PartOf(item_, block) + head * head_bytes_;
+    // Expanders of codes prefetch for themselves.
+    score.ahead = reinterpret_cast<const char*>(coded_ ? reinterpret_cast<const std::byte*>(keys_)
+                                                : ahead.heads > 0 ? ahead.part
+                                                                  : parts[0]);
     for (int h = 0; h < heads; ++h) {
-      score.keys[h] = keys + h * HeadElements();
-      const T* later = h < ahead.heads ? ahead.keys + h * HeadElements() : score.keys[h];
-      prefetch.distances[0][h] =
-          reinterpret_cast<const char*>(later) - reinterpret_cast<const char*>(score.keys[h]);
+      parts[h] = parts[0] + h * head_bytes_;
+      distances[h] = h < ahead.heads ? ahead.part + h * head_bytes_ - parts[h] : 0;
+      score.keys[h] = Keys(parts[h], h, distances[h]);
+      prefetch.distances[0][h] = coded_ ? 0 : distances[h];
     }
     const char* rest = seen.end <= kBlockTokens / 2  // the second half is not read
                            ? HeadScores<T, 1>(heads, group, score, kBlockTokens / 2)
                            : HeadScores(heads, group, score, kBlockTokens);
     const int end = line + heads * group;
+    for (int h = 0; h < heads; ++h)
+      ScaleScores(line + h * group, line + (h + 1) * group, 0, h, parts[h]);
     if (args_.score_cap > 0) CapScores(line, end, 1);
     if (!whole) Mask(line, end, seen);
-    Softmax(line, end, 1);
+    Softmax(line, end, 1, group);
     ValueArgs<T> value{.probabilities = probabilities_ + line * kRunTokens,
                        .blocks = heads,
                        .pairs = kBlockTokens / 2,
@@ -311,12 +337,12 @@ class Attender {
                        .sums = sums_ + SumOffset(line, 0),
                        .factors = factors_ + line,
                        .ahead = rest};
-    for (int h = 0; h < heads; ++h) value.values[h] = Values(keys + h * HeadElements(), h);
+    for (int h = 0; h < heads; ++h) value.values[h] = Values(parts[h], h, distances[h]);
     if (whole && AddHeadProducts(group, value)) return;
     // Less is read here than is wanted next.
-    const char* end_ahead =
-        reinterpret_cast<const char*>(ahead.keys + ahead.heads * HeadElements());
-    for (const char* p = value.ahead; p < end_ahead; p += 64) __builtin_prefetch(p, 0, 2);
+    const char* end_ahead = reinterpret_cast<const char*>(ahead.part + ahead.heads * head_bytes_);
+    for (const char* p = value.ahead; !coded_ && p < end_ahead; p += 64)
+      __builtin_prefetch(p, 0, 2);
     value.blocks = 1;
     for (int h = 0; h < heads; ++h, value.probabilities += group * kRunTokens,
              value.sums += SumOffset(group, 0), value.factors += group) {
@@ -343,12 +369,14 @@ class Attender {
     while (Last(begin) < start) ++begin;
     int end = begin;
     while (end < item_.num_rows && First(end) < start + kBlockTokens) ++end;
-    const T* keys = Keys(item_, block);
+    const std::byte* const part = PartOf(item_, block);
+    const int64_t ahead = PrefetchDistance(part, block);
+    const T* keys = Keys(part, 0, ahead);
     const int lines = (end - begin) * heads;
     const bool half = Last(end - 1) - start < kBlockTokens / 2;  // no row sees the second
     TilePrefetch prefetch;
     for (auto& tile : prefetch.distances) tile[0] = 0;
-    prefetch.distances[0][0] = PrefetchDistance(keys, block);
+    prefetch.distances[0][0] = coded_ ? 0 : ahead;
     if (!half) PlanPieces(&keys, 1, ScoreTiles<T>(lines), prefetch);
     const ScoreArgs<T> args{.q = q_ + begin * heads * key_dim_,
                             .q_stride = key_dim_,
@@ -358,14 +386,30 @@ class Attender {
                             .scale = args_.scale,
                             .scores = scores_ + begin * heads * kRunTokens};
     half ? ScorePanel<T, 1, 1>(lines, args, 0, 0, kBlockTokens / 2) : Scores(lines, 1, args);
+    ScaleScores(begin * heads, end * heads, 0, 0, part);
     if (args_.score_cap > 0) CapScores(begin * heads, end * heads, 1);
     for (int row = begin; row < end; ++row)
       Mask(row * heads, (row + 1) * heads, SeenOf(row, start));
     Softmax(begin * heads, end * heads, 1);
-    const T* values = Values(keys, 0);
+    const T* values = Values(part, 0, ahead);
     if (First(end - 1) <= start) return AddEdgeValues(begin, end, start, values);
     for (int row = begin; row < end; ++row)
       AddSeenPairs(row * heads, heads, SeenOf(row, start), values);
+  }
+
+  // Scores of some lines and the run's block number `block` meet the scales of their keys, which
+  // `part` has; those of its values are kept as the run's number `i`.
+  void ScaleScores(int line_begin, int line_end, int block, int i, const std::byte* part) {
+    if (!scaled_) return;
+    const float* const scales =
+        reinterpret_cast<const float*>(part + kBlockTokens * (key_dim_ + value_dim_));
+    value_scales_[i] = scales + kBlockTokens;
+    const Vector low = Vector::Load(scales), high = Vector::Load(scales + kLanes);
+    for (int line = line_begin; line < line_end; ++line) {
+      float* const scores = scores_ + line * kRunTokens + block * kBlockTokens;
+      (Vector::Load(scores) * low).Store(scores);
+      (Vector::Load(scores + kLanes) * high).Store(scores + kLanes);
+    }
   }
 
   // Scores of the first `blocks` blocks of the run.
@@ -437,8 +481,14 @@ class Attender {
                                     .factors = factors + line});
   }
 
-  // Scores to probabilities for the first `blocks` blocks of the run; unseen scores are -infinity.
-  FB_INLINE void Softmax(int line_begin, int line_end, int blocks) {
+  // Probabilities times the scales of their values; what is not seen has no scale and stays 0.
+  static FB_INLINE Vector Scaled(Vector p, const float* scales) {
+    return SelectLessEqual(p, Vector::Zero(), p, p * Vector::Load(scales));
+  }
+
+  // Scores to probabilities for the first `blocks` blocks of the run, or of one block for KV heads
+  // of `group` lines each; unseen scores are -infinity.
+  FB_INLINE void Softmax(int line_begin, int line_end, int blocks, int group = kMaxLines) {
     for (int i = line_begin / kLanes * kLanes; i < line_end; i += kLanes) {
       const int begin = line_begin - i, end = line_end - i;
       Vector old = Vector::Load(maxima_ + i);
@@ -457,9 +507,13 @@ class Attender {
       for (int b = 0; b < blocks; ++b) {
         const int64_t offset = line * kRunTokens + b * kBlockTokens;
         const Vector maximum = Vector::Set(block_maxima_[b * kMaxLines + line]);
-        const Vector low = ExpNotAboveZero(Vector::Load(scores_ + offset) - maximum);
-        const Vector high = ExpNotAboveZero(Vector::Load(scores_ + offset + kLanes) - maximum);
+        Vector low = ExpNotAboveZero(Vector::Load(scores_ + offset) - maximum);
+        Vector high = ExpNotAboveZero(Vector::Load(scores_ + offset + kLanes) - maximum);
         lanes = lanes * Vector::Set(factors_[b * kMaxLines + line]) + low + high;
+        if (scaled_) {
+          const float* const scales = value_scales_[b + (line - line_begin) / group];
+          low = Scaled(low, scales), high = Scaled(high, scales + kLanes);
+        }
         StoreProbabilities(probabilities_ + offset, low);
         StoreProbabilities(probabilities_ + offset + kLanes, high);
       }
@@ -481,11 +535,19 @@ class Attender {
   static FB_INLINE void StoreProbabilities(BF16* p, Vector v) { v.Store(p); }
   static FB_INLINE void StoreProbabilities(float* p, Vector v) { Rounded<T>(v).Store(p); }
 
-  // V of the run's block number `block`, with rows of whole vectors.
-  FB_INLINE const T* Values(const T* keys, int block) {
-    if (!copied_) return keys + key_dim_ * kBlockTokens;
-    T* const padded = padded_ + block * kBlockTokens * columns_;
-    CopyValues(args_.layout, keys, 0, columns_, padded);
+  // V of a part from `column` on as 16 rows of columns.
+  FB_INLINE void CopyColumns(const std::byte* part, int column, int columns, int64_t ahead,
+                             T* rows) {
+    if (!coded_)
+      return CopyValues(args_.layout, reinterpret_cast<const T*>(part), column, columns, rows);
+    ExpandValues(args_.layout, part + kBlockTokens * key_dim_, column, columns, ahead, rows);
+  }
+
+  // V of a part, the run's number `i`, with rows of whole vectors. `ahead`: as of Keys.
+  FB_INLINE const T* Values(const std::byte* part, int i, int64_t ahead) {
+    if (!copied_) return reinterpret_cast<const T*>(part) + key_dim_ * kBlockTokens;
+    T* const padded = padded_ + i * kBlockTokens * columns_;
+    CopyColumns(part, 0, columns_, ahead, padded);
     return padded;
   }
 
@@ -559,24 +621,28 @@ class Attender {
   const PartSlots& slots_;
   const int lines_;
   const int key_dim_, value_dim_;
-  const int columns_;    // value_dim in whole vectors
-  const bool copied_;    // V is not read as it is stored
-  Left* q_;              // [lines, key_dim]
-  float* scores_;        // [kMaxLines, kRunTokens], read as 16 lines at a time
-  Left* probabilities_;  // [lines, kRunTokens]
-  float* sums_;          // sums of probabilities times values, as SumOffset says
-  float* lanes_;         // [lines, 16] of probabilities
-  float* maxima_;        // [lines]
-  float* totals_;        // [lines] of a part that is done
-  float* block_maxima_;  // [kRunBlocks, kMaxLines] after each block
-  float* factors_;       // [kRunBlocks, kMaxLines] by which a block rescales
-  float* ones_;          // [kMaxLines]
-  int* seen_;            // [kMaxLines] positions of an edge block that a line sees
-  float* merged_;        // sums of the parts so far, as sums_
+  const int columns_;  // value_dim in whole vectors
+  const int64_t head_bytes_;
+  const bool coded_, scaled_;  // the cache has codes; and scales
+  const bool copied_;          // V is not read as it is stored
+  Left* q_;                    // [lines, key_dim]
+  float* scores_;              // [kMaxLines, kRunTokens], read as 16 lines at a time
+  Left* probabilities_;        // [lines, kRunTokens]
+  float* sums_;                // sums of probabilities times values, as SumOffset says
+  float* lanes_;               // [lines, 16] of probabilities
+  float* maxima_;              // [lines]
+  float* totals_;              // [lines] of a part that is done
+  float* block_maxima_;        // [kRunBlocks, kMaxLines] after each block
+  float* factors_;             // [kRunBlocks, kMaxLines] by which a block rescales
+  float* ones_;                // [kMaxLines]
+  int* seen_;                  // [kMaxLines] positions of an edge block that a line sees
+  float* merged_;              // sums of the parts so far, as sums_
   float* merged_maxima_;
   float* merged_totals_;
   T* padded_;     // [kRunBlocks, 16, columns, 2]
   T* half_pair_;  // [columns, 2]
+  T* keys_;       // [kRunBlocks, key_dim / 2, 32, 2] of a cache of codes
+  const float* value_scales_[kRunBlocks] = {};  // [32] each
 };
 
 template <typename T>

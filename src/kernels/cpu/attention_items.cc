@@ -194,7 +194,7 @@ KvAhead::KvAhead(const AttentionArgs& args, const AttentionItem* waiting) : item
   const KvLayout& layout = args.layout;
   // Pieces are read as those of the item that is attended to: all of one size, in whole panels.
   if (item == nullptr || layout.key_dim != layout.value_dim || layout.value_dim % kPanel != 0 ||
-      layout.values_in_keys) {
+      layout.values_in_keys || layout.codes != KvCodes::kNone) {
     return;
   }
   block = item->first_block;
@@ -272,7 +272,9 @@ uint64_t AttentionScratch(const KvLayout& layout, int32_t heads) {
   const uint64_t columns = base::RoundUp(static_cast<uint64_t>(layout.value_dim), kPanel);
   const uint64_t key_columns = base::RoundUp(static_cast<uint64_t>(layout.key_dim), kPanel);
   const uint64_t line = (key_columns + columns * 2) * 4 + kRunTokens * 4 * 2 + 16 * 4 + 64;
-  return kMaxLines * line + (kRunTokens + 2) * columns * 4 + 4096;
+  // Keys of a run, where they are codes; their values take what is padded otherwise.
+  const uint64_t keys = layout.codes == KvCodes::kNone ? 0 : kRunTokens * key_columns * 4;
+  return kMaxLines * line + keys + (kRunTokens + 2) * columns * 4 + 4096;
 }
 
 }  // namespace forebay::kernels

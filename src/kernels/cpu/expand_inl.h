@@ -8,46 +8,14 @@
 // unnamed and forced inline.
 #pragma once
 
-#include "kernels/cpu/simd.h"
+#include "kernels/cpu/lanes.h"
 #include "kernels/expand.h"
 
 namespace forebay::kernels {
 namespace {
 
-// 16 lanes of 32 bits, beside Vector.
 #if defined(__AVX512F__)
 
-struct Lanes {
-  __m512i v;
-  static FB_INLINE Lanes Load(const std::byte* p) { return {_mm512_loadu_si512(p)}; }
-  FB_INLINE Lanes ShiftedBy(int bits) const {
-    return {_mm512_srl_epi32(v, _mm_cvtsi32_si128(bits))};
-  }
-  template <int kBits>
-  FB_INLINE Lanes Shifted() const {
-    return {_mm512_srli_epi32(v, kBits)};
-  }
-  template <int kBits>
-  FB_INLINE Lanes ShiftedLeft() const {
-    return {_mm512_slli_epi32(v, kBits)};
-  }
-  FB_INLINE Lanes And(int mask) const { return {_mm512_and_si512(v, _mm512_set1_epi32(mask))}; }
-  FB_INLINE Lanes Plus(int x) const { return {_mm512_add_epi32(v, _mm512_set1_epi32(x))}; }
-  FB_INLINE Lanes Or(Lanes b) const { return {_mm512_or_si512(v, b.v)}; }
-  // Byte kByte of each lane with its sign.
-  template <int kByte>
-  FB_INLINE Lanes SignedByte() const {
-    return {_mm512_srai_epi32(_mm512_slli_epi32(v, 24 - 8 * kByte), 24)};
-  }
-  FB_INLINE Vector Numbers() const { return {_mm512_cvtepi32_ps(v)}; }
-  FB_INLINE Vector Bits() const { return {_mm512_castsi512_ps(v)}; }
-  // The lower halves as fp16.
-  FB_INLINE Vector Halves() const { return {_mm512_cvtph_ps(_mm512_cvtepi32_epi16(v))}; }
-  // Entry (lane modulo 16) of a table.
-  FB_INLINE Vector EntriesOf(const float* table) const {
-    return {_mm512_permutexvar_ps(v, _mm512_load_ps(table))};
-  }
-};
 constexpr bool kTablesAreFast = true;
 
 // What 8 columns have, each twice.
@@ -68,58 +36,6 @@ FB_INLINE Lanes TwiceBytes(const std::byte* p) {
 
 #else
 
-struct Lanes {
-  __m256i lo, hi;
-  static FB_INLINE Lanes Load(const std::byte* p) {
-    return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
-            _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p) + 1)};
-  }
-  FB_INLINE Lanes ShiftedBy(int bits) const {
-    const __m128i count = _mm_cvtsi32_si128(bits);
-    return {_mm256_srl_epi32(lo, count), _mm256_srl_epi32(hi, count)};
-  }
-  template <int kBits>
-  FB_INLINE Lanes Shifted() const {
-    return {_mm256_srli_epi32(lo, kBits), _mm256_srli_epi32(hi, kBits)};
-  }
-  template <int kBits>
-  FB_INLINE Lanes ShiftedLeft() const {
-    return {_mm256_slli_epi32(lo, kBits), _mm256_slli_epi32(hi, kBits)};
-  }
-  FB_INLINE Lanes And(int mask) const {
-    const __m256i m = _mm256_set1_epi32(mask);
-    return {_mm256_and_si256(lo, m), _mm256_and_si256(hi, m)};
-  }
-  FB_INLINE Lanes Plus(int x) const {
-    const __m256i b = _mm256_set1_epi32(x);
-    return {_mm256_add_epi32(lo, b), _mm256_add_epi32(hi, b)};
-  }
-  FB_INLINE Lanes Or(Lanes b) const {
-    return {_mm256_or_si256(lo, b.lo), _mm256_or_si256(hi, b.hi)};
-  }
-  template <int kByte>
-  FB_INLINE Lanes SignedByte() const {
-    return {_mm256_srai_epi32(_mm256_slli_epi32(lo, 24 - 8 * kByte), 24),
-            _mm256_srai_epi32(_mm256_slli_epi32(hi, 24 - 8 * kByte), 24)};
-  }
-  FB_INLINE Vector Numbers() const { return {_mm256_cvtepi32_ps(lo), _mm256_cvtepi32_ps(hi)}; }
-  FB_INLINE Vector Bits() const { return {_mm256_castsi256_ps(lo), _mm256_castsi256_ps(hi)}; }
-  FB_INLINE Vector Halves() const {
-    const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(lo, hi), 0xD8);
-    return {_mm256_cvtph_ps(_mm256_castsi256_si128(packed)),
-            _mm256_cvtph_ps(_mm256_extracti128_si256(packed, 1))};
-  }
-  FB_INLINE Vector EntriesOf(const float* table) const {
-    return {EntriesOf(table, lo), EntriesOf(table, hi)};
-  }
-
- private:
-  static FB_INLINE __m256 EntriesOf(const float* table, __m256i index) {
-    return _mm256_blendv_ps(_mm256_permutevar8x32_ps(_mm256_load_ps(table), index),
-                            _mm256_permutevar8x32_ps(_mm256_load_ps(table + 8), index),
-                            _mm256_castsi256_ps(_mm256_slli_epi32(index, 28)));
-  }
-};
 constexpr bool kTablesAreFast = false;
 
 FB_INLINE Vector TwiceFloats(const std::byte* p) {
@@ -139,27 +55,6 @@ FB_INLINE Lanes TwiceBytes(const std::byte* p) {
 }
 
 #endif
-
-// fp8 (kernels/tile_form.h) of the low bytes, which are alone in their lanes: the bits of a half
-// that is 2^8 times too small. Conversions from halves keep denormals.
-FB_INLINE Vector E4M3Values(Lanes bytes) {
-  const Lanes sign = bytes.And(0x80).template ShiftedLeft<8>();
-  return bytes.And(0x7F).template ShiftedLeft<7>().Or(sign).Halves() * Vector::Set(256.0f);
-}
-
-// Two vectors, rounded, one behind the other.
-FB_INLINE void StoreTwo(float* to, Vector a, Vector b) {
-  a.Store(to);
-  b.Store(to + kLanes);
-}
-FB_INLINE void StoreTwo(BF16* to, Vector a, Vector b) {
-#if defined(__AVX512BF16__)
-  _mm512_storeu_si512(to, (__m512i)_mm512_cvtne2ps_pbh(b.v, a.v));
-#else
-  a.Store(to);
-  b.Store(to + kLanes);
-#endif
-}
 
 // The values of 4-bit codes.
 struct CodeTable {

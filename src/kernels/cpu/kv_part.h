@@ -7,13 +7,20 @@
 namespace forebay::kernels {
 namespace {
 
-// KvLayer::Block.
+// KvLayout::HeadBytes. REQUIRES: T is the layout's dtype.
 template <typename T>
-FB_INLINE T* LayerPart(const KvLayer& layer, const KvLayout& layout, uint32_t entry) {
+FB_INLINE int64_t HeadBytes(const KvLayout& layout) {
+  const int64_t elements = layout.HeadElements();
+  if (layout.codes == KvCodes::kNone) return elements * static_cast<int64_t>(sizeof(T));
+  return elements + (layout.codes == KvCodes::kInt8 ? kScaleBytes : 0);
+}
+
+// KvLayer::Block, likewise.
+template <typename T>
+FB_INLINE std::byte* LayerPart(const KvLayer& layer, const KvLayout& layout, uint32_t entry) {
   const auto index = static_cast<int64_t>(entry & ~kWindowBit);
-  if (entry & kWindowBit)
-    return reinterpret_cast<T*>(layer.window) + index * layout.kv_heads * layout.HeadElements();
-  return reinterpret_cast<T*>(layer.resident + index * layout.block_stride);
+  if (entry & kWindowBit) return layer.window + index * layout.kv_heads * HeadBytes<T>(layout);
+  return layer.resident + index * layout.block_stride;
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace {
 
 // The latent and the turned key of a block's rows to their slots; adds to their digests.
 template <typename T>
-FB_INLINE void TransformLatents(const LatentKvArgs& args, const BlockRows<T>& rows,
+FB_INLINE void TransformLatents(const LatentKvArgs& args, const BlockRows& rows,
                                 std::byte* scratch) {
   const int latent = args.layout.value_dim, width = args.layout.key_dim;
   T* const keys = reinterpret_cast<T*>(scratch);
@@ -28,7 +28,7 @@ FB_INLINE void TransformLatents(const LatentKvArgs& args, const BlockRows<T>& ro
                                        KeyDigestKey(args.layer_index, 0, rows.position + r));
     KeepDigest(args, rows.entry, rows.slot + r, digest);
   }
-  StoreKeys(keys, rows.rows, rows.slot, width, rows.block);
+  StoreKeys(keys, rows.rows, rows.slot, width, reinterpret_cast<T*>(rows.block));
 }
 
 template <typename T>
@@ -50,8 +50,8 @@ FB_INLINE void TransformQueries(const LatentKvArgs& args, int64_t row) {
 template <typename T>
 void TransformLatentRows(const LatentKvArgs& args, device::Range range, std::byte* scratch) {
   for (int64_t row = range.begin; row < range.end;) {
-    const BlockRows<T> rows = RowsOfBlock<T>(args, row, range.end);
-    TransformLatents(args, rows, scratch);
+    const BlockRows rows = RowsOfBlock<T>(args, row, range.end);
+    TransformLatents<T>(args, rows, scratch);
     for (int r = 0; r < rows.rows; ++r) TransformQueries<T>(args, row + r);
     row += rows.rows;
   }
@@ -89,8 +89,8 @@ template <typename T>
 void GatherBlocks(const GatherLatentsArgs& args, device::Range blocks) {
   const int64_t width = args.layout.key_dim;
   for (int64_t i = blocks.begin; i < blocks.end; ++i) {
-    LoadKeys(LayerPart<T>(args.layer, args.layout, args.blocks[i]), args.layout.key_dim,
-             reinterpret_cast<T*>(args.out) + i * kBlockTokens * width);
+    LoadKeys(reinterpret_cast<const T*>(LayerPart<T>(args.layer, args.layout, args.blocks[i])),
+             args.layout.key_dim, reinterpret_cast<T*>(args.out) + i * kBlockTokens * width);
   }
 }
 

@@ -6,24 +6,14 @@
 // the columns' sums of codes.
 #pragma once
 
+#include "kernels/cpu/lanes.h"
 #include "kernels/cpu/linear_tile.h"
 #include "kernels/tile_form.h"
 
 namespace forebay::kernels {
 namespace {
 
-// 16 lanes of int32, beside Vector.
 #if defined(__AVX512F__)
-FB_INLINE Vector Magnitudes(Vector a) {
-  return {_mm512_castsi512_ps(
-      _mm512_and_si512(_mm512_castps_si512(a.v), _mm512_set1_epi32(0x7FFFFFFF)))};
-}
-FB_INLINE Vector MaxBits(Vector a, Vector b) {
-  return {
-      _mm512_castsi512_ps(_mm512_max_epi32(_mm512_castps_si512(a.v), _mm512_castps_si512(b.v)))};
-}
-// To nearest even, within int8.
-FB_INLINE __m128i CodesOf(Vector a) { return _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(a.v)); }
 // The numbers of 16 sums, less 128 times `offsets`.
 template <bool kOffset>
 FB_INLINE Vector SumsOf(const float* sums, const std::byte* offsets) {
@@ -32,21 +22,6 @@ FB_INLINE Vector SumsOf(const float* sums, const std::byte* offsets) {
   return {_mm512_cvtepi32_ps(sum)};
 }
 #else
-FB_INLINE __m256 MagnitudesOf(__m256 a) {
-  return _mm256_and_ps(a, _mm256_castsi256_ps(_mm256_set1_epi32(0x7FFFFFFF)));
-}
-FB_INLINE Vector Magnitudes(Vector a) { return {MagnitudesOf(a.lo), MagnitudesOf(a.hi)}; }
-FB_INLINE __m256 MaxBitsOf(__m256 a, __m256 b) {
-  return _mm256_castsi256_ps(_mm256_max_epi32(_mm256_castps_si256(a), _mm256_castps_si256(b)));
-}
-FB_INLINE Vector MaxBits(Vector a, Vector b) {
-  return {MaxBitsOf(a.lo, b.lo), MaxBitsOf(a.hi, b.hi)};
-}
-FB_INLINE __m128i CodesOf(Vector a) {
-  const __m256i words = _mm256_permute4x64_epi64(
-      _mm256_packs_epi32(_mm256_cvtps_epi32(a.lo), _mm256_cvtps_epi32(a.hi)), 0xD8);
-  return _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
-}
 FB_INLINE __m256 SumsOfEight(const float* sums, const std::byte* offsets, bool offset) {
   __m256i sum = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(sums));
   if (offset) {
@@ -61,37 +36,13 @@ FB_INLINE Vector SumsOf(const float* sums, const std::byte* offsets) {
 }
 #endif
 
-FB_INLINE float FloatOf(uint32_t bits) {
-  float value;
-  __builtin_memcpy(&value, &bits, sizeof(value));
-  return value;
-}
-
 template <typename T>
 struct Int8Kernel {
   using Packed = uint32_t;  // four codes; or a scale
   static constexpr int kPackedPerPair = 1;
-  static constexpr uint32_t kInfinity = 0x7F800000, kNaN = 0x7FC00000, kOne = 0x3F800000;
 
-  // The scale of a row's part of a leaf: of NaN and infinity NaN, of values that are all 0 one.
-  static FB_INLINE uint32_t ScaleOf(const T* x, int64_t elements) {
-    Vector most = Vector::Zero();
-    int64_t k = 0;
-    for (; k + kLanes <= elements; k += kLanes)
-      most = MaxBits(most, Magnitudes(Vector::Load(x + k)));
-    if (k < elements) most = MaxBits(most, Magnitudes(LoadPart(x + k, elements - k)));
-    alignas(64) uint32_t lanes[kLanes];
-    most.Store(reinterpret_cast<float*>(lanes));
-    uint32_t bits = 0;
-    for (int i = 0; i < kLanes; ++i) bits = lanes[i] > bits ? lanes[i] : bits;
-    if (bits >= kInfinity) return kNaN;
-    const float scale = FloatOf(bits) / 127.0f;
-    if (scale == 0) return kOne;
-    __builtin_memcpy(&bits, &scale, sizeof(bits));
-    return bits;
-  }
   static void FindScales(const T* const* x, int rows, int64_t elements, uint32_t* scales) {
-    for (int r = 0; r < rows; ++r) scales[r] = ScaleOf(x[r], elements);
+    for (int r = 0; r < rows; ++r) scales[r] = Int8ScaleOf(x[r], elements);
   }
 
   // Codes of up to 16 values, +0 behind them.

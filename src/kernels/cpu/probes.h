@@ -38,6 +38,10 @@ __attribute__((target("avx512f"), noinline)) inline void Fma512Loop(int64_t roun
                                                                     const float* data) {
   FB_PEAK_LOOP("vfmadd231ps", "zmm", FB_24, "24", "25");
 }
+__attribute__((target("avx512f"), noinline)) inline void Int8DotLoop(int64_t rounds,
+                                                                     const float* data) {
+  FB_PEAK_LOOP("vpdpbusd", "zmm", FB_24, "24", "25");
+}
 #undef FB_PEAK_CLOBBERS
 #define FB_PEAK_CLOBBERS                                                                   \
   "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", \
@@ -78,6 +82,7 @@ struct PeakProbe {
   double flops_per_round;
 };
 inline constexpr PeakProbe kDotProbe{&DotLoop, 24 * 64.0};
+inline constexpr PeakProbe kInt8Probe{&Int8DotLoop, 24 * 128.0};
 inline constexpr PeakProbe kFma512Probe{&Fma512Loop, 24 * 32.0};
 inline constexpr PeakProbe kFma256Probe{&Fma256Loop, 12 * 16.0};
 inline constexpr PeakProbe kTileProbe{&TileProductLoop, 2.0 * 16 * 16 * 32};
@@ -88,6 +93,11 @@ inline const PeakProbe& FmaProbeOf(Isa isa) {
 // The set's widest product of bf16: the limit of its linear layers.
 inline const PeakProbe& ProbeOf(Isa isa) {
   return isa == Isa::kAmx ? kTileProbe : isa == Isa::kAvx512bf16 ? kDotProbe : FmaProbeOf(isa);
+}
+
+// The product of int8 layers, where that is one instruction; or null.
+inline const PeakProbe* Int8ProbeOf(Isa isa) {
+  return isa == Isa::kAmx || isa == Isa::kAvx512bf16 ? &kInt8Probe : nullptr;
 }
 
 // Ticks of the time-stamp counter a floating-point operation, in a burst of some microseconds.

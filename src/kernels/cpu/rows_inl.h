@@ -3,10 +3,12 @@
 #pragma once
 
 #include "kernels/attention.h"
+#include "kernels/cpu/kv_codes_inl.h"
 #include "kernels/cpu/kv_part.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/cut_rows.h"
 #include "kernels/digest.h"
+#include "kernels/kv_codes.h"
 #include "kernels/norm.h"
 
 namespace forebay::kernels {
@@ -242,19 +244,18 @@ FB_INLINE void TransformHead(const Args& args, const float* x, const float* weig
 }
 
 // Consecutive rows of one sequence whose positions lie in one block.
-template <typename T>
 struct BlockRows {
   int64_t row;
   int rows;
   int32_t position;  // the first row's
   int slot;          // the first row's
   uint32_t entry;
-  T* block;  // the layer's part
+  std::byte* block;  // the layer's part
 };
 
 // Those from `row` on, at most up to `end`.
 template <typename T, typename Args>
-FB_INLINE BlockRows<T> RowsOfBlock(const Args& args, int64_t row, int64_t end) {
+FB_INLINE BlockRows RowsOfBlock(const Args& args, int64_t row, int64_t end) {
   const int32_t position = args.batch.positions[row];
   const int slot = position % kBlockTokens;
   const SequenceRows& sequence = args.batch.sequences[args.batch.row_sequence[row]];
@@ -272,13 +273,15 @@ FB_INLINE BlockRows<T> RowsOfBlock(const Args& args, int64_t row, int64_t end) {
 // The lines that one head of a block's rows goes to: K's lie 128 bytes or more apart, so that no
 // hardware prefetcher sees them.
 template <typename T>
-FB_INLINE void PrefetchHead(const BlockRows<T>& rows, int head, int head_dim) {
-  const T* keys = rows.block + head * 2ll * kBlockTokens * head_dim;
+FB_INLINE void PrefetchHead(const KvLayout& layout, const BlockRows& rows, int head) {
+  const int head_dim = layout.key_dim,
+            element = layout.codes == KvCodes::kNone ? static_cast<int>(sizeof(T)) : 1;
+  const std::byte* keys = rows.block + head * HeadBytes<T>(layout);
   for (int j = 0; j < head_dim; j += 2)
-    __builtin_prefetch(keys + j * kBlockTokens + rows.slot * 2, 1);
-  const T* values = keys + head_dim * kBlockTokens + rows.slot / 2 * head_dim * 2;
-  for (int j = 0; j < 2 * head_dim; j += 64 / static_cast<int>(sizeof(T)))
-    __builtin_prefetch(values + j, 1);
+    __builtin_prefetch(keys + (j * kBlockTokens + rows.slot * 2) * element, 1);
+  const std::byte* values =
+      keys + (head_dim * kBlockTokens + rows.slot / 2 * head_dim * 2) * element;
+  for (int j = 0; j < 2 * head_dim * element; j += 64) __builtin_prefetch(values + j, 1);
 }
 
 // k [rows, head_dim] of one head to its slots, in scratch memory of kBlockTokens rows.
@@ -350,11 +353,52 @@ FB_INLINE void RoundValues(const Args& args, const float* x, int head_dim, T* ou
     StorePart(out + j, LoadPart(x + j, head_dim - j) * inverse, head_dim - j);
 }
 
-// k and v [rows, head_dim] of one KV head to their slots; adds to the rows' digests. Args:
-// RopeKvArgs or StoreKvArgs.
+// k or v [rows, head_dim] of one KV head to codes, [rows, head_dim] in their place, and the rows'
+// scales.
+template <typename T>
+FB_INLINE uint8_t* EncodeRows(const KvLayout& layout, int rows, T* x, float* scales) {
+  uint8_t* const codes = reinterpret_cast<uint8_t*>(x);
+  const int head_dim = layout.key_dim;
+  for (int r = 0; r < rows; ++r)
+    scales[r] = EncodeRow(layout.codes, x + r * head_dim, head_dim, codes + r * head_dim);
+  return codes;
+}
+
+// KeepHead of a cache of codes.
 template <typename T, typename Args>
-FB_INLINE void KeepHead(const Args& args, const BlockRows<T>& rows, int head, const T* k,
-                        const T* v, uint64_t* digests) {
+FB_INLINE void KeepCodes(const Args& args, const BlockRows& rows, int head, T* k, T* v,
+                         uint64_t* digests) {
+  const KvLayout& layout = args.layout;
+  const int head_dim = layout.key_dim;
+  float k_scales[kBlockTokens], v_scales[kBlockTokens];
+  const uint8_t* const k_codes = EncodeRows(layout, rows.rows, k, k_scales);
+  const uint8_t* const v_codes = EncodeRows(layout, rows.rows, v, v_scales);
+  if (args.digests && head >= args.digested_elsewhere) {
+    const int32_t logical = args.first_kv_head + head;
+    for (int r = 0; r < rows.rows; ++r) {
+      const int32_t position = rows.position + r;
+      digests[r] += KvRowHash(layout.codes, k_codes + r * head_dim, k_scales[r], head_dim,
+                              KeyDigestKey(args.layer_index, logical, position)) +
+                    KvRowHash(layout.codes, v_codes + r * head_dim, v_scales[r], head_dim,
+                              ValueDigestKey(args.layer_index, logical, position));
+    }
+  }
+  uint8_t* const keys = reinterpret_cast<uint8_t*>(rows.block + head * HeadBytes<T>(layout));
+  uint8_t* const values = keys + kBlockTokens * head_dim;
+  StoreKeys(k_codes, rows.rows, rows.slot, head_dim, keys);
+  StoreValues(v_codes, rows.rows, rows.slot, head_dim, values);
+  if (layout.codes != KvCodes::kInt8) return;
+  float* const scales = reinterpret_cast<float*>(values + kBlockTokens * head_dim) + rows.slot;
+  for (int r = 0; r < rows.rows; ++r)
+    scales[r] = k_scales[r], scales[kBlockTokens + r] = v_scales[r];
+}
+
+// k and v [rows, head_dim] of one KV head, which are scratch memory, to their slots; adds to the
+// rows' digests. Args: RopeKvArgs or StoreKvArgs.
+template <typename T, typename Args>
+FB_INLINE void KeepHead(const Args& args, const BlockRows& rows, int head, T* k, T* v,
+                        uint64_t* digests) {
+  if (args.layout.codes != KvCodes::kNone) return KeepCodes(args, rows, head, k, v, digests);
   const int head_dim = args.layout.key_dim;
   if (args.digests && head >= args.digested_elsewhere) {
     const int64_t bytes = head_dim * static_cast<int64_t>(sizeof(T));
@@ -366,7 +410,7 @@ FB_INLINE void KeepHead(const Args& args, const BlockRows<T>& rows, int head, co
                                ValueDigestKey(args.layer_index, logical, rows.position + r));
     }
   }
-  T* keys = rows.block + head * 2ll * kBlockTokens * head_dim;
+  T* keys = reinterpret_cast<T*>(rows.block + head * HeadBytes<T>(args.layout));
   StoreKeys(k, rows.rows, rows.slot, head_dim, keys);
   StoreValues(v, rows.rows, rows.slot, head_dim, keys + kBlockTokens * head_dim);
 }
@@ -378,8 +422,8 @@ FB_INLINE void KeepDigest(const Args& args, uint32_t entry, int64_t slot, uint64
   sum = args.first_layer ? digest : sum + digest;
 }
 
-template <typename T, typename Args>
-FB_INLINE void KeepDigests(const Args& args, const BlockRows<T>& rows, const uint64_t* digests) {
+template <typename Args>
+FB_INLINE void KeepDigests(const Args& args, const BlockRows& rows, const uint64_t* digests) {
   if (!args.digests) return;
   for (int r = 0; r < rows.rows; ++r) {
     KeepDigest(args, rows.entry, rows.slot + r, digests[r]);
@@ -388,7 +432,7 @@ FB_INLINE void KeepDigests(const Args& args, const BlockRows<T>& rows, const uin
 
 // One KV head of a block's rows; adds to their digests.
 template <typename T>
-FB_INLINE void TransformKvHead(const RopeKvArgs& args, const BlockRows<T>& rows, int head,
+FB_INLINE void TransformKvHead(const RopeKvArgs& args, const BlockRows& rows, int head,
                                std::byte* scratch, uint64_t* digests) {
   const int head_dim = args.layout.key_dim, kv_heads = args.layout.kv_heads;
   const int64_t width = (args.heads + 2 * kv_heads) * head_dim;
@@ -407,8 +451,8 @@ void TransformRows(const RopeKvArgs& args, device::Range range, std::byte* scrat
   const int head_dim = args.layout.key_dim, kv_heads = args.layout.kv_heads;
   const int64_t width = (args.heads + 2 * kv_heads) * head_dim;
   if (range.begin == range.end) return;
-  BlockRows<T> rows = RowsOfBlock<T>(args, range.begin, range.end);
-  for (int head = 0; head < kv_heads; ++head) PrefetchHead(rows, head, head_dim);
+  BlockRows rows = RowsOfBlock<T>(args, range.begin, range.end);
+  for (int head = 0; head < kv_heads; ++head) PrefetchHead<T>(args.layout, rows, head);
   for (int64_t end = range.begin; end < range.end;) {
     for (int r = 0; r < rows.rows; ++r) {
       const float* x = args.qkv + (rows.row + r) * width;
@@ -420,12 +464,12 @@ void TransformRows(const RopeKvArgs& args, device::Range range, std::byte* scrat
       }
     }
     end = rows.row + rows.rows;
-    const BlockRows<T> next = end < range.end ? RowsOfBlock<T>(args, end, range.end) : rows;
+    const BlockRows next = end < range.end ? RowsOfBlock<T>(args, end, range.end) : rows;
     uint64_t digests[kBlockTokens] = {};
     for (int head = 0; head < kv_heads; ++head) {
-      TransformKvHead(args, rows, head, scratch, digests);
+      TransformKvHead<T>(args, rows, head, scratch, digests);
       // The next rows' block was touched by none before it if they are not the same sequence's.
-      if (end < range.end) PrefetchHead(next, head, head_dim);
+      if (end < range.end) PrefetchHead<T>(args.layout, next, head);
     }
     KeepDigests(args, rows, digests);
     rows = next;
@@ -477,7 +521,7 @@ void StoreRows(const StoreKvArgs& args, device::Range range, std::byte* scratch)
   T* const k = reinterpret_cast<T*>(scratch);
   T* const v = k + kBlockTokens * head_dim;
   for (int64_t row = range.begin; row < range.end;) {
-    const BlockRows<T> rows = RowsOfBlock<T>(args, row, range.end);
+    const BlockRows rows = RowsOfBlock<T>(args, row, range.end);
     uint64_t digests[kBlockTokens] = {};
     for (int head = 0; head < kv_heads; ++head) {
       const T* from = reinterpret_cast<const T*>(args.kv) + row * width + head * head_dim;

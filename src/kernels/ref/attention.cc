@@ -2,8 +2,10 @@
 
 #include <limits>
 #include <span>
+#include <vector>
 
 #include "kernels/exp.h"
+#include "kernels/kv_codes.h"
 #include "kernels/ref/row.h"
 #include "kernels/sets.h"
 #include "tensor/bf16.h"
@@ -47,8 +49,11 @@ class PartSum {
     const uint32_t entry =
         args.batch.block_tables[query_.sequence.table_row * args.batch.table_stride + block];
     const int32_t kv_head = query_.head / (args.heads / args.layout.kv_heads);
-    keys_ = reinterpret_cast<const T*>(args.layer.Block(entry, args.layout) +
-                                       kv_head * args.layout.HeadBytes());
+    const std::byte* const part =
+        args.layer.Block(entry, args.layout) + kv_head * args.layout.HeadBytes();
+    keys_ = args.layout.codes == KvCodes::kNone ? reinterpret_cast<const T*>(part) : Expand(part);
+    if (args.layout.codes == KvCodes::kInt8)
+      scales_ = reinterpret_cast<const float*>(part + args.layout.HeadElements());
     Score();
     Rescale();
     AddProbabilities();
@@ -60,6 +65,15 @@ class PartSum {
   }
 
  private:
+  // K and V of a head's part of a block, as the compute type.
+  const T* Expand(const std::byte* part) {
+    const KvLayout& layout = query_.args.layout;
+    expanded_.resize(static_cast<size_t>(layout.HeadElements()));
+    for (size_t i = 0; i < expanded_.size(); ++i)
+      expanded_[i] = tensor::RoundTo<T>(KvValue(layout.codes, static_cast<uint8_t>(part[i])));
+    return expanded_.data();
+  }
+
   void Score() {
     const AttentionArgs& args = query_.args;
     const T* q = reinterpret_cast<const T*>(args.q) +
@@ -72,6 +86,7 @@ class PartSum {
         score = std::fma(tensor::ToFloat(q[i]), tensor::ToFloat(pair[0]), score);
       }
       score *= args.scale;
+      if (scales_ != nullptr) score *= scales_[t];
       if (args.score_cap > 0) score = Cap(score, args.score_cap);
       scores_[t] = Seen(t) ? score : -kInfinity;
     }
@@ -91,8 +106,9 @@ class PartSum {
   void AddProbabilities() {
     float p[kBlockTokens];
     for (int t = 0; t < kBlockTokens; ++t) {
-      const float probability = Seen(t) ? Exp(scores_[t] - partial_.maximum) : 0.0f;
+      float probability = Seen(t) ? Exp(scores_[t] - partial_.maximum) : 0.0f;
       lanes_[t % kLanes] += probability;
+      if (scales_ != nullptr && !(probability <= 0)) probability *= scales_[kBlockTokens + t];
       p[t] = tensor::ToFloat(tensor::RoundTo<T>(probability));
     }
     for (int pair = begin_ / 2; pair <= (end_ - 1) / 2; ++pair) {
@@ -119,6 +135,8 @@ class PartSum {
   const int key_dim_, value_dim_;
   int begin_ = 0, end_ = 0;  // positions of the block that are seen
   const T* keys_ = nullptr;
+  const float* scales_ = nullptr;  // of the block's keys, then of its values; or null
+  std::vector<T> expanded_;
   float scores_[kBlockTokens];
   float lanes_[kLanes] = {};
   Partial partial_;

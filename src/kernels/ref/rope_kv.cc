@@ -4,6 +4,7 @@
 #include "kernels/attention.h"
 #include "kernels/cut_rows.h"
 #include "kernels/digest.h"
+#include "kernels/kv_codes.h"
 #include "kernels/ref/row.h"
 #include "kernels/sets.h"
 #include "tensor/bf16.h"
@@ -49,6 +50,40 @@ void RoundValues(const Args& args, int head_dim, const float* x, T* out) {
   for (int j = 0; j < head_dim; ++j) out[j] = tensor::RoundTo<T>(x[j] * inverse);
 }
 
+// K and V of one position to its slot of a head's part of a block. E: T, or a code's byte.
+template <typename E>
+void KeepElements(const E* k, const E* v, int head_dim, int slot, std::byte* part) {
+  E* const keys = reinterpret_cast<E*>(part);
+  E* const values = keys + head_dim * kBlockTokens;
+  for (int j = 0; j < head_dim; ++j) {
+    keys[(j / 2 * kBlockTokens + slot) * 2 + j % 2] = k[j];
+    values[(slot / 2 * head_dim + j) * 2 + slot % 2] = v[j];
+  }
+}
+
+template <typename T>
+KvRow EncodeRow(KvCodes codes, const T* x, int n) {
+  float values[kMaxKeyDim];
+  for (int j = 0; j < n; ++j) values[j] = tensor::ToFloat(x[j]);
+  return KvRowOf(codes, values, n);
+}
+
+// KeepElements of a cache of codes, with the scales; returns what the digest gets.
+template <typename T>
+uint64_t KeepCodes(const KvLayout& layout, const T* k, const T* v, int slot, uint64_t k_key,
+                   uint64_t v_key, std::byte* part) {
+  const int n = layout.key_dim;
+  const KvRow k_row = EncodeRow(layout.codes, k, n), v_row = EncodeRow(layout.codes, v, n);
+  KeepElements(k_row.codes, v_row.codes, n, slot, part);
+  if (layout.codes == KvCodes::kInt8) {
+    float* const scales = reinterpret_cast<float*>(part + layout.HeadElements()) + slot;
+    scales[0] = k_row.scale;
+    scales[kBlockTokens] = v_row.scale;
+  }
+  return KvRowHash(layout.codes, k_row.codes, k_row.scale, n, k_key) +
+         KvRowHash(layout.codes, v_row.codes, v_row.scale, n, v_key);
+}
+
 // k and v of one row and the KV heads, each [kv_heads, head_dim], to the row's slot and digest.
 // Args: RopeKvArgs or StoreKvArgs.
 template <typename T, typename Args>
@@ -65,18 +100,19 @@ void KeepRow(const Args& args, int64_t row, const T* k_heads, const T* v_heads) 
   uint64_t digest = 0;
   for (int head = 0; head < layout.kv_heads; ++head) {
     const T *k = k_heads + head * head_dim, *v = v_heads + head * head_dim;
-    T* keys = reinterpret_cast<T*>(block + head * layout.HeadBytes());
-    T* values = keys + head_dim * kBlockTokens;
-    for (int j = 0; j < head_dim; ++j) {
-      keys[(j / 2 * kBlockTokens + slot) * 2 + j % 2] = k[j];
-      values[(slot / 2 * head_dim + j) * 2 + slot % 2] = v[j];
-    }
-    if (args.digests && head >= args.digested_elsewhere) {
+    std::byte* const part = block + head * layout.HeadBytes();
+    const int32_t logical = args.first_kv_head + head;
+    const uint64_t k_key = KeyDigestKey(args.layer_index, logical, position),
+                   v_key = ValueDigestKey(args.layer_index, logical, position);
+    uint64_t hash;
+    if (layout.codes != KvCodes::kNone) {
+      hash = KeepCodes(layout, k, v, slot, k_key, v_key, part);
+    } else {
       const int64_t bytes = head_dim * static_cast<int64_t>(sizeof(T));
-      const int32_t logical = args.first_kv_head + head;
-      digest += DigestHash(k, bytes, KeyDigestKey(args.layer_index, logical, position)) +
-                DigestHash(v, bytes, ValueDigestKey(args.layer_index, logical, position));
+      KeepElements(k, v, head_dim, slot, part);
+      hash = DigestHash(k, bytes, k_key) + DigestHash(v, bytes, v_key);
     }
+    if (head >= args.digested_elsewhere) digest += hash;
   }
   if (args.digests) KeepDigest(args, entry, slot, digest);
 }

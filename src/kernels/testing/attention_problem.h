@@ -10,6 +10,7 @@
 
 #include "base/rng.h"
 #include "kernels/kernel_set.h"
+#include "kernels/kv_codes.h"
 #include "kernels/testing/team.h"
 #include "tensor/bf16.h"
 
@@ -23,6 +24,7 @@ struct AttentionShape {
   float score_cap = 0;
   bool sinks = false;
   int32_t ahead = 0;  // positions behind its own that a row sees
+  KvCodes codes = KvCodes::kNone;
 
   int32_t values() const { return value_dim ? value_dim : head_dim; }
 };
@@ -52,6 +54,10 @@ class AttentionProblem {
         v_.back()[i] = k_.back()[i / shape.values() * shape.head_dim + i % shape.values()];
       }
     }
+    for (size_t s = 0; s < sequences_.size(); ++s) {
+      k_kept_.push_back(Keep(k_[s], shape.head_dim));
+      v_kept_.push_back(Keep(v_[s], shape.values()));
+    }
     for (const SequenceSpec& sequence : sequences_)
       table_stride_ = std::max(table_stride_, BlocksOf(sequence));
     // Some far above the scores, some far below.
@@ -62,6 +68,7 @@ class AttentionProblem {
     layout_.key_dim = shape.head_dim;
     layout_.value_dim = shape.values();
     layout_.values_in_keys = shape.values_in_keys;
+    layout_.codes = shape.codes;
     layout_.block_stride = layout_.LayerBytes() + 192;  // as if other layers lay between
     Permute(0);
   }
@@ -179,7 +186,7 @@ class AttentionProblem {
           for (int32_t j = 0; j < dim; ++j) {
             dot +=
                 double(tensor::ToFloat(q_[s][(size_t(position) * shape_.heads + head) * dim + j])) *
-                tensor::ToFloat(k_[s][(size_t(t) * shape_.kv_heads + kv_head) * dim + j]);
+                k_kept_[s].values[(size_t(t) * shape_.kv_heads + kv_head) * dim + j];
           }
           const double score = dot / std::sqrt(double(dim)), cap = shape_.score_cap;
           scores.push_back(cap > 0 ? cap * std::tanh(score / cap) : score);
@@ -190,7 +197,7 @@ class AttentionProblem {
           sum += p;
           for (int32_t j = 0; j < value_dim; ++j) {
             values[j] +=
-                p * tensor::ToFloat(v_[s][(size_t(t) * shape_.kv_heads + kv_head) * value_dim + j]);
+                p * v_kept_[s].values[(size_t(t) * shape_.kv_heads + kv_head) * value_dim + j];
           }
         }
         if (shape_.sinks) sum += std::exp(sinks_[head] - maximum);
@@ -217,6 +224,42 @@ class AttentionProblem {
     return values;
   }
 
+  // What the cache keeps of K or V, [positions, heads] of them, and what that stands for.
+  struct Kept {
+    std::vector<KvRow> rows;  // of codes
+    std::vector<double> values;
+  };
+  Kept Keep(const std::vector<T>& x, int32_t dim) const {
+    Kept kept;
+    std::vector<float> row(static_cast<size_t>(dim));
+    for (size_t i = 0; i < x.size(); i += row.size()) {
+      for (size_t j = 0; j < row.size(); ++j) row[j] = tensor::ToFloat(x[i + j]);
+      if (shape_.codes == KvCodes::kNone) {
+        kept.values.insert(kept.values.end(), row.begin(), row.end());
+        continue;
+      }
+      kept.rows.push_back(KvRowOf(shape_.codes, row.data(), dim));
+      const KvRow& codes = kept.rows.back();
+      for (int32_t j = 0; j < dim; ++j)
+        kept.values.push_back(double(KvValue(shape_.codes, codes.codes[j])) * codes.scale);
+    }
+    return kept;
+  }
+
+  // The codes and scales of a position's head into its part of a block.
+  void WriteCodes(const KvRow& k, const KvRow& v, int32_t slot, std::byte* part) const {
+    const int32_t dim = shape_.head_dim, value_dim = shape_.values();
+    for (int32_t j = 0; j < dim; ++j)
+      part[(j / 2 * kBlockTokens + slot) * 2 + j % 2] = std::byte{k.codes[j]};
+    std::byte* const values = part + dim * kBlockTokens;
+    for (int32_t j = 0; j < value_dim; ++j)
+      values[(slot / 2 * value_dim + j) * 2 + slot % 2] = std::byte{v.codes[j]};
+    if (shape_.codes != KvCodes::kInt8) return;
+    std::byte* const scales = part + layout_.HeadElements() + slot * sizeof(float);
+    std::memcpy(scales, &k.scale, sizeof(float));
+    std::memcpy(scales + kBlockTokens * sizeof(float), &v.scale, sizeof(float));
+  }
+
   // K and V of positions [begin, end) of a sequence into its blocks.
   void Write(size_t s, int32_t begin, int32_t end) {
     const int32_t dim = shape_.head_dim, value_dim = shape_.values();
@@ -229,6 +272,12 @@ class AttentionProblem {
         T* keys = memory.data() +
                   ((entry & ~kWindowBit) * stride + head * layout_.HeadBytes()) / sizeof(T);
         T* values = keys + dim * kBlockTokens;
+        if (shape_.codes != KvCodes::kNone) {
+          const size_t at = size_t(position) * shape_.kv_heads + head;
+          WriteCodes(k_kept_[s].rows[at], v_kept_[s].rows[at], slot,
+                     reinterpret_cast<std::byte*>(keys));
+          continue;
+        }
         for (int32_t j = 0; j < dim; ++j) {
           const size_t from = (size_t(position) * shape_.kv_heads + head) * dim + j;
           keys[(j / 2 * kBlockTokens + slot) * 2 + j % 2] = k_[s][from];
@@ -248,6 +297,7 @@ class AttentionProblem {
   KvLayout layout_;
   int64_t table_stride_ = 0;
   std::vector<std::vector<T>> q_, k_, v_;  // [sequences][positions, heads, head_dim]
+  std::vector<Kept> k_kept_, v_kept_;      // [sequences]
   std::vector<uint32_t> tables_;
   std::vector<T> resident_, window_;
   std::vector<SequenceRows> rows_;

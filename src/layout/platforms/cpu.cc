@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "base/units.h"
+#include "kernels/kernel_set.h"
 #include "layout/memory_plan.h"
 #include "layout/platform.h"
 #include "share/ship_plan.h"
@@ -58,14 +59,14 @@ class Cpu final : public Platform {
 
   base::Result<model::ModelConfig> AsStored(const MachineOptions& options,
                                             model::ModelConfig model) const override {
-    if (options.kv_cache_format) {
+    if (options.kv_cache_format && model.mla) {
       return base::Status(
           kKvCacheDtype,
-          fmt::format(
-              "--kv-cache-dtype {}: no kernel reads it, real devices keep the KV cache in the "
-              "compute type; expected auto, or --devices sim:...",
-              cost::Name(*options.kv_cache_format)));
+          fmt::format("--kv-cache-dtype {}: {} caches latents, which kernels read in the compute "
+                      "type alone; expected auto, or on --devices sim:... fp8",
+                      cost::Name(*options.kv_cache_format), model.architecture));
     }
+    model.stored_kv = options.kv_cache_format;
     const std::optional<cost::NumberFormat> format = options.quantization.format;
     if (format && *format != cost::NumberFormat::kInt8) {
       return base::Status(
@@ -92,7 +93,15 @@ class Cpu final : public Platform {
                         "--devices sim:...");
   }
 
-  base::Status Check(const EngineOptions& options, const LayoutDraft&) const override {
+  base::Status Check(const EngineOptions& options, const LayoutDraft& draft) const override {
+    const std::string_view numerics = draft.kernels->numerics_class;
+    if (draft.config.stored_kv && draft.dtype == tensor::DType::kBF16 &&
+        numerics.starts_with("mma_")) {
+      return {kKvCacheDtype,
+              fmt::format("--kv-cache-dtype {} with --numerics {}: attention of that class reads "
+                          "values of the compute type alone; expected auto, or --numerics pair",
+                          cost::Name(*draft.config.stored_kv), numerics)};
+    }
     if (options.machine.tp_wire_bf16) {
       return {base::kInvalidArgument,
               "--sim-tp-wire bf16 on real devices, whose ranks add exact sums of 4 bytes; expected "

@@ -109,6 +109,13 @@ class Cuda final : public Platform {
                           "int8 layers have no kernels for GPUs; expected --quantization expanded, "
                           "or --devices cpu");
     }
+    if (stored.stored_kv) {
+      return base::Status(
+          kKvCacheDtype,
+          fmt::format("--kv-cache-dtype {}: attention on GPUs reads values of the compute type "
+                      "alone; expected auto, or --devices cpu",
+                      cost::Name(*stored.stored_kv)));
+    }
     stored.forms.reset();  // Kernels read expanded tiles alone.
     return stored;
   }

@@ -53,6 +53,12 @@ class Simulated final : public Platform {
     if (options.quantization.expanded) model.stored.reset();
     model.forms.reset();
     model.int8 = model::Int8::kNone;
+    if (model.mla && options.kv_cache_format == cost::NumberFormat::kInt8) {
+      return base::Status(kKvCacheDtype,
+                          fmt::format("--kv-cache-dtype int8: {} caches latents, which have no "
+                                      "heads with scales; expected auto or fp8",
+                                      model.architecture));
+    }
     model.stored_kv = options.kv_cache_format;
     return model;
   }
