@@ -232,7 +232,7 @@ base::Result<std::pair<ContextTimes, ContextTimes>> RunSlices(ContextSteps setti
 
 FindingOr GainOfSlices(const SliceSetting& key, double, Lab& lab) {
   return Both(
-      lab, {.ratio = key.ratio, .rows = key.rows},
+      lab, {.ratio = key.ratio, .rows = key.rows, .source_queues = true},
       [&lab](const ContextSteps& setting, Account* account) -> base::Result<double> {
         FB_ASSIGN_OR_RETURN(const auto slices, RunSlices(setting, lab));
         const auto& [serial, sliced] = slices;
@@ -251,6 +251,11 @@ FindingOr GainOfSlices(const SliceSetting& key, double, Lab& lab) {
         add("serial over DEP", slices.first);
         add("sliced over DEP", slices.second);
         add("rotated over DEP", rotated);
+        ContextSteps fair = setting;
+        fair.source_queues = false;
+        FB_ASSIGN_OR_RETURN(const auto shared, RunSlices(fair, lab));
+        account->push_back({"sliced over serial on links that all share fairly",
+                            shared.second.tokens_per_s() / shared.first.tokens_per_s()});
         FB_RETURN_IF_ERROR(AddInterference(setting, lab, account));
         setting.prompt = setting.rows = kFewRows;
         FB_ASSIGN_OR_RETURN(const auto few, RunSlices(setting, lab));
