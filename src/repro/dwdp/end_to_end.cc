@@ -27,6 +27,7 @@ struct Generating {
 };
 // Of one draft a step 85 to 90 % are kept (DeepSeek-V3, arXiv 2412.19437, section 5.4.3).
 constexpr double kKept = 0.85;
+// The plainest first.
 constexpr Generating kGenerating[] = {{8}, {8, 4}, {8, 1, 1, 1 + kKept}, {8, 4, 1, 1 + kKept}};
 
 // A step of generation by the answers of a rank, where all of them decode: all are alike, so that
@@ -85,7 +86,7 @@ double AnswerSeconds(const UserRange& range) { return kOutput * 2 / (range.low +
 struct EndToEnd {
   Served dep, dwdp;
   int dep_ranks = 0, dwdp_ranks = 0;  // of context
-  Generating by;                      // that with which a rank has most answers
+  Generating by;                      // the plainest that is so fast
   double batch = 0;                   // of a generation rank, as planned; 0: none is so fast
   double requests_per_s = 0;
   double context_seconds = 1;  // of a step of DEP4
@@ -103,7 +104,9 @@ base::Result<EndToEnd> PlanRange(const UserRange& range, Lab& lab) {
   EndToEnd both;
   for (const Generating& by : kGenerating) {
     FB_ASSIGN_OR_RETURN(const double batch, BatchOf(by, (range.low + range.high) / 2, lab));
-    if (batch > both.batch) both.by = by, both.batch = batch;
+    both.by = by;
+    both.batch = batch;
+    if (batch > 0) break;
   }
   if (both.batch == 0) return both;
   Serving queue{.prompt = kPrompt,

@@ -232,7 +232,7 @@ base::Result<std::pair<ContextTimes, ContextTimes>> RunSlices(ContextSteps setti
 
 FindingOr GainOfSlices(const SliceSetting& key, double, Lab& lab) {
   return Both(
-      lab, {.ratio = key.ratio, .rows = key.rows, .source_queues = true},
+      lab, {.ratio = key.ratio, .rows = key.rows},
       [&lab](const ContextSteps& setting, Account* account) -> base::Result<double> {
         FB_ASSIGN_OR_RETURN(const auto slices, RunSlices(setting, lab));
         const auto& [serial, sliced] = slices;
@@ -251,11 +251,6 @@ FindingOr GainOfSlices(const SliceSetting& key, double, Lab& lab) {
         add("serial over DEP", slices.first);
         add("sliced over DEP", slices.second);
         add("rotated over DEP", rotated);
-        ContextSteps fair = setting;
-        fair.source_queues = false;
-        FB_ASSIGN_OR_RETURN(const auto shared, RunSlices(fair, lab));
-        account->push_back({"sliced over serial on links that all share fairly",
-                            shared.second.tokens_per_s() / shared.first.tokens_per_s()});
         FB_RETURN_IF_ERROR(AddInterference(setting, lab, account));
         setting.prompt = setting.rows = kFewRows;
         FB_ASSIGN_OR_RETURN(const auto few, RunSlices(setting, lab));
@@ -264,6 +259,21 @@ FindingOr GainOfSlices(const SliceSetting& key, double, Lab& lab) {
         account->push_back({"compute over fetch there", few.first.compute() / few.first.fetch});
         return {};
       });
+}
+
+FindingOr GainOfSlicesInQueues(const SliceSetting& key, double, Lab& lab) {
+  constexpr int64_t kSteps = 2;
+  const ContextSteps setting{.ratio = key.ratio,
+                             .rows = key.rows,
+                             .source_queues = true,
+                             .fp8_kv = true,
+                             .steps = kSteps};
+  FB_ASSIGN_OR_RETURN(const auto slices, RunSlices(setting, lab));
+  const auto& [serial, sliced] = slices;
+  Finding finding{.calibrated = sliced.tokens_per_s() / serial.tokens_per_s()};
+  Append("serial: ", TermsOf(serial), &finding.account);
+  Append("sliced: ", TermsOf(sliced), &finding.account);
+  return finding;
 }
 
 }  // namespace forebay::repro
