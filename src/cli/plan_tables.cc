@@ -9,7 +9,7 @@
 #include "base/units.h"
 #include "cli/outcome.h"
 #include "layout/region_table.h"
-#include "model/latent_forms.h"
+#include "model/blocks/latent_forms.h"
 #include "weights/book/placement.h"
 
 namespace forebay::cli {

@@ -19,10 +19,10 @@
 //
 //   each rank with rows   writes them, normed, and which experts they choose, into its staging
 //                           | all meet
-//   each rank             gathers all indices; where ranks hold experts more than once, says by
-//                         them who computes what, as all others do; gathers the rows that its
-//                         experts need, each once, and computes them
-//                           | all meet; who has rows computes the shared expert meanwhile
+//   each rank             gathers all indices; where several ranks hold an expert, derives from
+//                         them which rank computes which rows, as all ranks do; gathers the rows
+//                         that its experts need, each once, and computes them
+//                           | all meet; ranks with rows compute the shared expert meanwhile
 //   each rank with rows   copies what the experts made of its rows, and combines it as at home
 //
 // The copies run on streams that copy weights, and so beside the shared expert as well.
@@ -96,7 +96,7 @@ class ShippedFfn final : public model::RemoteFfn {
   const ShipCounters& counters() const { return counters_; }
 
  private:
-  // Replicas whose rows are computed together, packed in order.
+  // Neighbouring replicas; their rows are packed in order and computed together.
   struct Batch {
     int first_replica, last_replica;
     int64_t first_row;

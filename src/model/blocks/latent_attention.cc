@@ -7,8 +7,8 @@
 #include <span>
 
 #include "model/blocks/kinds.h"
+#include "model/blocks/latent_forms.h"
 #include "model/kv_groups.h"
-#include "model/latent_forms.h"
 
 namespace forebay::model {
 namespace {
