@@ -81,9 +81,12 @@ base::Status CheckHeads(const Degrees& layout, int64_t all, int64_t all_kv, cons
   return base::Status::Ok();
 }
 
+// Latents are one for all heads.
+int64_t KvHeadCount(const ModelConfig& config) { return config.mla ? 1 : config.num_kv_heads; }
+
 // Of all layers.
 std::vector<int64_t> KvHeadCounts(const ModelConfig& config) {
-  std::vector<int64_t> counts = {config.num_kv_heads};
+  std::vector<int64_t> counts = {KvHeadCount(config)};
   if (config.full_heads) counts.push_back(config.full_heads->kv_heads);
   return counts;
 }
@@ -108,9 +111,9 @@ KvCut KvCutOf(const ModelConfig& config, const Shard& shard, int64_t kv_heads) {
 base::Status CheckCut(const ModelConfig& config, const Degrees& layout, int pp) {
   FB_CHECK(layout.sp > 0 && layout.tp > 0 && pp > 0, "a replica of sp={}, tp={} and pp={}",
            layout.sp, layout.tp, pp);
-  if (layout.ranks() > 1 && config.mla) {
+  if (layout.sp > 1 && config.mla) {
     return {kLayoutExperts, fmt::format("{} beside latent attention ({}) is not there yet; "
-                                        "expected tp=1 and sp=1",
+                                        "expected sp=1",
                                         FormatDegrees(layout), config.architecture)};
   }
   if (layout.ranks() > 1 && config.qk_norm_of_rows) {
@@ -204,8 +207,8 @@ Shard ShardOf(const ModelConfig& config, const ReplicaCut& cut, const Degrees& m
   const FfnCut ffn = FfnCutOf(shard, config.intermediate_size);
   shard.down_leaves = ffn.leaves;
   shard.intermediate = ffn.columns;
-  shard.own_heads = HeadsOfBlock(config, layout, block, config.num_kv_heads).heads;
-  static_cast<KvCut&>(shard) = KvCutOf(config, shard, config.num_kv_heads);
+  shard.own_heads = HeadsOfBlock(config, layout, block, KvHeadCount(config)).heads;
+  static_cast<KvCut&>(shard) = KvCutOf(config, shard, KvHeadCount(config));
   if (config.full_heads) shard.full_kv = KvCutOf(config, shard, config.full_heads->kv_heads);
   if (config.delta_net) {
     shard.state_leaves = PartOfBlocks(StateBorders(config).num_leaves, layout, run);

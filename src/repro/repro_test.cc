@@ -180,15 +180,15 @@ TEST(Rows, WhatIsNotReachedHasNoFigure) {
 
 // No batch of ours gives a user what the first of DW10's ranges asks for.
 TEST(Dwdp, ARangeThatNoBatchReachesIsRefused) {
+  Lab lab;
   for (const char* id : {"DW10.output", "DW10.ttft"}) {
     Claim claim = ClaimOf(id);
     claim.values.resize(1);
-    Lab lab;
     const auto row = RunRow(claim, lab);
     ASSERT_TRUE(row.ok()) << row.status().ToString();
     EXPECT_EQ(row->verdict, Verdict::kNotReached);
     EXPECT_THAT(RowText(*row), HasSubstr("not reached in 170-180: "));
-    EXPECT_THAT(RowText(*row), HasSubstr(" tokens a second and user at most, with 1 choice"));
+    EXPECT_THAT(RowText(*row), HasSubstr(" tokens a second and user at most, with 1 answer"));
   }
 }
 

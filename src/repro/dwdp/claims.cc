@@ -116,7 +116,9 @@ constexpr std::string_view kQueue =
 constexpr std::string_view kAsQueue = "as DW4.ttft";
 constexpr std::string_view kEndToEnd =
     "generation is one group of 8 ranks (DEP) with KV in fp8, so that a rank holds 150 choices; "
-    "6.4K to 8K tokens and 1,024; by the group's batch at so many tokens a second and user context "
+    "where a user never gets as many tokens, as dp=2,tp=4, or either with one draft a step of "
+    "which 85 % are kept (DeepSeek-V3, section 5.4.3); 6.4K to 8K tokens and 1,024; by the group's "
+    "batch at so many tokens a second and user context "
     "has as few ranks as keep up with it, DEP's in fours, DWDP's in ones, so that the gain is "
     "fewer context GPUs; 60-70 is 1.10 in Table 5 and 1.12 in Table 6; else "
     "as DW4";
@@ -216,6 +218,9 @@ std::vector<Claim> DwdpClaims() {
           &FirstTokenEndToEnd,
           {{"170-180", "> 1", {170, 180}}, {"80-90", "> 1", {80, 90}}, {"60-70", "> 1", {60, 70}}, {"40-50", "> 1", {40, 50}}, {"20-30", "> 1", {20, 30}}}),
       Row<int>(
+          {"DW10.groups", kBeyondThePaper, "Tokens a second and rank of a generation group (DEP), eight answers a rank, over those of a group of eight", "as DW10.output", Kind::kOrder, 0, {}, true},
+          &GenerationByRanks, {{"16 ranks", "> 1", 16}, {"32 ranks", "> 1", 32}}),
+      Row<int>(
           {"DW7", "DWDP, Table 3d", "Tokens a second and GPU of context steps, DWDP over DEP4", "prompts of .8 to 1 x 16,384, two a rank and step; as DW1, "
            "rotated and not merged", Kind::kBand, 0.03},
           &GainByRanks, {{"3 ranks, 86 experts each", "1.093", 3}, {"4 ranks", "1.091", 4}}),
@@ -225,11 +230,15 @@ std::vector<Claim> DwdpClaims() {
           &MergeTakes, {{"DWDP4", "3", 4}}),
       Row<SliceSetting>(
           {"DW9", "DWDP, Table 4", "Tokens a second, slices of 1 MB in turns over peer after peer", "1.081/.995, 1.053/1.039, 1.109/1.098 and 1.139/1.140; 16 "
-           "slices in flight, since a request takes 10 us; a stream an owner does not apply, since all owners' experts go through one list, and a source has no "
-           "queue, since pulls are one-sided", Kind::kOrder},
+           "slices in flight, since a request takes 10 us; a stream an owner does not apply, since all owners' experts go through one list; sources "
+           "share their links fairly", Kind::kOrder},
           &GainOfSlices,
           {{"ratio .5, 16K a step", "> 1", {0.5, 16384}}, {"ratio .8, 16K a step", "> 1", {0.8, 16384}},
            {"ratio .8, 32K a step", "> 1", {0.8, 32768}}, {"ratio .5, 32K a step", "< 1.005", {0.5, 32768}}}),
+      Row<SliceSetting>(
+          {"DW9.queues", "DWDP, Section 4.3", "The same where a source's copies are a queue (--sim-links queue)", "as DW9; two steps a rank; 4,096 rows a step are ours: compute does not hide their pulls",
+           Kind::kOrder, 0, {}, true},
+          &GainOfSlicesInQueues, {{"ratio .5, 16K a step", "> 1", {0.5, 16384}}, {"prompts of 4,096", "> 1", {1, 4096}}}),
       Row<ContextSetting>(
           {"DW2.hidden", "DWDP, Figure 3", "Tokens of one prompt from which a layer hides its prefetch, K",
            "projections in fp8, scores and values in bf16, links at their datasheet's rate", Kind::kBand, 0.2, {}, true},

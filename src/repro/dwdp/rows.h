@@ -49,6 +49,8 @@ FindingOr GainByRanks(const int& ranks, double claimed, Lab& lab);
 FindingOr MergeTakes(const int& ranks, double claimed, Lab& lab);
 // Tokens a second, with slices of 1 MB in turns over peer after peer.
 FindingOr GainOfSlices(const SliceSetting& key, double claimed, Lab& lab);
+// The same where a source's copies are a queue.
+FindingOr GainOfSlicesInQueues(const SliceSetting& key, double claimed, Lab& lab);
 // DWDP over DEP4, of context groups that always have requests waiting: DEP4's median time to first
 // token over DWDP's, tokens a second and rank, and the latter by the latter with equal lengths.
 FindingOr FirstTokenInQueue(const QueueSetting& key, double claimed, Lab& lab);
@@ -57,6 +59,9 @@ FindingOr RiseInQueue(const QueueSetting& key, double claimed, Lab& lab);
 // DWDP over DEP with generation behind it: output tokens a second and GPU, of all GPUs; tokens a
 // second and user; median time to first token.
 FindingOr OutputOfGpu(const UserRange& range, double claimed, Lab& lab);
+// Tokens a second and rank of a generation group (DEP) of so many ranks over one of eight, with
+// eight answers a rank.
+FindingOr GenerationByRanks(const int& ranks, double claimed, Lab& lab);
 FindingOr TokensOfUser(const UserRange& range, double claimed, Lab& lab);
 FindingOr FirstTokenEndToEnd(const UserRange& range, double claimed, Lab& lab);
 
