@@ -16,14 +16,21 @@ void EngineRun::TakeRequests(Replica& replica, bool wait) {
     load.full = !choices.WantsRequests();
     queue_.SetLoad(replica.index(), load);
   };
+  if (replica.WantsForecast())
+    replica.Forecast(queue_.Due(), runtime::SecondsOf(runtime_.Now() - parts_.start));
   while (!queue_.ended(replica.index()) && !stop_) {
-    const bool interactive_only = !choices.WantsRequests();
-    if (interactive_only && !choices.WantsInteractive()) break;
+    // Where there is no room but what batches can give up, those come that these give way to.
+    double due_by = schedule::kNoDeadline;
+    if (!choices.WantsRequests()) {
+      const bool hurried = choices.WantsHurried();
+      if (!hurried && !choices.WantsInteractive()) break;
+      due_by = hurried ? choices.hurried_until() : -schedule::kNoDeadline;
+    }
     // While choices run the device must not wait for a slow line, nor others for this replica.
     tell();
     std::optional<TakenRequest> taken =
         queue_.Next(replica.index(), replica.steps(), replica.policy(), choices.idle() && wait,
-                    interactive_only);
+                    due_by);
     if (!taken) return;
     if (taken->returned) {
       choices.TakeReturned(std::move(taken->returned));

@@ -11,13 +11,13 @@ void TimelineBucket::Add(const TimelineBucket& other, double part) {
       &TimelineBucket::busy_seconds,    &TimelineBucket::steps,
       &TimelineBucket::decode_rows,     &TimelineBucket::prefill_rows,
       &TimelineBucket::running,         &TimelineBucket::kv_blocks,
-      &TimelineBucket::bytes_pulled,    &TimelineBucket::sp_seconds,
-      &TimelineBucket::interactive_rows};
+      &TimelineBucket::bytes_pulled,    &TimelineBucket::interactive_rows};
   for (double TimelineBucket::*const sum : kSums) this->*sum += part * other.*sum;
   for (size_t mode = 0; mode < kNumFfnModes; ++mode) {
     mode_seconds[mode] += part * other.mode_seconds[mode];
     mode_running[mode] += part * other.mode_running[mode];
   }
+  for (size_t i = 0; i < kMostDegrees; ++i) degree_seconds[i] += part * other.degree_seconds[i];
   waits.Add(other.waits, part);
 }
 
@@ -37,6 +37,13 @@ void Timeline::Widen() {
   }
 }
 
+size_t Timeline::IndexOf(const Degrees& degrees) {
+  const auto found = std::ranges::find(degrees_, degrees);
+  const auto index = static_cast<size_t>(found - degrees_.begin());
+  if (found == degrees_.end() && index < TimelineBucket::kMostDegrees) degrees_.push_back(degrees);
+  return std::min(index, TimelineBucket::kMostDegrees - 1);
+}
+
 void Timeline::OnStep(const StepRecord& record) {
   if (lanes_.size() <= static_cast<size_t>(record.replica))
     lanes_.resize(static_cast<size_t>(record.replica) + 1);
@@ -44,7 +51,6 @@ void Timeline::OnStep(const StepRecord& record) {
   while (end_seconds_ > bucket_seconds_ * kBuckets) Widen();
   const double seconds = record.end_seconds - record.begin_seconds;
   TimelineBucket step{.busy_seconds = seconds,
-                      .sp_seconds = seconds * record.mode.degrees.sp,
                       .waits = record.waits,
                       .steps = 1,
                       .decode_rows = static_cast<double>(record.decode_rows),
@@ -57,6 +63,7 @@ void Timeline::OnStep(const StepRecord& record) {
   const auto mode = static_cast<size_t>(record.mode.ffn);
   step.mode_seconds[mode] = step.busy_seconds;
   step.mode_running[mode] = step.running;
+  step.degree_seconds[IndexOf(record.mode.degrees)] = seconds;
   Lane& lane = lanes_[static_cast<size_t>(record.replica)];
   const auto first =
       std::min(kBuckets - 1, static_cast<size_t>(record.begin_seconds / bucket_seconds_));

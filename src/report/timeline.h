@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <vector>
 
 #include "forebay/engine.h"
@@ -11,10 +12,12 @@ namespace forebay::report {
 // What one replica did in one stretch of time. A step that lies in several is divided by time.
 struct TimelineBucket {
   using ByMode = std::array<double, kNumFfnModes>;
+  // Of the first degrees that the timeline saw; later ones count with the last.
+  static constexpr size_t kMostDegrees = 8;
 
   double busy_seconds = 0;  // inside steps
   ByMode mode_seconds{};    // the same by the steps' mode
-  double sp_seconds = 0;    // seconds x StepMode::sp
+  std::array<double, kMostDegrees> degree_seconds{};  // by Timeline::degrees()
   WaitSeconds waits;        // StepRecord::waits
   double steps = 0;
   double decode_rows = 0, prefill_rows = 0, interactive_rows = 0;
@@ -40,12 +43,16 @@ class Timeline final : public StepObserver {
   // Buckets until the end.
   size_t size() const;
   const std::vector<Lane>& lanes() const { return lanes_; }  // by replica
+  // The degrees of steps, in the order in which they were first taken.
+  const std::vector<Degrees>& degrees() const { return degrees_; }
 
  private:
   void Widen();
+  size_t IndexOf(const Degrees& degrees);
 
   double bucket_seconds_ = 1e-3, end_seconds_ = 0;
   std::vector<Lane> lanes_;
+  std::vector<Degrees> degrees_;
 };
 
 }  // namespace forebay::report
