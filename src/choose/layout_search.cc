@@ -99,8 +99,11 @@ std::string FlagsOf(const Further& further) {
 // What the options leave open beside the layout, and trials of it.
 class Refiner {
  public:
-  Refiner(const layout::EngineOptions& options, const model::ModelConfig& config)
-      : options_(options), config_(config) {
+  // `layouts`: how many Try gets first.
+  Refiner(const layout::EngineOptions& options, const model::ModelConfig& config,
+          const TellSearch& tell, size_t layouts)
+      : options_(options), config_(config), tell_(tell) {
+    progress_.layouts = static_cast<int64_t>(layouts);
     const layout::TierOptions& tier = options.tier;
     // Streaming chooses rows itself.
     rows_are_open_ = options.limits.max_num_batched_tokens == 0 &&
@@ -117,35 +120,22 @@ class Refiner {
                     options.ship.routed_threshold == 0 && options.trial.flip_every == 0;
   }
 
-  base::Result<LayoutTrial> Try(const layout::Layout& layout, const Further& further) const {
-    layout::EngineOptions options = options_;
-    options.layout = layout;
-    if (further.rows > 0) options.limits.max_num_batched_tokens = further.rows;
-    if (further.small) {
-      options.pool.slots.look_ahead_layers = 1;
-      options.pool.by_matrix = true;
+  base::Result<LayoutTrial> Try(const layout::Layout& layout, const Further& further) {
+    auto trial = Foresee(layout, further);
+    ++(progress_.tried < progress_.layouts ? progress_.tried : progress_.further);
+    if (trial.ok() && trial->plan) {
+      const double seconds = trial->plan->forecast->seconds;
+      if (progress_.best_seconds == 0 || seconds < progress_.best_seconds)
+        progress_.best_seconds = seconds;
     }
-    if (further.ships) options.ship.mode = StepMode{.ffn = FfnMode::kShip};
-    auto plan = Decide(options, config_);
-    LayoutTrial trial{.layout = layout::FormatLayout(layout),
-                      .flags = FlagsOf(further),
-                      .refused = plan.ok() ? plan->Fits() : plan.status()};
-    if (!trial.refused.ok()) return trial;
-    if (!plan->forecast) {
-      return base::Status(base::kInvalidArgument,
-                          "layouts are compared on devices with prices; expected --devices "
-                          "sim:8xh200 or a --device-profile");
-    }
-    trial.layout = layout::FormatLayout(plan->layout);
-    plan->flags = trial.flags;
-    trial.plan = *std::move(plan);
+    if (tell_) tell_(progress_);
     return trial;
   }
 
   // The layout with the settings in which the job is done soonest, as far as one change after the
   // other finds them. Nothing: it is the trial itself.
   base::Result<std::optional<LayoutTrial>> Refine(const layout::Layout& layout,
-                                                  const LayoutTrial& as_asked) const {
+                                                  const LayoutTrial& as_asked) {
     std::optional<LayoutTrial> best;
     Further chosen;
     if (!as_asked.plan) {
@@ -185,8 +175,35 @@ class Refiner {
   }
 
  private:
+  base::Result<LayoutTrial> Foresee(const layout::Layout& layout, const Further& further) const {
+    layout::EngineOptions options = options_;
+    options.layout = layout;
+    if (further.rows > 0) options.limits.max_num_batched_tokens = further.rows;
+    if (further.small) {
+      options.pool.slots.look_ahead_layers = 1;
+      options.pool.by_matrix = true;
+    }
+    if (further.ships) options.ship.mode = StepMode{.ffn = FfnMode::kShip};
+    auto plan = Decide(options, config_);
+    LayoutTrial trial{.layout = layout::FormatLayout(layout),
+                      .flags = FlagsOf(further),
+                      .refused = plan.ok() ? plan->Fits() : plan.status()};
+    if (!trial.refused.ok()) return trial;
+    if (!plan->forecast) {
+      return base::Status(base::kInvalidArgument,
+                          "layouts are compared on devices with prices; expected --devices "
+                          "sim:8xh200 or a --device-profile");
+    }
+    trial.layout = layout::FormatLayout(plan->layout);
+    plan->flags = trial.flags;
+    trial.plan = *std::move(plan);
+    return trial;
+  }
+
   const layout::EngineOptions& options_;
   const model::ModelConfig& config_;
+  const TellSearch& tell_;
+  SearchProgress progress_;
   int32_t rows_ = 0;  // of a step, where nobody says
   bool rows_are_open_ = false, slots_are_open_ = false, mode_is_open_ = false;
 };
@@ -194,16 +211,18 @@ class Refiner {
 }  // namespace
 
 base::Result<std::vector<LayoutTrial>> RankLayouts(const layout::EngineOptions& options,
-                                                   const model::ModelConfig& config) {
+                                                   const model::ModelConfig& config,
+                                                   const TellSearch& tell) {
   // A trial, and what it tries.
   struct Tried {
     layout::Layout layout;
     LayoutTrial trial;
   };
   std::vector<Tried> tried;
-  const Refiner refiner(options, config);
-  for (const layout::Layout& layout :
-       LayoutsOf(options.machine.devices.count, config.moe.has_value())) {
+  const std::vector<layout::Layout> layouts =
+      LayoutsOf(options.machine.devices.count, config.moe.has_value());
+  Refiner refiner(options, config, tell, layouts.size());
+  for (const layout::Layout& layout : layouts) {
     FB_ASSIGN_OR_RETURN(LayoutTrial trial, refiner.Try(layout, {}));
     // With no layer pooled it is the same as copies.
     if (trial.plan && trial.plan->layout.pools_layers() && trial.plan->layout.pool_layers == 0)

@@ -1,6 +1,7 @@
 // Which layout of the devices runs a job soonest. Pure, as Decide is.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,14 +17,23 @@ struct LayoutTrial {
   std::optional<Decision> plan;  // with its forecast, where it can
 };
 
+// How far a search is: layouts of `layouts` with the options as they are, then further trials, and
+// the least seconds of a job so far; 0: no layout can run it yet.
+struct SearchProgress {
+  int64_t tried = 0, layouts = 0, further = 0;
+  double best_seconds = 0;
+};
+using TellSearch = std::function<void(const SearchProgress&)>;
+
 // Each cut of the devices into replicas, stages, and tensor and sequence parallel ranks; those with
 // several replicas also with weights that they share, of a model with experts these. The best few,
 // and those with shared weights that lack memory, also with other rows of a step and less memory
 // for weights that are pulled, where the options leave these open (LayoutTrial::flags): a trial of
-// its own, where the job is done sooner so. First those that run, the soonest done first.
-// REQUIRES: options.job. Errors are those of any layout.
+// its own, where the job is done sooner so. First those that run, the soonest done first. `tell`
+// (may be null) hears of each trial. REQUIRES: options.job. Errors are those of any layout.
 base::Result<std::vector<LayoutTrial>> RankLayouts(const layout::EngineOptions& options,
-                                                   const model::ModelConfig& config);
+                                                   const model::ModelConfig& config,
+                                                   const TellSearch& tell = {});
 
 // Nobody has named a layout, and one may be chosen as soon as the job is known (and prices of real
 // devices are measured): of simulated devices; of several real ones, where the model has no experts

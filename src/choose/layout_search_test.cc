@@ -54,6 +54,24 @@ TEST(LayoutSearch, TheFirstIsTaken) {
   }
 }
 
+TEST(LayoutSearch, TellsOfEachTrial) {
+  std::vector<SearchProgress> told;
+  const auto trials =
+      RankLayouts(Options("sim:2xh200", 400), *model::LoadBuiltinConfig("Llama-3-8B"),
+                  [&](const SearchProgress& progress) { told.push_back(progress); });
+  ASSERT_TRUE(trials.ok()) << trials.status().ToString();
+  ASSERT_FALSE(told.empty());
+  for (size_t i = 0; i < told.size(); ++i) {
+    EXPECT_EQ(told[i].layouts, told.back().tried);
+    EXPECT_EQ(told[i].tried + told[i].further, static_cast<int64_t>(i) + 1);
+    if (i > 0 && told[i - 1].best_seconds > 0) {
+      EXPECT_LE(told[i].best_seconds, told[i - 1].best_seconds);
+    }
+  }
+  EXPECT_GT(told.back().further, 0);
+  EXPECT_EQ(told.back().best_seconds, trials->front().plan->forecast->seconds);
+}
+
 // A model with experts shares these; how many a rank holds is chosen, too.
 TEST(LayoutSearch, ExpertsAreShared) {
   const auto trials =

@@ -1,7 +1,9 @@
 #include "cli/flags.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdint>
+#include <iterator>
 
 #include "cli/flag_spelling.h"
 
@@ -52,13 +54,36 @@ std::vector<std::string> ShownFlags(const CLI::App& command) {
   return names;
 }
 
-std::string Describe(const CLI::App& app, const CLI::ParseError& error) {
+// "8GiB" after a switch, as after `--memory` of `plan`: what the switch is, and which flags, named
+// after it, take a value. "" where `stranger` follows no switch.
+std::string AfterSwitch(const CLI::App& command, std::span<const std::string> arguments,
+                        const std::string& words, const std::string& stranger) {
+  const auto at = std::ranges::find(arguments, stranger);
+  if (at == arguments.begin() || at == arguments.end()) return "";
+  const std::string& flag = *std::prev(at);
+  const CLI::Option* const option = command.get_option_no_throw(flag);
+  if (option == nullptr || option->get_expected_max() > 0) return "";
+  std::string text =
+      fmt::format("{} of {} takes no value, and {} follows it", flag, words, stranger);
+  for (const CLI::Option* other : command.get_options()) {
+    if (other->get_expected_max() > 0 && other->get_name().starts_with(flag + "-"))
+      return text + fmt::format("; did you mean {} {}?", other->get_name(), stranger);
+  }
+  return text;
+}
+
+std::string Describe(const CLI::App& app, const CLI::ParseError& error,
+                     std::span<const std::string> arguments) {
   const CLI::App& command = FaultyCommand(app);
   const std::string words =
       &command == &app ? app.get_name() : app.get_name() + " " + command.get_name();
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
     for (const std::string& stranger : app.remaining(true)) {
-      if (!stranger.starts_with("-")) continue;
+      if (!stranger.starts_with("-")) {
+        if (std::string text = AfterSwitch(command, arguments, words, stranger); !text.empty())
+          return text;
+        continue;
+      }
       const std::string hint = HintFor(ShownFlags(command), stranger);
       return fmt::format("{} is no flag of {}{}{}", stranger, words, hint.empty() ? "" : ": ",
                          hint);
@@ -168,7 +193,7 @@ base::Status CommandLine::Parse(std::span<const std::string> arguments) const {
     app_->parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() != 0)
-      return base::Status(base::kInvalidArgument, Describe(*app_, error));
+      return base::Status(base::kInvalidArgument, Describe(*app_, error, arguments));
     if (error.get_name() == "CallForHelp") {
       for (const CLI::App* command : app_->get_subcommands())
         static_cast<const App*>(command)->HideForHelp();

@@ -13,6 +13,7 @@
 #include "cli/outcome.h"
 #include "cli/plan_tables.h"
 #include "cli/run_flags.h"
+#include "cli/search_display.h"
 #include "cli/setting_flags.h"
 #include "engine/open_model.h"
 #include "open/measure_lines.h"
@@ -104,7 +105,12 @@ int PlanLayouts(const RunFlags& flags, const engine::ModelFiles& files) {
   base::Log(base::LogLevel::kInfo,
             fmt::format("foreseeing the job in each layout of {}: seconds to a minute",
                         flags.engine.machine.devices.text));
-  const auto trials = choose::RankLayouts(flags.engine, files.config);
+  const auto trials = [&] {
+    SearchDisplay display;
+    return choose::RankLayouts(
+        flags.engine, files.config,
+        [&](const choose::SearchProgress& progress) { display.Show(progress); });
+  }();
   if (!trials.ok()) return Fail(trials.status());
   const ComparedJob job{.model = files.name,
                         .devices = flags.engine.machine.devices.text,

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "kernels/packed_weight.h"
+#include "tensor/fp16.h"
 
 namespace forebay::kernels {
 namespace {
@@ -17,20 +18,11 @@ int64_t PlaneBytes(int width, int64_t pairs) {
 
 }  // namespace
 
-float HalfValue(uint16_t half) {
-  const uint32_t magnitude = half & 0x7FFFu;
-  const uint32_t bits = magnitude >= 0x7C00u ? (magnitude << 13) + (224u << 23)
-                        : magnitude >= 0x400u
-                            ? (magnitude << 13) + (112u << 23)
-                            : std::bit_cast<uint32_t>(static_cast<float>(magnitude) * 0x1p-24f);
-  return std::bit_cast<float>(bits | static_cast<uint32_t>(half & 0x8000u) << 16);
-}
-
 float E4M3Value(uint8_t bits) {
   // The bits of a half, 2^8 times too small; NaN, where all but the sign are set, stays one.
   if ((bits & 0x7F) == 0x7F) return std::bit_cast<float>(0x7FC00000u);
   const auto half = static_cast<uint16_t>((bits & 0x80) << 8 | (bits & 0x7F) << 7);
-  return HalfValue(half) * 256;
+  return tensor::HalfToFloat(half) * 256;
 }
 
 TileParts PartsOf(TileForm form, int64_t begin, int64_t end) {

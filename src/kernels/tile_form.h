@@ -192,8 +192,7 @@ constexpr StoredRowSizes SizesOf(TileForm form, int64_t k) {
   return {count(traits.group), count(traits.outer_group())};
 }
 
-// Exact values of an fp16 and of an fp8 (4 bits of exponent, 3 of mantissa, no infinity).
-float HalfValue(uint16_t half);
+// Exact value of an fp8 (4 bits of exponent, 3 of mantissa, no infinity).
 float E4M3Value(uint8_t bits);
 
 // The weights [begin, end) of the row, as the form defines them, before they are rounded to the

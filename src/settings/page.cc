@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
+#include "base/marked_page.h"
+
 namespace forebay::settings {
 namespace {
-
-constexpr std::string_view kBegin = "<!-- settings: ", kBeginEnd = " -->\n", kEnd = "<!-- end -->";
 
 // What the value is where nobody sets it, if the help does not say so: " (default: 20)".
 std::string DefaultOf(const Setting& setting, std::string_view quote) {
@@ -72,8 +72,6 @@ std::string TableOf(const Group& group) {
   return table;
 }
 
-base::Status BadPage(std::string message) { return {base::kInvalidArgument, std::move(message)}; }
-
 }  // namespace
 
 std::string HelpLine(const Setting& setting) {
@@ -81,26 +79,9 @@ std::string HelpLine(const Setting& setting) {
 }
 
 base::Result<std::string> FillPage(std::string_view page) {
-  std::string filled;
-  size_t groups = 0;
-  for (size_t begin; (begin = page.find(kBegin)) != page.npos; ++groups) {
-    const size_t name_at = begin + kBegin.size(), name_end = page.find(kBeginEnd, name_at);
-    if (name_end == page.npos) return BadPage("a mark of settings is cut off");
-    const std::string_view name = page.substr(name_at, name_end - name_at);
-    const auto group = std::ranges::find(Table(), name, &Group::name);
-    if (group == Table().end()) return BadPage(fmt::format("there is no group \"{}\"", name));
-    const size_t end = page.find(kEnd, name_end);
-    if (end == page.npos) return BadPage(fmt::format("the group \"{}\" has no end mark", name));
-    filled += page.substr(0, name_end + kBeginEnd.size());
-    filled += TableOf(*group);
-    filled += kEnd;
-    page.remove_prefix(end + kEnd.size());
-  }
-  if (groups != Table().size()) {
-    return BadPage(
-        fmt::format("the page has marks for {} groups; expected all {}", groups, Table().size()));
-  }
-  return filled += page;
+  std::vector<base::MarkedTable> tables;
+  for (const Group& group : Table()) tables.push_back({group.name, TableOf(group)});
+  return base::FillMarks(page, "settings", tables);
 }
 
 }  // namespace forebay::settings

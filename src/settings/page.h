@@ -14,8 +14,7 @@ std::string HelpLine(const Setting& setting);
 // `page` with a table of settings between each pair of the marks
 //     <!-- settings: GROUP -->
 //     <!-- end -->
-// where GROUP is the name of a group. kInvalidArgument: a mark names no group, a group has no mark,
-// or a mark has no end.
+// where GROUP is the name of a group. Errors: as FillMarks.
 base::Result<std::string> FillPage(std::string_view page);
 
 }  // namespace forebay::settings

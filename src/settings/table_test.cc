@@ -177,13 +177,6 @@ TEST(Settings, ThePageIsAsTheTableSays) {
   EXPECT_TRUE(*page == *filled) << "docs/cli.md is out of date; run `forebay docs docs/cli.md`";
 }
 
-TEST(Settings, MarksOfAPageAreChecked) {
-  EXPECT_THAT(FillPage("<!-- settings: Nothing -->\n<!-- end -->").status().message(),
-              HasSubstr("no group \"Nothing\""));
-  EXPECT_THAT(FillPage("<!-- settings: Model -->\n").status().message(), HasSubstr("no end mark"));
-  EXPECT_THAT(FillPage("nothing").status().message(), HasSubstr("marks for 0 groups"));
-}
-
 TEST(Settings, HelpIsPlainText) {
   EXPECT_EQ(
       HelpLine(*Find("--max-logprobs", kRun)),

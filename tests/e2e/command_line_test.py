@@ -185,6 +185,13 @@ class CommandLine(support.TestCase):
                 self.assertEqual(self.one.bodies()[None]["choices"], choices)
         self.assertIn("shift_switches", self.one.summary()["mode_counters"], "the last one cut rows")
 
+    def test_a_value_behind_a_switch(self):
+        """`--memory` of `run` takes a size, that of `plan` none: the message says so, and which flag does."""
+        self.expect(support.call("plan", "-m", support.LLAMA, "--memory", "8GiB"), support.USAGE,
+                    "--memory of forebay plan takes no value, and 8GiB follows it; did you mean --memory-per-rank 8GiB? [invalid_argument]")
+        self.expect(support.call("plan", "-m", support.LLAMA, "--pool", "3"), support.USAGE, "--pool of forebay plan takes no value, and 3 follows it")
+        self.refused(support.USAGE, "invalid_argument", "--quiet of forebay run takes no value, and yes follows it [", flags=["--quiet", "yes"])
+
     def test_the_switch_of_the_plug_in(self):
         """--[no-]enable-shift-parallel: whether steps take modes of their own, by the counters of steps of each mode."""
         self.one.flags = ["--skip-tokenizer-init", "--digest", "--memory", "256MiB", "--devices", "2xcpu", "--device-profile", "zen4"]

@@ -71,6 +71,14 @@ class FileSystems(unittest.TestCase):
         done = self.run_with("io", {"REFUSE_FDATASYNC": errno.EIO})
         self.assertEqual(done.code, support.RESULTS_IO, done.err)
 
+    def test_results_that_cannot_be_read(self):
+        """A disk's fault is the results', when they are written and when a job goes on from them."""
+        self.assertEqual(self.run_with("read", {}).code, support.COMPLETE)
+        for flags in ([], ["--preserve-order"], ["--retry-failed"]):
+            done = self.run_with("read", {"REFUSE_READ": errno.EIO, "REFUSE_READ_OF": "/read.jsonl"}, *flags)
+            self.assertEqual(done.code, support.RESULTS_IO, done.err)
+            self.assertIn("[results_io]", done.err)
+
 
 if __name__ == "__main__":
     support.main()

@@ -3,9 +3,12 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static int Refused(const char* name) {
   const char* value = getenv(name);
@@ -26,6 +29,32 @@ int fdatasync(int file) {
 int fsync(int file) {
   if (Refused("REFUSE_FSYNC")) return -1;
   return ((int (*)(int))dlsym(RTLD_NEXT, "fsync"))(file);
+}
+
+// Whether the file's name ends so; what cannot be told is another file.
+static int IsNamed(int file, const char* variable) {
+  const char* end = getenv(variable);
+  char link[32], name[4096];
+  if (end == NULL) return 0;
+  snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+  const ssize_t length = readlink(link, name, sizeof name);
+  const size_t size = strlen(end);
+  return length >= (ssize_t)size && memcmp(name + length - size, end, size) == 0;
+}
+
+// Of the file that REFUSE_READ_OF names.
+ssize_t pread(int file, void* to, size_t size, off_t offset) {
+  if (IsNamed(file, "REFUSE_READ_OF") && Refused("REFUSE_READ")) return -1;
+  return ((ssize_t(*)(int, void*, size_t, off_t))dlsym(RTLD_NEXT, "pread"))(file, to, size, offset);
+}
+
+ssize_t pread64(int file, void* to, size_t size, off_t offset) {
+  return pread(file, to, size, offset);
+}
+
+ssize_t read(int file, void* to, size_t size) {
+  if (IsNamed(file, "REFUSE_READ_OF") && Refused("REFUSE_READ")) return -1;
+  return ((ssize_t(*)(int, void*, size_t))dlsym(RTLD_NEXT, "read"))(file, to, size);
 }
 
 // Regular files that are mapped for reading alone; programs' own parts go through.

@@ -1,6 +1,7 @@
 """Traces and simulated devices as a user types them: what they write, and how they refuse."""
 import json
 import os
+import subprocess
 
 import support
 
@@ -54,6 +55,32 @@ class Simulate(support.TestCase):
                 seconds[layout, device] = json.loads(self.read("s.json"))["elapsed_time"]
         self.assertGreater(seconds["tp=8", "h200:link_bytes_per_s=5e10"], 1.5 * seconds["tp=8", "h200"])
         self.assertEqual(seconds["dp=8", "h200:link_bytes_per_s=5e10"], seconds["dp=8", "h200"])
+
+    def test_what_is_expected_of_a_job_is_of_one_that_is_all_there(self):
+        """A job whose requests wait for each other is not foreseen, and nobody compares it with a forecast."""
+        job = ["--devices", "sim:8xh200", "--trace", "synthetic:n=20,prompt=64,output=8"]
+        expected = "the whole job was expected to take"
+        self.assertIn(expected, self.run_trace(*job, model="builtin:Llama-3-8B").err)
+        for flags in (["--max-concurrency", "1"], ["--request-rate", "10"]):
+            self.assertNotIn(expected, self.run_trace(*job, *flags, model="builtin:Llama-3-8B").err)
+
+    def test_a_search_shows_how_far_it_is(self):
+        """On a terminal one line moves, and goes at the end; elsewhere what goes to stderr has no control characters."""
+        plan = ["plan", "-m", "builtin:Llama-3-8B", "--devices", "sim:2xh200", "--trace", "synthetic:n=40,prompt=256,output=32"]
+        ours, theirs = os.openpty()
+        with subprocess.Popen(support.command(*plan), stdout=subprocess.DEVNULL, stderr=theirs) as search:
+            os.close(theirs)
+            shown = b""
+            while True:
+                try:
+                    shown += os.read(ours, 4096)
+                except OSError:  # what a terminal that nobody writes to any more says
+                    break
+        os.close(ours)
+        self.assertEqual(search.returncode, 0, shown)
+        self.assertRegex(shown.decode(), r"forebay: 1 of \d+ layouts foreseen, the best so far ")
+        self.assertTrue(shown.endswith(b"\r\x1b[K"), shown)
+        self.assertNotIn("\x1b", self.expect(support.call(*plan), 0).err)
 
     def test_layouts_as_a_table_and_as_json(self):
         flags = ["plan", "-m", "builtin:Llama-3-8B", "--devices", "sim:2xh200", "--trace", "synthetic:n=40,prompt=256,output=32", "--price-per-hour", "8"]

@@ -1,6 +1,7 @@
 """Several replicas behind one LLM: they share what is asked, and a group that dies gives its requests to the others."""
 import asyncio
 import os
+import random
 import signal
 import threading
 
@@ -11,6 +12,7 @@ from forebay import LLM, AsyncLLM, Error, Interrupted, SamplingParams
 
 DRAWN = SamplingParams(temperature=1.0, max_tokens=12)
 GROUPS = {**RANKS, "devices": "4xcpu", "layout": "groups=2,dp=2,weights=by_layer,pool=3", "max_num_seqs": 4, "memory": "64MiB"}
+SEEDS = 1000
 FAULT = {"plant_fault_rank": 1, "plant_fault_at_pull": 5}
 
 
@@ -27,6 +29,40 @@ def test_replicas_share_what_is_asked_at_once(count):
     each = sum(tokens) // count
     assert sum(tokens) == each * count
     assert max(tokens) - min(tokens) <= each, tokens
+
+
+def test_replicas_stay_level_over_a_thousand_calls():
+    """Calls of drawn sizes on one open engine. The bound of each call is a test in virtual time; here another program may keep a replica from its core."""
+    rng = random.Random(1)
+    level = 0
+    with LLM(LLAMA, **RANKS, layout="dp=2", max_num_seqs=16) as llm:
+        before = [0, 0]
+        for _ in range(SEEDS):
+            count = rng.randint(2, 16)
+            outputs = llm.generate([[5, 6, 7, 8]] * count, SamplingParams(max_tokens=60, ignore_eos=True), use_tqdm=False)
+            assert len(outputs) == count
+            after = [replica["tokens"] for replica in llm.stats()["replicas"]]
+            tokens = [now - then for now, then in zip(after, before)]
+            level += max(tokens) - min(tokens) <= sum(tokens) // count
+            before = after
+    assert level > SEEDS // 2, level
+    assert max(before) < 1.2 * min(before), before
+
+
+def test_a_thousand_groups_that_die():
+    """A fault at a drawn rank and pull: each request ends once, with the answer of one rank."""
+    texts = prompts(16)
+    with LLM(LLAMA, **RANKS) as alone:
+        expected = answers(alone.generate(texts, DRAWN, use_tqdm=False))
+    returned = 0
+    for seed in range(SEEDS):
+        rng = random.Random(seed)
+        fault = {"plant_fault_rank": rng.randrange(4), "plant_fault_at_pull": rng.randint(1, 40)}
+        first = rng.randrange(8)
+        with LLM(LLAMA, **GROUPS, **fault) as llm:
+            assert answers(llm.generate(texts[first:], DRAWN, use_tqdm=False, keys=range(first, len(texts)))) == expected[first:], fault
+            returned += llm.stats()["requests_returned"] > 0
+    assert returned > SEEDS // 4
 
 
 def test_a_group_that_lives_answers_for_one_that_died():

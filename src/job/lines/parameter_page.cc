@@ -7,6 +7,7 @@
 #include <span>
 
 #include "base/check.h"
+#include "base/marked_page.h"
 #include "job/lines/parameters.h"
 
 namespace forebay::job {
@@ -200,30 +201,14 @@ std::string RefusedTable() {
   return table;
 }
 
-base::Status BadPage(std::string message) { return {base::kInvalidArgument, std::move(message)}; }
-
-// Puts `table` between the section's marks.
-base::Status Replace(std::string_view section, const std::string& table, std::string* page) {
-  const std::string begin = fmt::format("<!-- parameters: {} -->\n", section);
-  const size_t at = page->find(begin);
-  if (at == std::string::npos)
-    return BadPage(fmt::format("the page has no mark \"{}\"", begin.substr(0, begin.size() - 1)));
-  const size_t from = at + begin.size(), end = page->find("<!-- end -->", from);
-  if (end == std::string::npos)
-    return BadPage(fmt::format("the mark of section {} has no end", section));
-  page->replace(from, end - from, table);
-  return {};
-}
-
 }  // namespace
 
 base::Result<std::string> FillParameters(std::string_view page) {
-  std::string filled(page);
-  for (const Section& section : kSections)
-    FB_RETURN_IF_ERROR(Replace(section.name, TableOf(section.rows), &filled));
-  FB_RETURN_IF_ERROR(Replace("ignored", IgnoredTable(), &filled));
-  FB_RETURN_IF_ERROR(Replace("refused", RefusedTable(), &filled));
-  return filled;
+  std::vector<base::MarkedTable> tables;
+  for (const Section& section : kSections) tables.push_back({section.name, TableOf(section.rows)});
+  tables.push_back({"ignored", IgnoredTable()});
+  tables.push_back({"refused", RefusedTable()});
+  return base::FillMarks(page, "parameters", tables);
 }
 
 }  // namespace forebay::job

@@ -11,8 +11,8 @@ namespace forebay::job {
 // `page` with a table of parameters between each pair of the marks
 //     <!-- parameters: SECTION -->
 //     <!-- end -->
-// kInvalidArgument: a section has no mark, or a mark has no end. REQUIRES:
-// each parameter of Parameters() is described in one section, and nothing else is.
+// Errors: as base::FillMarks. REQUIRES: each parameter of Parameters() is described in one section,
+// and nothing else is.
 base::Result<std::string> FillParameters(std::string_view page);
 
 }  // namespace forebay::job

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "tensor/bf16.h"
+#include "tensor/fp16.h"
 
 namespace forebay::kernels {
 namespace {
@@ -28,15 +29,15 @@ struct Scales {
 float ScaleAt(const FormTraits& traits, const std::byte* values, int64_t entry,
               const std::byte* outer, int64_t outer_entry) {
   switch (traits.scale) {
-    case Scale::kF16: return HalfValue(At<uint16_t>(values, entry));
+    case Scale::kF16: return tensor::HalfToFloat(At<uint16_t>(values, entry));
     case Scale::kF32: return At<float>(values, entry);
     // Four times too large, so that it is no denormal; the codes are a quarter.
     case Scale::kE8M0: return std::bit_cast<float>((At<uint8_t>(values, entry) + 2u) << 23);
     case Scale::kSignedByte:
-      return HalfValue(At<uint16_t>(outer, outer_entry)) *
+      return tensor::HalfToFloat(At<uint16_t>(outer, outer_entry)) *
              static_cast<float>(At<int8_t>(values, entry));
     case Scale::kUnsignedByte:
-      return HalfValue(At<uint16_t>(outer, outer_entry)) *
+      return tensor::HalfToFloat(At<uint16_t>(outer, outer_entry)) *
              static_cast<float>(At<uint8_t>(values, entry));
     case Scale::kE4M3: return E4M3Value(At<uint8_t>(values, entry)) * At<float>(outer, outer_entry);
   }

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/log.h"
+#include "tensor/fp16.h"
 #include "weights/tensor_reader.h"
 
 namespace forebay::weights {
@@ -33,7 +34,7 @@ T At(std::span<const std::byte> data, int64_t i) {
 
 float ScaleAt(const QuantParts& parts, int64_t entry) {
   switch (parts.scale_type) {
-    case tensor::DType::kF16: return kernels::HalfValue(At<uint16_t>(parts.scales, entry));
+    case tensor::DType::kF16: return tensor::HalfToFloat(At<uint16_t>(parts.scales, entry));
     case tensor::DType::kBF16: return tensor::ToFloat(At<tensor::BF16>(parts.scales, entry));
     default: return At<float>(parts.scales, entry);
   }
