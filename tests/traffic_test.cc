@@ -182,12 +182,13 @@ TEST_P(TrafficTest, SeededInterleavings) {
     options.trial.delay_seed = seed;
     options.limits.max_num_seqs = static_cast<int64_t>(2 + rng.Below(3));
     options.limits.target_itl_ms = rng.Below(2) == 0 ? -1 : 1e-6;
-    static constexpr const char* kLayouts[] = {"", "dp=2", "sp=2", "pp=2", "roles",
-                                               "groups=2,tp=2"};
+    static constexpr const char* kLayouts[] = {"",     "dp=2",  "sp=2",
+                                               "pp=2", "roles", "groups=2,tp=2"};
     const std::string layout = kLayouts[rng.Below(std::size(kLayouts))];
     const bool dies = layout.starts_with("groups");
-    options.machine.devices =
-        *layout::ParseDevices(layout.empty() ? "cpu" : dies ? "4xcpu" : "2xcpu");
+    options.machine.devices = *layout::ParseDevices(layout.empty() ? "cpu"
+                                                    : dies         ? "4xcpu"
+                                                                   : "2xcpu");
     if (dies) {
       options.trial.fault = {.rank = static_cast<int>(rng.Below(4)),
                              .at_post = static_cast<int64_t>(1 + rng.Below(40))};

@@ -39,9 +39,9 @@ struct EngineParts {
   // Where they share some: the modes that were asked for, by role; none: the load decides.
   std::vector<StepMode> forced_modes;
   layout::ExpectedJob expected;
-  std::string layout;                    // as --layout has it; of roles the first's
-  double target_itl_seconds = 0;         // of the role whose steps are longest; 0: there is no bound
-  int64_t least_steps = 0;               // choose::LeastSteps of the whole job; 0: not known
+  std::string layout;             // as --layout has it; of roles the first's
+  double target_itl_seconds = 0;  // of the role whose steps are longest; 0: there is no bound
+  int64_t least_steps = 0;        // choose::LeastSteps of the whole job; 0: not known
   const char* forced_offload = nullptr;  // what --kv-offload has running choices do; null: auto
   // Where lengths are foreseen, the answers of earlier runs, as the replicas are told them; else
   // null.

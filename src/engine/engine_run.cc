@@ -28,9 +28,8 @@ void EngineRun::TakeRequests(Replica& replica, bool wait) {
     }
     // While choices run the device must not wait for a slow line, nor others for this replica.
     tell();
-    std::optional<TakenRequest> taken =
-        queue_.Next(replica.index(), replica.steps(), replica.policy(), choices.idle() && wait,
-                    due_by);
+    std::optional<TakenRequest> taken = queue_.Next(
+        replica.index(), replica.steps(), replica.policy(), choices.idle() && wait, due_by);
     if (!taken) return;
     if (taken->returned) {
       choices.TakeReturned(std::move(taken->returned));

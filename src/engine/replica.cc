@@ -281,8 +281,8 @@ StepEnd Replica::End(std::vector<RequestResult>* finished, StepRecord* record) {
   stats_.step_seconds += runtime::SecondsOf(last_end_ - begin);
   const StepRecord& planned = flight.record;
   batch_rate_.Observe(runtime::SecondsOf(last_end_ - begin),
-                      planned.decode_rows + planned.prefill_rows -
-                          planned.interactive_decode_rows - planned.interactive_prefill_rows);
+                      planned.decode_rows + planned.prefill_rows - planned.interactive_decode_rows -
+                          planned.interactive_prefill_rows);
   if (choices_.streaming().measures())
     choices_.streaming().Observe(stats_.step_seconds, ranks_.waits().total());
   if (record) {

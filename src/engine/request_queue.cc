@@ -146,7 +146,8 @@ std::vector<schedule::DueWork> RequestQueue::Due() {
                                           : static_cast<double>(ahead.length.most_output)});
   }
   if (!work.empty() && !source_.in_order()) {
-    const double latest = std::ranges::max_element(work, {}, &schedule::DueWork::deadline)->deadline;
+    const double latest =
+        std::ranges::max_element(work, {}, &schedule::DueWork::deadline)->deadline;
     work.push_back({.deadline = latest, .tokens = part * UnreadTokens()});
   }
   EndTurn();

@@ -347,9 +347,8 @@ TEST(RequestQueue, PeopleGoFirstWhateverIsReadAhead) {
   NoSink sink;
   RequestQueue queue(*runtime, 2, 8, source, sink);
   const auto next = [&](int replica, const schedule::Policy& of, bool interactive_only) -> int64_t {
-    const auto taken =
-        queue.Next(replica, 0, of, false,
-                   interactive_only ? -schedule::kNoDeadline : schedule::kNoDeadline);
+    const auto taken = queue.Next(
+        replica, 0, of, false, interactive_only ? -schedule::kNoDeadline : schedule::kNoDeadline);
     return taken ? taken->request.id : -1;
   };
   queue.SetLoad(0, {.tokens = 5, .choices = 1});

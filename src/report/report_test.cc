@@ -209,8 +209,8 @@ TEST(ReportTest, DrawsPeopleBesideABatch) {
   step.begin_seconds = 0.03, step.end_seconds = 0.06;
   step.interactive_decode_rows = 3;
   timeline.OnStep(step);
-  for (const char* text : {"Rows a second by service", "dashed: the target, 40 ms",
-                           "<path class=\"line t\""})
+  for (const char* text :
+       {"Rows a second by service", "dashed: the target, 40 ms", "<path class=\"line t\""})
     EXPECT_THAT(ReportHtml(run, timeline), HasSubstr(text));
 }
 

@@ -8,10 +8,9 @@ namespace forebay::report {
 
 void TimelineBucket::Add(const TimelineBucket& other, double part) {
   double TimelineBucket::*const kSums[] = {
-      &TimelineBucket::busy_seconds,    &TimelineBucket::steps,
-      &TimelineBucket::decode_rows,     &TimelineBucket::prefill_rows,
-      &TimelineBucket::running,         &TimelineBucket::kv_blocks,
-      &TimelineBucket::bytes_pulled,    &TimelineBucket::interactive_rows};
+      &TimelineBucket::busy_seconds, &TimelineBucket::steps,           &TimelineBucket::decode_rows,
+      &TimelineBucket::prefill_rows, &TimelineBucket::running,         &TimelineBucket::kv_blocks,
+      &TimelineBucket::bytes_pulled, &TimelineBucket::interactive_rows};
   for (double TimelineBucket::*const sum : kSums) this->*sum += part * other.*sum;
   for (size_t mode = 0; mode < kNumFfnModes; ++mode) {
     mode_seconds[mode] += part * other.mode_seconds[mode];

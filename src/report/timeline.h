@@ -15,10 +15,10 @@ struct TimelineBucket {
   // Of the first degrees that the timeline saw; later ones count with the last.
   static constexpr size_t kMostDegrees = 8;
 
-  double busy_seconds = 0;  // inside steps
-  ByMode mode_seconds{};    // the same by the steps' mode
+  double busy_seconds = 0;                            // inside steps
+  ByMode mode_seconds{};                              // the same by the steps' mode
   std::array<double, kMostDegrees> degree_seconds{};  // by Timeline::degrees()
-  WaitSeconds waits;        // StepRecord::waits
+  WaitSeconds waits;                                  // StepRecord::waits
   double steps = 0;
   double decode_rows = 0, prefill_rows = 0, interactive_rows = 0;
   double running = 0;     // choices x seconds

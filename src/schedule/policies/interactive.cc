@@ -125,8 +125,8 @@ class Fill {
     if (choice.decoding) next_rows_ -= NextRowBlocks(choice, limits_);
     if (choice.service == Service::kBatch) --batches_;
   }
-  // For an interactive choice, to which all batch choices but one give way, or for a batch choice by
-  // those due after it. False: none is left to give way.
+  // For an interactive choice, to which all batch choices but one give way, or for a batch choice
+  // by those due after it. False: none is left to give way.
   bool MakeRoom(double due_after = -kNoDeadline) {
     const bool for_people = due_after == -kNoDeadline;
     const int32_t victim = Victim(Service::kBatch, due_after);
@@ -306,7 +306,8 @@ class Fill {
       }
     }
     spare_ = spare_.MostOf({});
-    const auto first_batch = std::ranges::find(view_.waiting, Service::kBatch, &WaitingView::service);
+    const auto first_batch =
+        std::ranges::find(view_.waiting, Service::kBatch, &WaitingView::service);
     first_batch_ = static_cast<size_t>(first_batch - view_.waiting.begin());
   }
   // Whether the next that waits was admitted, beside which `spare` stays free.

@@ -872,9 +872,10 @@ TEST(InteractiveTest, Table) {
              {},
              {{0, 40}, {1, 20}}},
             {"and the first of a step whatever the border",
-             Bordered(
-                 {.waiting = {Wait(200), Wait(50)}, .available_blocks = 90, .limits = Whole(9, 512, 96)},
-                 1e-3),
+             Bordered({.waiting = {Wait(200), Wait(50)},
+                       .available_blocks = 90,
+                       .limits = Whole(9, 512, 96)},
+                      1e-3),
              {},
              {},
              {{0, 200}}},
@@ -918,8 +919,8 @@ TEST(PriceFactorTest, FollowsWhatIsMeasured) {
   }
 }
 
-// A policy that plans by a wrong profile, in a loop with what its steps take: after a hundred of them
-// these take the target to a tenth, whatever the profile has wrong.
+// A policy that plans by a wrong profile, in a loop with what its steps take: after a hundred of
+// them these take the target to a tenth, whatever the profile has wrong.
 TEST(InteractiveTest, AWrongProfileEndsWithinATenthOfTheTarget) {
   constexpr double kTarget = 3e-3;
   const auto policy = CreatePolicy("interactive");
