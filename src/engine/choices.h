@@ -62,6 +62,10 @@ class Choices {
   bool WantsRequests() const;  // schedule/intake.h
   // The same of interactive requests, to which batches give way.
   bool WantsInteractive() const;
+  // Whether no batch choice is here, of a policy that orders services.
+  bool WantsBatch() const {
+    return options_.by_service && lists_.batch().running + lists_.batch().waiting == 0;
+  }
   // The same of batch requests that are late or will be, to which later deadlines give way.
   bool WantsHurried() const;
   // Batch choices due by then are hurried (schedule/due.h) until the next call; at first none is.

@@ -16,8 +16,30 @@ void EngineRun::TakeRequests(Replica& replica, bool wait) {
     load.full = !choices.WantsRequests();
     queue_.SetLoad(replica.index(), load);
   };
+  const auto accept = [&](TakenRequest taken) {
+    if (taken.returned) {
+      choices.TakeReturned(std::move(taken.returned));
+      return;
+    }
+    const int64_t id = taken.request.id;
+    std::optional<RequestResult> refusal = RefusalOf(taken.request, parts_.facts);
+    // It may have been given up since it was read.
+    if (parts_.cancellations.Contains(id)) refusal = CancelledResult(id);
+    if (refusal) {
+      queue_.Finish(replica.index(), std::move(*refusal));
+      parts_.cancellations.Forget(id);
+      return;
+    }
+    auto state = MakeRequestState(std::move(taken.request), parts_.context, taken.expected_output);
+    for (const auto& sequence : state->sequences) sequence->salt.salt = parts_.prefix_salt;
+    choices.Take(std::move(state));
+  };
   if (replica.WantsForecast())
     replica.Forecast(queue_.Due(), runtime::SecondsOf(runtime_.Now() - parts_.start));
+  if (choices.WantsBatch() && !stop_) {
+    if (std::optional<TakenRequest> taken = queue_.NextBatch(replica.index()))
+      accept(std::move(*taken));
+  }
   while (!queue_.ended(replica.index()) && !stop_) {
     // Where there is no room but what batches can give up, those come that these give way to.
     double due_by = schedule::kNoDeadline;
@@ -31,23 +53,7 @@ void EngineRun::TakeRequests(Replica& replica, bool wait) {
     std::optional<TakenRequest> taken = queue_.Next(
         replica.index(), replica.steps(), replica.policy(), choices.idle() && wait, due_by);
     if (!taken) return;
-    if (taken->returned) {
-      choices.TakeReturned(std::move(taken->returned));
-      continue;
-    }
-    const int64_t id = taken->request.id;
-    std::optional<RequestResult> refusal = RefusalOf(taken->request, parts_.facts);
-    // It may have been given up since it was read.
-    if (parts_.cancellations.Contains(id)) refusal = CancelledResult(id);
-    if (refusal) {
-      queue_.Finish(replica.index(), std::move(*refusal));
-      parts_.cancellations.Forget(id);
-      continue;
-    }
-    auto state =
-        MakeRequestState(std::move(taken->request), parts_.context, taken->expected_output);
-    for (const auto& sequence : state->sequences) sequence->salt.salt = parts_.prefix_salt;
-    choices.Take(std::move(state));
+    accept(std::move(*taken));
   }
   if (!queue_.ended(replica.index())) tell();
 }

@@ -179,20 +179,27 @@ void RequestQueue::EndTurn() {
 void RequestQueue::ReadAhead(bool wait) {
   // A source says that it has ended only to who asks for more.
   const auto room = [&] {
-    return source_.remaining() == 0 ||
-           (num_ahead() < most_ahead_ && prompt_tokens_ahead_ < kMostPromptTokensAhead);
+    if (source_.remaining() == 0) return true;
+    // However many people are ahead, some of a batch are, too.
+    const size_t people = by_service_ ? std::min(first_batch(), most_ahead_) : 0;
+    return num_ahead() - std::min(people, num_ahead()) < most_ahead_ &&
+           prompt_tokens_ahead_ < kMostPromptTokensAhead;
   };
   // Those who wait do not stand in line behind what is read ahead.
   while (by_service_ && !source_.ended()) {
-    const auto first_batch = std::ranges::find(
-        ahead_, Service::kBatch, [](const Ahead& ahead) { return ahead.request.service; });
-    if (static_cast<size_t>(first_batch - ahead_.begin()) >= most_ahead_) break;
+    if (first_batch() >= most_ahead_) break;
     std::optional<Request> request = source_.NextInteractive();
     if (!request) break;
     Insert(std::move(*request));
   }
   while (room() && ReadOne(wait && num_ahead() == 0)) {
   }
+}
+
+size_t RequestQueue::first_batch() const {
+  const auto found = std::ranges::find(ahead_, Service::kBatch,
+                                       [](const Ahead& ahead) { return ahead.request.service; });
+  return static_cast<size_t>(found - ahead_.begin());
 }
 
 bool RequestQueue::ReadOne(bool wait) {
@@ -306,6 +313,20 @@ std::optional<TakenRequest> RequestQueue::Next(int replica, int64_t step,
     if (NextIsDue(due_by)) taken = Take(replica, policy.HandOut(View(replica)));
     if (taken) ++held_[replica];
     if (num_ahead() == 0 && source_.ended()) ended_ = true;
+  }
+  EndTurn();
+  return taken;
+}
+
+std::optional<TakenRequest> RequestQueue::NextBatch(int replica) {
+  std::optional<TakenRequest> taken;
+  if (replay_ || ended(replica) || !TakeTurn(false)) return taken;
+  by_service_ = true;
+  ReadAhead(false);
+  const size_t index = first_batch();
+  if (!last_ && index > 0 && index < ahead_.size()) {
+    taken = TakeAt(index);
+    ++held_[replica];
   }
   EndTurn();
   return taken;

@@ -65,6 +65,9 @@ class RequestQueue {
   // `due_by`: batch requests that are due later stay, since there is no room for them.
   std::optional<TakenRequest> Next(int replica, int64_t step, const schedule::Policy& policy,
                                    bool wait, double due_by = schedule::kNoDeadline);
+  // The first batch request though people are ahead of it, for a replica that holds none: batches
+  // never stand still. Nothing where nobody is ahead of it. Does not block.
+  std::optional<TakenRequest> NextBatch(int replica);
   // A replica's part of the batch requests with deadlines that nobody has taken: of those read
   // ahead, and where they do not come over time, of the others as if all had the latest deadline
   // that was read.
@@ -112,6 +115,7 @@ class RequestQueue {
   bool ReadOne(bool wait);
   // What was read, where its service and deadline have it.
   void Insert(Request request);
+  size_t first_batch() const;  // of ahead_
   bool interactive_next() const {
     return !ahead_.empty() && ahead_.front().request.service == Service::kInteractive;
   }

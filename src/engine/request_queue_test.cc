@@ -314,6 +314,25 @@ class PeopleSource final : public RequestSource {
   int64_t next_ = 0;
 };
 
+TEST(RequestQueue, ABatchRequestPassesPeopleForWhoHoldsNone) {
+  const auto runtime = runtime::CreateRealRuntime();
+  const auto policy = schedule::CreatePolicy("interactive");
+  PeopleSource source;
+  NoSink sink;
+  RequestQueue queue(*runtime, 1, 2, source, sink);
+  EXPECT_FALSE(queue.NextBatch(0).has_value()) << "it has its turn";
+  source.people_ = 9;
+  for (const int64_t id : {0, 1, 2, 4, 3, 5}) {
+    const auto taken = queue.NextBatch(0);
+    ASSERT_TRUE(taken.has_value());
+    EXPECT_EQ(taken->request.id, id);
+  }
+  EXPECT_FALSE(queue.NextBatch(0).has_value()) << "none is left";
+  const auto person = queue.Next(0, 0, **policy, false);
+  ASSERT_TRUE(person.has_value());
+  EXPECT_EQ(person->request.service, Service::kInteractive);
+}
+
 // What is due of what is read ahead, by replica; of what comes over time nothing else is known.
 TEST(RequestQueue, SaysWhatIsDue) {
   const auto runtime = runtime::CreateRealRuntime();

@@ -338,7 +338,7 @@ class Page {
   }
 
   void Row(std::string_view name, const std::string& value) {
-    out_ += fmt::format("<tr><td>{}</td><td>{}</td></tr>", name, EscapeHtml(value));
+    out_ += fmt::format("<tr><td>{}</td><td>{}</td></tr>", EscapeHtml(name), EscapeHtml(value));
   }
 
   void DrawSummary() {
