@@ -20,6 +20,7 @@ struct Asked {
   tensor::DType dtype = tensor::DType::kBF16;
   bool prefix_caching = true;
   int32_t rows = 2048;
+  const char* policy = "continuous";
 };
 
 std::unique_ptr<engine::LocalEngine> Open(runtime::Runtime& runtime, const Asked& asked) {
@@ -34,6 +35,7 @@ std::unique_ptr<engine::LocalEngine> Open(runtime::Runtime& runtime, const Asked
   options.prefix_caching = asked.prefix_caching;
   options.limits.max_model_len = 128;
   options.limits.max_num_batched_tokens = asked.rows;
+  options.policy = *schedule::FindPolicy(asked.policy);
   auto engine = choose::CreateEngine(runtime, options, *files, nullptr);
   FB_CHECK(engine.ok(), "{}", engine.status().ToString());
   return std::move(*engine);
@@ -178,6 +180,7 @@ TEST_P(EncoderBits, AreTheSameHoweverAVectorIsComputed) {
   std::vector<Asked> others;
   // No more rows than the longest text: steps of one or two.
   others.push_back({.rows = 128});
+  others.push_back({.rows = 128, .policy = "interactive"});
   for (const char* layout : {"dp=2", "tp=2", "sp=2", "pp=2"})
     others.push_back({.devices = "2xcpu", .layout = layout});
   for (Asked& other : others) {
@@ -186,6 +189,7 @@ TEST_P(EncoderBits, AreTheSameHoweverAVectorIsComputed) {
     for (size_t i = 0; i < all.prompts.size(); ++i) {
       alone.push_back(Pooled(static_cast<int64_t>(i), {all.prompts[i]}));
       if (!all.second_texts.empty()) alone.back().second_texts = {all.second_texts[i]};
+      if (i % 2 == 1) alone.back().service = Service::kInteractive;
     }
     EXPECT_EQ(VectorsOf(*Open(*runtime, other), std::move(alone)), expected) << other.layout;
   }

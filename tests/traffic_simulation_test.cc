@@ -1,6 +1,8 @@
 // People beside a batch in virtual time: what each of the two gets, by the policy that knows them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "layout/machine.h"
 #include "trace/simulation.h"
 
@@ -112,6 +114,112 @@ TEST(TrafficSimulation, DeadlinesOrderBatches) {
   const CountedRun late = RunTraffic(options);
   EXPECT_EQ(late.batch->latencies.late, 100);
   EXPECT_NEAR(late.batch->latencies.most_late, last_due - 0.5, 0.05 * last_due);
+}
+
+// A batch that comes while another has all places, and would miss its deadline behind it: the other
+// gives way, in time and no more than it must, and people keep their target.
+TEST(TrafficSimulation, ABatchThatWouldBeLateGoesFirst) {
+  LengthTrace people = TrafficTrace("n=60,output=100,service=interactive,rate=1"),
+              batch = TrafficTrace("n=110,output=4000");
+  constexpr size_t kDue = 32;
+  constexpr double kCome = 20, kDeadline = 75;
+  for (size_t i = batch.rows.size() - kDue; i < batch.rows.size(); ++i)
+    batch.rows[i].output_tokens = 400;
+  for (TraceRow& row : batch.rows) row.arrival_seconds = row.output_tokens == 400 ? kCome : 0;
+  SimulationOptions options = TrafficOptions(people, batch, "interactive");
+  options.engine.limits.max_num_seqs = 64;
+  const auto last_due = [](const CountedRun& run) {
+    double last = 0;
+    for (const job::RequestTimes& times : run.batch->latencies.requests) {
+      if (times.longest == 400) last = std::max(last, times.end);
+    }
+    return last;
+  };
+  const CountedRun without = RunTraffic(options);
+  EXPECT_GT(last_due(without), kDeadline);
+  for (TraceRow& row : batch.rows) {
+    if (row.output_tokens == 400) row.deadline_seconds = kDeadline;
+  }
+  const CountedRun run = RunTraffic(options);
+  EXPECT_LT(last_due(run), kDeadline);
+  EXPECT_EQ(run.batch->latencies.with_deadline, static_cast<int64_t>(kDue));
+  EXPECT_EQ(run.batch->latencies.late, 0);
+  const int64_t gave_way = run.summary.stats.preemptions - without.summary.stats.preemptions;
+  EXPECT_GT(gave_way, 0);
+  EXPECT_LE(gave_way, static_cast<int64_t>(kDue) + 8);
+  EXPECT_LT(1e3 * run.interactive->latencies.tokens.between.p95, 1.2 * kTargetMs);
+  EXPECT_EQ(run.batch->tokens.requests, 110);
+}
+
+// Watches what each step has of both services.
+class TrafficWatch final : public StepObserver {
+ public:
+  explicit TrafficWatch(double until) : until_(until) {}
+  void OnStep(const StepRecord& record) override {
+    if (record.end_seconds > until_) return;
+    const int32_t batch = record.decode_rows + record.prefill_rows -
+                          record.interactive_decode_rows - record.interactive_prefill_rows;
+    ++steps;
+    without_batch += batch == 0 ? 1 : 0;
+    most_waiting = std::max(most_waiting, record.waiting);
+    last_batch = batch > 0 ? record.end_seconds : last_batch;
+    longest_gap = std::max(longest_gap, record.end_seconds - last_batch);
+  }
+  int64_t steps = 0, without_batch = 0;
+  int32_t most_waiting = 0;
+  double last_batch = 0, longest_gap = 0;
+
+ private:
+  const double until_;
+};
+
+// An hour in which more people come than can be served: a batch gets its one row of each step, what
+// waits in the engine is bounded, and all come to their ends.
+TEST(TrafficSimulation, AnHourOfTooManyPeople) {
+  constexpr double kHour = 3600;
+  LengthTrace people = TrafficTrace("n=10000,output=40,service=interactive,rate=2.75");
+  for (TraceRow& row : people.rows) row.prompt_tokens = 16000;
+  const LengthTrace batch = TrafficTrace("n=100,output=100");
+  SimulationOptions options = TrafficOptions(people, batch, "interactive");
+  options.engine.limits.target_itl_ms = 400;
+  options.engine.limits.max_num_seqs = 32;
+  options.each_token = false;
+  TrafficWatch watch(kHour);
+  options.observer = &watch;
+  const CountedRun run = RunTraffic(options);
+  EXPECT_GT(run.interactive->latencies.first_token.max, 60) << "they could be served";
+  EXPECT_EQ(run.interactive->tokens.requests, 10'000);
+  EXPECT_EQ(run.batch->tokens.requests, 100);
+  EXPECT_GT(watch.steps, 3600);
+  EXPECT_LT(watch.without_batch, watch.steps / 100);
+  EXPECT_LE(watch.most_waiting, 2 * 32);
+}
+
+// Prompts of the whole context among short chats: they run in chunks under the target.
+TEST(TrafficSimulation, WholeContextsAmongShortChats) {
+  LengthTrace people = TrafficTrace("n=120,output=200,service=interactive,rate=2"), nothing;
+  for (size_t i = 0; i < people.rows.size(); ++i) {
+    people.rows[i].prompt_tokens = i % 30 == 10 ? 131'000 : 200;
+    if (i % 30 == 10) people.rows[i].output_tokens = 20;
+  }
+  const CountedRun run = RunTraffic(TrafficOptions(people, nothing, "interactive"));
+  EXPECT_LT(1e3 * run.interactive->latencies.tokens.between.p95, 1.2 * kTargetMs);
+  EXPECT_EQ(run.interactive->tokens.requests, 120);
+}
+
+// Burst after burst into a batch that has all places: what gives way does so twice at most on
+// average, since what people held stays free.
+TEST(TrafficSimulation, BurstsPreemptABatchChoiceTwiceAtMost) {
+  LengthTrace people = TrafficTrace("n=160,output=50,service=interactive");
+  for (size_t i = 0; i < people.rows.size(); ++i)
+    people.rows[i].arrival_seconds = 10 + 8 * static_cast<double>(i / 16);
+  const LengthTrace batch = TrafficTrace("n=300,output=800");
+  SimulationOptions options = TrafficOptions(people, batch, "interactive");
+  options.engine.limits.max_num_seqs = 32;
+  const CountedRun run = RunTraffic(options);
+  EXPECT_GE(run.summary.stats.preemptions, 16);
+  EXPECT_LE(run.summary.stats.preemptions, 2 * 16);
+  EXPECT_EQ(run.batch->tokens.requests, 300);
 }
 
 }  // namespace

@@ -441,6 +441,11 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
                         .kept_identity = KeptIdentity(files, role.plan, numerics, options.digest),
                         .model_name = files.name,
                         .earlier = parts.earlier};
+    if (job.by_service) {
+      parts.target_itl_seconds = std::max(
+          parts.target_itl_seconds,
+          schedule::TargetItlSeconds(options.limits.target_itl_ms / 1e3, job.prices.get(), 1));
+    }
     if (&role == &roles.front()) parts.kv_fabrics = MakeKvFabrics(job);
     for (size_t i = 0; i < groups.size(); ++i) {
       if (groups[i].role != role.role) continue;

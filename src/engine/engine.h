@@ -39,8 +39,9 @@ struct EngineParts {
   // Where they share some: the modes that were asked for, by role; none: the load decides.
   std::vector<StepMode> forced_modes;
   layout::ExpectedJob expected;
-  std::string layout;                    // as --layout has it; of roles the first's
-  int64_t least_steps = 0;               // choose::LeastSteps of the whole job; 0: not known
+  std::string layout;             // as --layout has it; of roles the first's
+  double target_itl_seconds = 0;  // of the role whose steps are longest; 0: there is no bound
+  int64_t least_steps = 0;        // choose::LeastSteps of the whole job; 0: not known
   const char* forced_offload = nullptr;  // what --kv-offload has running choices do; null: auto
   // Where lengths are foreseen, the answers of earlier runs, as the replicas are told them; else
   // null.
@@ -82,6 +83,8 @@ class LocalEngine : public Engine {
   void Learn(std::span<const schedule::EarlierAnswer> answers);
   const std::string& isa() const { return parts_.isa; }
   const std::string& layout() const { return parts_.layout; }
+  // Between an interactive choice's tokens, by prices where the user names none; 0: no bound.
+  double target_itl_seconds() const { return parts_.target_itl_seconds; }
   // That are read ahead of the replicas, at most: of the last ones that they choose.
   int64_t requests_ahead() const { return static_cast<int64_t>(parts_.most_ahead); }
   // A replica has failed in the last run. Its device may hang, so that nobody should wait for it.

@@ -16,32 +16,44 @@ void EngineRun::TakeRequests(Replica& replica, bool wait) {
     load.full = !choices.WantsRequests();
     queue_.SetLoad(replica.index(), load);
   };
-  while (!queue_.ended(replica.index()) && !stop_) {
-    const bool interactive_only = !choices.WantsRequests();
-    if (interactive_only && !choices.WantsInteractive()) break;
-    // While choices run the device must not wait for a slow line, nor others for this replica.
-    tell();
-    std::optional<TakenRequest> taken =
-        queue_.Next(replica.index(), replica.steps(), replica.policy(), choices.idle() && wait,
-                    interactive_only);
-    if (!taken) return;
-    if (taken->returned) {
-      choices.TakeReturned(std::move(taken->returned));
-      continue;
+  const auto accept = [&](TakenRequest taken) {
+    if (taken.returned) {
+      choices.TakeReturned(std::move(taken.returned));
+      return;
     }
-    const int64_t id = taken->request.id;
-    std::optional<RequestResult> refusal = RefusalOf(taken->request, parts_.facts);
+    const int64_t id = taken.request.id;
+    std::optional<RequestResult> refusal = RefusalOf(taken.request, parts_.facts);
     // It may have been given up since it was read.
     if (parts_.cancellations.Contains(id)) refusal = CancelledResult(id);
     if (refusal) {
       queue_.Finish(replica.index(), std::move(*refusal));
       parts_.cancellations.Forget(id);
-      continue;
+      return;
     }
-    auto state =
-        MakeRequestState(std::move(taken->request), parts_.context, taken->expected_output);
+    auto state = MakeRequestState(std::move(taken.request), parts_.context, taken.expected_output);
     for (const auto& sequence : state->sequences) sequence->salt.salt = parts_.prefix_salt;
     choices.Take(std::move(state));
+  };
+  if (replica.WantsForecast())
+    replica.Forecast(queue_.Due(), runtime::SecondsOf(runtime_.Now() - parts_.start));
+  if (choices.WantsBatch() && !stop_) {
+    if (std::optional<TakenRequest> taken = queue_.NextBatch(replica.index()))
+      accept(std::move(*taken));
+  }
+  while (!queue_.ended(replica.index()) && !stop_) {
+    // Where there is no room but what batches can give up, those come that these give way to.
+    double due_by = schedule::kNoDeadline;
+    if (!choices.WantsRequests()) {
+      const bool hurried = choices.WantsHurried();
+      if (!hurried && !choices.WantsInteractive()) break;
+      due_by = hurried ? choices.hurried_until() : -schedule::kNoDeadline;
+    }
+    // While choices run the device must not wait for a slow line, nor others for this replica.
+    tell();
+    std::optional<TakenRequest> taken = queue_.Next(
+        replica.index(), replica.steps(), replica.policy(), choices.idle() && wait, due_by);
+    if (!taken) return;
+    accept(std::move(*taken));
   }
   if (!queue_.ended(replica.index())) tell();
 }

@@ -121,6 +121,14 @@ Replica::Replica(runtime::Runtime& runtime, std::vector<std::unique_ptr<Rank>> r
   if (tier != nullptr) choices_.KeepBelow(tier->store().kept());
 }
 
+void Replica::Forecast(std::vector<schedule::DueWork> ahead, double now_seconds) {
+  constexpr runtime::TimeNs kSecond = 1'000'000'000;
+  next_forecast_ = runtime_.Now() + kSecond;
+  std::vector<schedule::DueWork> work = choices_.Due();
+  work.insert(work.end(), ahead.begin(), ahead.end());
+  choices_.Hurry(schedule::HurriedUntil(std::move(work), batch_rate_, now_seconds));
+}
+
 StepEnd Replica::Step(std::vector<RequestResult>* finished, StepRecord* record) {
   choices_.DeliverEnded(finished);
   if (choices_.idle()) {
@@ -278,6 +286,10 @@ StepEnd Replica::End(std::vector<RequestResult>* finished, StepRecord* record) {
   last_end_ = runtime_.Now();
   price_factor_.Observe(flight.priced, runtime::SecondsOf(last_end_ - flight.begin));
   stats_.step_seconds += runtime::SecondsOf(last_end_ - begin);
+  const StepRecord& planned = flight.record;
+  batch_rate_.Observe(runtime::SecondsOf(last_end_ - begin),
+                      planned.decode_rows + planned.prefill_rows - planned.interactive_decode_rows -
+                          planned.interactive_prefill_rows);
   if (choices_.streaming().measures())
     choices_.streaming().Observe(stats_.step_seconds, ranks_.waits().total());
   if (record) {

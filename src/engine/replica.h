@@ -51,6 +51,13 @@ class Replica {
   // that does not end.
   base::Status Adopt(Gift gift, const Replica* giver = nullptr);
 
+  // Under a policy that orders services batches are forecast once a second, by what is left here
+  // and `ahead`, the replica's part of what nobody has taken yet.
+  bool WantsForecast() const {
+    return options_.choices.by_service && runtime_.Now() >= next_forecast_;
+  }
+  void Forecast(std::vector<schedule::DueWork> ahead, double now_seconds);
+
   // Begins a step and commits the oldest one in flight. Requests that came to their end are
   // appended to `finished`. kIdle: nothing runs or waits. kBegun: none was committed, since one
   // more may be begun. kLending: nothing can be begun before a loan is over. kStalled: the policy
@@ -136,6 +143,8 @@ class Replica {
   EngineStats stats_;             // the steps' time, and the KV that came from others
   Meters meters_;
   schedule::PriceFactor price_factor_;
+  schedule::BatchRate batch_rate_;
+  runtime::TimeNs next_forecast_ = 0;
   // when waiting for loans becomes a stall; -1: nothing waits for them
   runtime::TimeNs lending_until_ = -1;
   std::string what_stalled_;

@@ -115,13 +115,43 @@ schedule::QueueView RequestQueue::View(int replica) {
     view.outputs = last_->outputs(replica);
     view.longest_output = last_->longest_output(replica);
   }
-  const double mean = requests_read_ > 0 ? tokens_read_ / static_cast<double>(requests_read_) : 0;
-  view.remaining_tokens = tokens_ahead_ + static_cast<double>(returned_tokens_) +
-                          mean * static_cast<double>(std::max<int64_t>(0, unread));
+  view.remaining_tokens = tokens_ahead_ + static_cast<double>(returned_tokens_) + UnreadTokens();
   const bool of_others = last_ && !last_->has_own(replica);
   for (int each = 0; each < std::ssize(held_tokens_); ++each)
     view.held_tokens_by_all += std::max(0.0, HeldTokens(each, of_others && each != replica));
   return view;
+}
+
+double RequestQueue::UnreadTokens() const {
+  const int64_t unread = source_.ended() ? 0 : source_.remaining();
+  if (unread <= 0 || requests_read_ == 0) return 0;
+  return tokens_read_ / static_cast<double>(requests_read_) * static_cast<double>(unread);
+}
+
+std::vector<schedule::DueWork> RequestQueue::Due() {
+  std::vector<schedule::DueWork> work;
+  // While somebody waits for a request none is ahead.
+  if (replay_ || !TakeTurn(false)) return work;
+  const double part = 1.0 / std::max<int>(1, replicas_);
+  for (size_t i = 0; i < ahead_.size(); ++i) {
+    const Ahead& ahead = ahead_[i];
+    if (last_ && !last_->has(static_cast<int32_t>(i))) continue;
+    if (ahead.request.service != Service::kBatch ||
+        ahead.request.deadline_seconds == schedule::kNoDeadline)
+      continue;
+    work.push_back({.deadline = ahead.request.deadline_seconds,
+                    .tokens = part * ahead.tokens,
+                    .longest_output = ahead.length.most_output < 0
+                                          ? MeanOutput()
+                                          : static_cast<double>(ahead.length.most_output)});
+  }
+  if (!work.empty() && !source_.in_order()) {
+    const double latest =
+        std::ranges::max_element(work, {}, &schedule::DueWork::deadline)->deadline;
+    work.push_back({.deadline = latest, .tokens = part * UnreadTokens()});
+  }
+  EndTurn();
+  return work;
 }
 
 bool RequestQueue::TakeTurn(bool wait) {
@@ -149,20 +179,27 @@ void RequestQueue::EndTurn() {
 void RequestQueue::ReadAhead(bool wait) {
   // A source says that it has ended only to who asks for more.
   const auto room = [&] {
-    return source_.remaining() == 0 ||
-           (num_ahead() < most_ahead_ && prompt_tokens_ahead_ < kMostPromptTokensAhead);
+    if (source_.remaining() == 0) return true;
+    // However many people are ahead, some of a batch are, too.
+    const size_t people = by_service_ ? std::min(first_batch(), most_ahead_) : 0;
+    return num_ahead() - std::min(people, num_ahead()) < most_ahead_ &&
+           prompt_tokens_ahead_ < kMostPromptTokensAhead;
   };
   // Those who wait do not stand in line behind what is read ahead.
   while (by_service_ && !source_.ended()) {
-    const auto first_batch = std::ranges::find(
-        ahead_, Service::kBatch, [](const Ahead& ahead) { return ahead.request.service; });
-    if (static_cast<size_t>(first_batch - ahead_.begin()) >= most_ahead_) break;
+    if (first_batch() >= most_ahead_) break;
     std::optional<Request> request = source_.NextInteractive();
     if (!request) break;
     Insert(std::move(*request));
   }
   while (room() && ReadOne(wait && num_ahead() == 0)) {
   }
+}
+
+size_t RequestQueue::first_batch() const {
+  const auto found = std::ranges::find(ahead_, Service::kBatch,
+                                       [](const Ahead& ahead) { return ahead.request.service; });
+  return static_cast<size_t>(found - ahead_.begin());
 }
 
 bool RequestQueue::ReadOne(bool wait) {
@@ -260,23 +297,36 @@ std::optional<TakenRequest> RequestQueue::TakeFirstReturned() {
 // handed out.
 std::optional<TakenRequest> RequestQueue::Next(int replica, int64_t step,
                                                const schedule::Policy& policy, bool wait,
-                                               bool interactive_only) {
+                                               double due_by) {
   if (ended(replica) || !TakeTurn(wait)) return std::nullopt;
   by_service_ = !replay_ && policy.orders_services();
   std::optional<TakenRequest> taken;
   if (replay_) {
     taken = Replay(replica, step);
     if (taken) ++held_[replica];
-  } else if (num_returned_ > 0 && !interactive_only) {
+  } else if (num_returned_ > 0 && due_by == schedule::kNoDeadline) {
     if (policy.HandOut(View(replica)) != schedule::Taking::kNothing) taken = TakeFirstReturned();
     if (taken) ++held_[replica];
   } else if (!ended_) {
     ReadAhead(wait);
     if (!last_ && source_.ended() && !source_.in_order()) Deal(replica);
-    if (!interactive_only || interactive_next())
-      taken = Take(replica, policy.HandOut(View(replica)));
+    if (NextIsDue(due_by)) taken = Take(replica, policy.HandOut(View(replica)));
     if (taken) ++held_[replica];
     if (num_ahead() == 0 && source_.ended()) ended_ = true;
+  }
+  EndTurn();
+  return taken;
+}
+
+std::optional<TakenRequest> RequestQueue::NextBatch(int replica) {
+  std::optional<TakenRequest> taken;
+  if (replay_ || ended(replica) || !TakeTurn(false)) return taken;
+  by_service_ = true;
+  ReadAhead(false);
+  const size_t index = first_batch();
+  if (!last_ && index > 0 && index < ahead_.size()) {
+    taken = TakeAt(index);
+    ++held_[replica];
   }
   EndTurn();
   return taken;

@@ -62,9 +62,16 @@ class RequestQueue {
   // The next request for a replica before its `step`, or nothing: none is ready, the policy leaves
   // it to others, or the job has no more for it (ended()). Blocks only if `wait`, where the replica
   // holds nothing.
-  // `interactive_only`: no other, since there is no room for it.
+  // `due_by`: batch requests that are due later stay, since there is no room for them.
   std::optional<TakenRequest> Next(int replica, int64_t step, const schedule::Policy& policy,
-                                   bool wait, bool interactive_only = false);
+                                   bool wait, double due_by = schedule::kNoDeadline);
+  // The first batch request though people are ahead of it, for a replica that holds none: batches
+  // never stand still. Nothing where nobody is ahead of it. Does not block.
+  std::optional<TakenRequest> NextBatch(int replica);
+  // A replica's part of the batch requests with deadlines that nobody has taken: of those read
+  // ahead, and where they do not come over time, of the others as if all had the latest deadline
+  // that was read.
+  std::vector<schedule::DueWork> Due();
   bool ended(int replica) const {
     return replay_ ? replayed_[replica] == replay_->replicas[replica].size()
                    : ended_ && num_returned_ == 0;
@@ -108,9 +115,17 @@ class RequestQueue {
   bool ReadOne(bool wait);
   // What was read, where its service and deadline have it.
   void Insert(Request request);
+  size_t first_batch() const;  // of ahead_
   bool interactive_next() const {
     return !ahead_.empty() && ahead_.front().request.service == Service::kInteractive;
   }
+  // Whether the next one may be taken where there is no room for batches due after `due_by`.
+  bool NextIsDue(double due_by) const {
+    return due_by == schedule::kNoDeadline || interactive_next() ||
+           (!last_ && !ahead_.empty() && ahead_.front().request.deadline_seconds <= due_by);
+  }
+  // Tokens of what nobody has read, by the mean of what was; 0: it is not known.
+  double UnreadTokens() const;
   size_t num_ahead() const { return last_ ? static_cast<size_t>(last_->left()) : ahead_.size(); }
   // Out of ahead_, where it keeps its place when that is dealt.
   TakenRequest TakeAt(size_t index);

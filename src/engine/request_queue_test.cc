@@ -314,6 +314,50 @@ class PeopleSource final : public RequestSource {
   int64_t next_ = 0;
 };
 
+TEST(RequestQueue, ABatchRequestPassesPeopleForWhoHoldsNone) {
+  const auto runtime = runtime::CreateRealRuntime();
+  const auto policy = schedule::CreatePolicy("interactive");
+  PeopleSource source;
+  NoSink sink;
+  RequestQueue queue(*runtime, 1, 2, source, sink);
+  EXPECT_FALSE(queue.NextBatch(0).has_value()) << "it has its turn";
+  source.people_ = 9;
+  for (const int64_t id : {0, 1, 2, 4, 3, 5}) {
+    const auto taken = queue.NextBatch(0);
+    ASSERT_TRUE(taken.has_value());
+    EXPECT_EQ(taken->request.id, id);
+  }
+  EXPECT_FALSE(queue.NextBatch(0).has_value()) << "none is left";
+  const auto person = queue.Next(0, 0, **policy, false);
+  ASSERT_TRUE(person.has_value());
+  EXPECT_EQ(person->request.service, Service::kInteractive);
+}
+
+// What is due of what is read ahead, by replica; of what comes over time nothing else is known.
+TEST(RequestQueue, SaysWhatIsDue) {
+  const auto runtime = runtime::CreateRealRuntime();
+  const auto policy = schedule::CreatePolicy("interactive");
+  PeopleSource source;
+  NoSink sink;
+  RequestQueue queue(*runtime, 2, 8, source, sink);
+  EXPECT_EQ(queue.Due().size(), 0u) << "nothing is read";
+  source.people_ = 1;
+  const auto next = [&](double due_by) {
+    const auto taken = queue.Next(0, 0, **policy, false, due_by);
+    return taken ? taken->request.id : -1;
+  };
+  EXPECT_EQ(next(schedule::kNoDeadline), 10);
+  const std::vector<schedule::DueWork> due = queue.Due();
+  ASSERT_EQ(due.size(), 1u);
+  EXPECT_EQ(due[0].deadline, 9);
+  EXPECT_GT(due[0].tokens, 1.5);  // half of its prompt and an output
+  EXPECT_EQ(next(8), -1) << "nothing is due by then";
+  EXPECT_EQ(next(9), 4);
+  EXPECT_EQ(next(1e9), -1) << "the others have no deadline";
+  EXPECT_EQ(queue.Due().size(), 0u);
+  EXPECT_EQ(next(schedule::kNoDeadline), 0);
+}
+
 TEST(RequestQueue, PeopleGoFirstWhateverIsReadAhead) {
   const auto runtime = runtime::CreateRealRuntime();
   const auto policy = schedule::CreatePolicy("interactive"),
@@ -322,7 +366,8 @@ TEST(RequestQueue, PeopleGoFirstWhateverIsReadAhead) {
   NoSink sink;
   RequestQueue queue(*runtime, 2, 8, source, sink);
   const auto next = [&](int replica, const schedule::Policy& of, bool interactive_only) -> int64_t {
-    const auto taken = queue.Next(replica, 0, of, false, interactive_only);
+    const auto taken = queue.Next(
+        replica, 0, of, false, interactive_only ? -schedule::kNoDeadline : schedule::kNoDeadline);
     return taken ? taken->request.id : -1;
   };
   queue.SetLoad(0, {.tokens = 5, .choices = 1});

@@ -69,13 +69,6 @@ base::Status CheckOptions(const EngineOptions& options, const model::ModelConfig
                                     "foresees no lengths; expected makespan",
                                     policy->name()));
   }
-  if (config.both_ways && options.policy->make()->orders_services()) {
-    return base::Status(
-        base::kInvalidArgument,
-        fmt::format("--scheduling-policy {} cuts prompts over steps, and {} reads a text in one "
-                    "step; expected continuous",
-                    options.policy->make()->name(), config.architecture));
-  }
   if (limits.state_every <= 0 || limits.state_every % kernels::kBlockTokens != 0) {
     return base::Status(base::kInvalidArgument,
                         fmt::format("--state-every is {}; expected a multiple of {}, the positions "

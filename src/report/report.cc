@@ -27,7 +27,7 @@ body{margin:0 auto;padding:1rem;max-width:80rem;background:var(--page);color:var
 h1{font-size:1.3rem;margin:0}h2{font-size:1rem;margin:0}p{margin:.1rem 0 .4rem;color:var(--dim)}
 main{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,26rem),1fr));gap:1.4rem;margin-top:1rem}
 svg{width:100%;height:auto;display:block}svg text{font:10.5px system-ui,sans-serif;fill:var(--dim)}
-.rule{stroke:var(--rule);fill:none}.line{fill:none;stroke-width:1.5;stroke-linejoin:round}.line.a{stroke:var(--a)}
+.rule{stroke:var(--rule);fill:none}.line{fill:none;stroke-width:1.5;stroke-linejoin:round}.line.a{stroke:var(--a)}.line.t{stroke:var(--ink);stroke-dasharray:4 3}
 path.a:not(.line),rect.a{fill:var(--a)}path.b{fill:var(--b)}path.c{fill:var(--c)}
 i{display:inline-block;width:.8em;height:.8em;margin-right:.3em}i.a{background:var(--a)}i.b{background:var(--b)}i.c{background:var(--c)}
 .k0{--k:#2f6fb3}.k1{--k:#59a14f}.k2{--k:#8fb4da}.k3{--k:#9aa3ad}.k4{--k:#b07aa1}.k5{--k:#d7b5a6}.k6{--k:#e08a3c}.k7{--k:#d1495b}.k8{--k:#edc948}.k9{--k:#7d5a50}
@@ -96,8 +96,9 @@ class Page {
         "Tokens a second", "generated, all replicas", "prefilled",
         [&](const auto& b) { return b.decode_rows / width; },
         [&](const auto& b) { return b.prefill_rows / width; });
-    DrawSpread("Step time, ms", "",
-               [](const auto& b) { return 1e3 * Ratio(b.busy_seconds, b.steps); });
+    DrawSpread(
+        "Step time, ms", "", [](const auto& b) { return 1e3 * Ratio(b.busy_seconds, b.steps); },
+        1e3 * run_.target_itl_seconds);
     DrawRowsOfAStep();
     if (total_.interactive_rows > 0) {
       DrawStack(
@@ -107,9 +108,7 @@ class Page {
             return (b.decode_rows + b.prefill_rows - b.interactive_rows) / width;
           });
     }
-    if (total_.sp_seconds > 1.001 * total_.busy_seconds)
-      DrawSpread("Mode, sp of a step", "ranks over which its rows are cut",
-                 [](const auto& b) { return Ratio(b.sp_seconds, b.busy_seconds); });
+    DrawDegrees();
     const double blocks = static_cast<double>(run_.summary.stats.kv_blocks_total) / replicas;
     if (blocks > 0)
       DrawSpread("KV cache in use, %", "a replica",
@@ -142,8 +141,11 @@ class Page {
     out_ += fmt::format("<section><h2>{}</h2><p>{}</p>{}</section>", title, legend, drawing);
   }
 
-  // Mean over replicas, and the band between the least and the greatest.
-  void DrawSpread(std::string_view title, std::string_view of, const ValueOf& value) {
+  // Mean over replicas, and the band between the least and the greatest. `target`: a line where
+  // people are served; 0: none.
+  void DrawSpread(std::string_view title, std::string_view of, const ValueOf& value,
+                  double target = 0) {
+    if (total_.interactive_rows <= 0) target = 0;
     const size_t replicas = timeline_.lanes().size();
     Values mean(size_), low(size_, 1e300), high(size_);
     for (const Timeline::Lane& lane : timeline_.lanes()) {
@@ -154,14 +156,17 @@ class Page {
         high[i] = std::max(high[i], v);
       }
     }
-    SvgChart chart(timeline_.end_seconds(), *std::ranges::max_element(high));
+    SvgChart chart(timeline_.end_seconds(), std::max(target, *std::ranges::max_element(high)));
     if (replicas > 1) chart.Band(low, high, "c");
     chart.Line(mean, "a");
-    const std::string legend =
+    if (target > 0) chart.Line(Values(size_, target), "t");
+    std::string legend =
         replicas > 1
             ? fmt::format("<i class=\"a\"></i>{} <i class=\"c\"></i>least to most of {} replicas",
                           of.empty() ? "mean" : fmt::format("{}, mean", of), replicas)
             : std::string(of);
+    if (target > 0)
+      legend += fmt::format("{}dashed: the target, {:.3g} ms", legend.empty() ? "" : "; ", target);
     Section(title, legend, chart.Finish());
   }
 
@@ -202,6 +207,22 @@ class Page {
       prefill[i] = Ratio(prefill[i], steps[i]);
     }
     DrawBands("Rows a step", {{"decode", "a", decode}, {"prefill", "b", prefill}});
+  }
+
+  // Draws a band for each pair of degrees that steps were taken in, where there are several.
+  void DrawDegrees() {
+    const std::vector<Degrees>& degrees = timeline_.degrees();
+    if (degrees.size() < 2) return;
+    std::vector<Band> bands;
+    std::vector<std::string> names;
+    for (const Degrees& each : degrees)
+      names.push_back(fmt::format("sp={} tp={}", each.sp, each.tp));
+    for (size_t i = 0; i < names.size(); ++i) {
+      bands.push_back({names[i], fmt::format("k{}", i), Summed([&](const auto& b) {
+                         return b.degree_seconds[i] / timeline_.bucket_seconds();
+                       })});
+    }
+    DrawBands("Steps by degrees, replicas", bands);
   }
 
   // Draws a band for each mode that steps were taken in; nothing where no rank lacks weights.
@@ -330,7 +351,7 @@ class Page {
   }
 
   void Row(std::string_view name, const std::string& value) {
-    out_ += fmt::format("<tr><td>{}</td><td>{}</td></tr>", name, EscapeHtml(value));
+    out_ += fmt::format("<tr><td>{}</td><td>{}</td></tr>", EscapeHtml(name), EscapeHtml(value));
   }
 
   void DrawSummary() {

@@ -196,21 +196,60 @@ TEST(ReportTest, DrawsRequestsThatCameOverTime) {
   EXPECT_THAT(html, Not(HasSubstr("nan")));
 }
 
-// A step of a layout without sp has sp = 1; one chart shows where steps shift.
-TEST(ReportTest, DrawsTheModesOfRanksThatCutRows) {
+// A band for each pair of degrees, where steps shift between some.
+TEST(ReportTest, DrawsTheDegreesOfSteps) {
   Timeline timeline;
   StepRecord step = Step(0, 0, 0.5);
   step.mode.degrees.tp = 8;
   timeline.OnStep(step);
-  EXPECT_THAT(ReportHtml(SomeRun(), timeline), Not(HasSubstr("Mode")));
+  EXPECT_THAT(ReportHtml(SomeRun(), timeline), Not(HasSubstr("degrees")));
   step.begin_seconds = 0.5, step.end_seconds = 1;
   step.mode.degrees = {.sp = 8, .tp = 1};
   timeline.OnStep(step);
-  EXPECT_NEAR(timeline.lanes()[0][0].sp_seconds, timeline.bucket_seconds(), 1e-9);
+  EXPECT_NEAR(timeline.lanes()[0][0].degree_seconds[0], timeline.bucket_seconds(), 1e-9);
   const size_t last = timeline.size() - 1;
-  EXPECT_NEAR(timeline.lanes()[0][last].sp_seconds, 8 * timeline.lanes()[0][last].busy_seconds,
+  EXPECT_NEAR(timeline.lanes()[0][last].degree_seconds[1], timeline.lanes()[0][last].busy_seconds,
               1e-9);
-  EXPECT_THAT(ReportHtml(SomeRun(), timeline), HasSubstr("Mode, sp of a step"));
+  EXPECT_THAT(ReportHtml(SomeRun(), timeline),
+              HasSubstr("Steps by degrees, replicas</h2><p><i class=\"k0\"></i>sp=1 tp=8 "
+                        "<i class=\"k1\"></i>sp=8 tp=1</p>"));
+  for (int sp = 2; sp < 40; ++sp) {
+    step.mode.degrees.sp = sp;
+    timeline.OnStep(step);
+  }
+  EXPECT_EQ(timeline.degrees().size(), TimelineBucket::kMostDegrees);
+}
+
+// Both services and the target, where people are served.
+TEST(ReportTest, DrawsPeopleBesideABatch) {
+  Timeline timeline;
+  trace::CountedRun run = SomeRun();
+  run.target_itl_seconds = 0.04;
+  StepRecord step = Step(0, 0, 0.03);
+  timeline.OnStep(step);
+  for (const char* text : {"Rows a second by service", "dashed"})
+    EXPECT_THAT(ReportHtml(run, timeline), Not(HasSubstr(text)));
+  step.begin_seconds = 0.03, step.end_seconds = 0.06;
+  step.interactive_decode_rows = 3;
+  timeline.OnStep(step);
+  for (const char* text :
+       {"Rows a second by service", "dashed: the target, 40 ms", "<path class=\"line t\""})
+    EXPECT_THAT(ReportHtml(run, timeline), HasSubstr(text));
+}
+
+// Whatever a model or a layout is called is text.
+TEST(ReportTest, NamesAreInertText) {
+  trace::CountedRun run = SomeRun();
+  const std::string evil = "<script>alert('1')</script><img src=x onerror=\"y\">\x1b[2J\0\r\n",
+                    name = evil + std::string(4096, '<');
+  run.summary.model.name = run.layout = run.summary.isa = run.summary.end = name;
+  run.summary.model.device_profile = run.summary.model.numerics_class = name;
+  run.summary.model.weight_forms[name] = 1;
+  run.summary.stats.mode_counters["steps_sp" + name] = 1;
+  const std::string html = ReportHtml(run, Timeline());
+  EXPECT_NE(html.find("&lt;script&gt;"), html.npos);
+  for (const char* text : {"<script", "<img", "<<", "\x1b", "onerror=\"y"})
+    EXPECT_EQ(html.find(text), html.npos) << text;
 }
 
 TEST(ReportTest, StaysSmall) {

@@ -83,7 +83,7 @@ std::string EscapeHtml(std::string_view text) {
       case '<': out += "&lt;"; break;
       case '>': out += "&gt;"; break;
       case '"': out += "&quot;"; break;
-      default: out += c;
+      default: out += static_cast<unsigned char>(c) < ' ' || c == '\x7f' ? ' ' : c;
     }
   }
   return out;

@@ -11,7 +11,7 @@
 
 namespace forebay::report {
 
-// `text` with &, <, > and quotes as entities.
+// `text` with &, <, > and quotes as entities and control characters as spaces.
 std::string EscapeHtml(std::string_view text);
 // 12345678 -> "12.3M", 0.25 -> "0.25".
 std::string ShortNumber(double value);

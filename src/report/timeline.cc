@@ -8,16 +8,15 @@ namespace forebay::report {
 
 void TimelineBucket::Add(const TimelineBucket& other, double part) {
   double TimelineBucket::*const kSums[] = {
-      &TimelineBucket::busy_seconds,    &TimelineBucket::steps,
-      &TimelineBucket::decode_rows,     &TimelineBucket::prefill_rows,
-      &TimelineBucket::running,         &TimelineBucket::kv_blocks,
-      &TimelineBucket::bytes_pulled,    &TimelineBucket::sp_seconds,
-      &TimelineBucket::interactive_rows};
+      &TimelineBucket::busy_seconds, &TimelineBucket::steps,           &TimelineBucket::decode_rows,
+      &TimelineBucket::prefill_rows, &TimelineBucket::running,         &TimelineBucket::kv_blocks,
+      &TimelineBucket::bytes_pulled, &TimelineBucket::interactive_rows};
   for (double TimelineBucket::*const sum : kSums) this->*sum += part * other.*sum;
   for (size_t mode = 0; mode < kNumFfnModes; ++mode) {
     mode_seconds[mode] += part * other.mode_seconds[mode];
     mode_running[mode] += part * other.mode_running[mode];
   }
+  for (size_t i = 0; i < kMostDegrees; ++i) degree_seconds[i] += part * other.degree_seconds[i];
   waits.Add(other.waits, part);
 }
 
@@ -37,6 +36,13 @@ void Timeline::Widen() {
   }
 }
 
+size_t Timeline::IndexOf(const Degrees& degrees) {
+  const auto found = std::ranges::find(degrees_, degrees);
+  const auto index = static_cast<size_t>(found - degrees_.begin());
+  if (found == degrees_.end() && index < TimelineBucket::kMostDegrees) degrees_.push_back(degrees);
+  return std::min(index, TimelineBucket::kMostDegrees - 1);
+}
+
 void Timeline::OnStep(const StepRecord& record) {
   if (lanes_.size() <= static_cast<size_t>(record.replica))
     lanes_.resize(static_cast<size_t>(record.replica) + 1);
@@ -48,7 +54,6 @@ void Timeline::OnStep(const StepRecord& record) {
   kv_wait_ms_.Add(1e3 * record.waits[WaitCause::kKv]);
   streamed_blocks_.Add(static_cast<double>(record.kv_blocks_streamed));
   TimelineBucket step{.busy_seconds = seconds,
-                      .sp_seconds = seconds * record.mode.degrees.sp,
                       .waits = record.waits,
                       .steps = 1,
                       .decode_rows = static_cast<double>(record.decode_rows),
@@ -61,6 +66,7 @@ void Timeline::OnStep(const StepRecord& record) {
   const auto mode = static_cast<size_t>(record.mode.ffn);
   step.mode_seconds[mode] = step.busy_seconds;
   step.mode_running[mode] = step.running;
+  step.degree_seconds[IndexOf(record.mode.degrees)] = seconds;
   Lane& lane = lanes_[static_cast<size_t>(record.replica)];
   const auto first =
       std::min(kBuckets - 1, static_cast<size_t>(record.begin_seconds / bucket_seconds_));

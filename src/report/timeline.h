@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <vector>
 
 #include "forebay/engine.h"
@@ -12,11 +13,13 @@ namespace forebay::report {
 // What one replica did in one stretch of time. A step that lies in several is divided by time.
 struct TimelineBucket {
   using ByMode = std::array<double, kNumFfnModes>;
+  // Of the first degrees that the timeline saw; later ones count with the last.
+  static constexpr size_t kMostDegrees = 8;
 
-  double busy_seconds = 0;  // inside steps
-  ByMode mode_seconds{};    // the same by the steps' mode
-  double sp_seconds = 0;    // seconds x StepMode::sp
-  WaitSeconds waits;        // StepRecord::waits
+  double busy_seconds = 0;                            // inside steps
+  ByMode mode_seconds{};                              // the same by the steps' mode
+  std::array<double, kMostDegrees> degree_seconds{};  // by Timeline::degrees()
+  WaitSeconds waits;                                  // StepRecord::waits
   double steps = 0;
   double decode_rows = 0, prefill_rows = 0, interactive_rows = 0;
   double running = 0;     // choices x seconds
@@ -47,13 +50,17 @@ class Timeline final : public StepObserver {
   const Distribution& step_ms() const { return step_ms_; }
   const Distribution& kv_wait_ms() const { return kv_wait_ms_; }
   const Distribution& streamed_blocks() const { return streamed_blocks_; }
+  // The degrees of steps, in the order in which they were first taken.
+  const std::vector<Degrees>& degrees() const { return degrees_; }
 
  private:
   void Widen();
+  size_t IndexOf(const Degrees& degrees);
 
   double bucket_seconds_ = 1e-3, end_seconds_ = 0;
   std::vector<Lane> lanes_;
   Distribution running_, step_ms_, kv_wait_ms_, streamed_blocks_;
+  std::vector<Degrees> degrees_;
 };
 
 }  // namespace forebay::report

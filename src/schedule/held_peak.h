@@ -10,6 +10,11 @@ namespace forebay::schedule {
 struct Held {
   int64_t choices = 0, blocks = 0;
 
+  // One more choice, which holds so many.
+  void Add(int64_t more_blocks) {
+    ++choices;
+    blocks += more_blocks;
+  }
   Held MostOf(const Held& other) const {
     return {std::max(choices, other.choices), std::max(blocks, other.blocks)};
   }

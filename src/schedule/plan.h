@@ -6,13 +6,12 @@
 #include <vector>
 
 #include "forebay/service.h"
+#include "schedule/due.h"
 #include "schedule/held_peak.h"
 #include "schedule/limits.h"
 #include "schedule/step_prices.h"
 
 namespace forebay::schedule {
-
-inline constexpr double kNoDeadline = std::numeric_limits<double>::infinity();
 
 // A choice that holds KV blocks.
 struct RunningView {
@@ -46,6 +45,7 @@ struct WaitingView {
   int64_t remaining_output = 0;
   int64_t expected_left = 0;  // as above
   Service service = Service::kBatch;
+  double deadline = kNoDeadline;
 };
 
 struct StepView {
@@ -72,6 +72,8 @@ struct StepView {
   double price_factor = 1;
   // The most that interactive choices held in the last minute.
   Held interactive_peak;
+  // Batch choices due by then are late or will be (HurriedUntil); -kNoDeadline: none is.
+  double hurried_until = -kNoDeadline;
 };
 
 // The job's queue, as the replica sees it that asks for its next request. Tokens are those still to

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "schedule/limits.h"
 
 namespace forebay::schedule {
 
@@ -32,6 +33,11 @@ double StepPrices::Seconds(const StepRows& rows) const {
          slopes_.sampled_row * static_cast<double>(std::max<int64_t>(0, rows.sampled - 1)) +
          slopes_.decode_token * static_cast<double>(rows.decode_context) +
          slopes_.prompt_token * static_cast<double>(rows.prompt_context);
+}
+
+double TargetItlSeconds(double wanted, const StepPrices* prices, double price_factor) {
+  if (wanted >= 0 || prices == nullptr) return wanted;
+  return kTargetSteps * price_factor * prices->Seconds(StepRows().With(0, 1, true));
 }
 
 void PriceFactor::Observe(double priced, double measured) {

@@ -53,6 +53,10 @@ class StepPrices {
   int64_t rate_rows_ = 1;
 };
 
+// Seconds between an interactive choice's tokens at most: `wanted`, or if that is negative and
+// there are prices, kTargetSteps steps of one row. 0 or less: no bound.
+double TargetItlSeconds(double wanted, const StepPrices* prices, double price_factor);
+
 // How many times as long as their prices steps take: a mean over the last 16 or so.
 class PriceFactor {
  public:

@@ -95,7 +95,8 @@ base::Result<CountedRun> Run(runtime::Runtime& runtime, engine::LocalEngine& eng
                  .summary = Summarize(engine, sources, sink, end, elapsed),
                  .profile = engine.Profile(),
                  .ranks = engine.Reports(),
-                 .layout = engine.layout()};
+                 .layout = engine.layout(),
+                 .target_itl_seconds = engine.target_itl_seconds()};
   if (end == RunEnd::kComplete) run.did = engine.CheckCounters();
   if (!CheckSuccess(run).ok()) run.summary.end = job::Name(job::ExitCode::kAllFailed);
   return run;
@@ -143,6 +144,8 @@ base::Status CheckSuccess(const CountedRun& run) {
 }
 
 void AddServices(const CountedRun& run, job::JobSummary* summary) {
+  if (run.interactive && run.target_itl_seconds > 0)
+    summary->latencies_ms.emplace_back("interactive_target_itl_ms", 1e3 * run.target_itl_seconds);
   for (const auto& [name, of] :
        {std::pair("interactive_", &run.interactive), std::pair("batch_", &run.batch)}) {
     if (!*of) continue;

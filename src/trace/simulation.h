@@ -33,7 +33,8 @@ struct CountedRun {
   std::optional<ServiceRun> interactive, batch;  // both or none
   std::vector<device::OpProfile> profile;        // where EngineOptions::profile is on
   std::vector<engine::RankReport> ranks;
-  std::string layout;  // as --layout has it
+  std::string layout;             // as --layout has it
+  double target_itl_seconds = 0;  // LocalEngine::target_itl_seconds
   // LocalEngine::CheckCounters, where the run came to its end: the rest of one that was ended early
   // might have done what was asked.
   base::Status did;

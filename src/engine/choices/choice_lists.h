@@ -25,11 +25,12 @@ class ChoiceLists {
   bool empty() const { return waiting_.empty() && running_.empty(); }
   // Sum of the waiting choices' expected rows.
   int64_t waiting_rows() const { return batch_.waiting_rows + interactive_.waiting_rows; }
-  // Of interactive choices.
+  // Of choices of one service.
   struct Count {
     int64_t running = 0, waiting = 0, waiting_rows = 0;
   };
   const Count& interactive() const { return interactive_; }
+  const Count& batch() const { return batch_; }
   // Tokens that the running choices may still generate.
   int64_t output_room() const { return output_room_; }
   // `step_rows`: the most that its steps have.

@@ -74,6 +74,33 @@ bool Choices::WantsInteractive() const {
                                                    .available_blocks = book_.num_blocks()});
 }
 
+bool Choices::WantsHurried() const {
+  const double until = hurried_until();
+  if (until == -schedule::kNoDeadline || lists_.interactive().waiting > 0 ||
+      lists_.running().empty())
+    return false;
+  const auto hurried = [until](const Sequence* sequence) { return sequence->deadline() <= until; };
+  const auto can_give_way = [&](const Sequence* sequence) {
+    return sequence->service() == Service::kBatch && !hurried(sequence);
+  };
+  return std::ranges::none_of(lists_.waiting(), hurried) &&
+         std::any_of(lists_.running().begin() + 1, lists_.running().end(), can_give_way);
+}
+
+std::vector<schedule::DueWork> Choices::Due() const {
+  std::vector<schedule::DueWork> due;
+  const auto add = [&](const Sequence* sequence) {
+    if (sequence->service() != Service::kBatch || sequence->deadline() == schedule::kNoDeadline)
+      return;
+    due.push_back({.deadline = sequence->deadline(),
+                   .tokens = static_cast<double>(sequence->tokens_left()),
+                   .longest_output = static_cast<double>(sequence->output_left())});
+  };
+  std::ranges::for_each(lists_.waiting(), add);
+  std::ranges::for_each(lists_.running(), add);
+  return due;
+}
+
 void Choices::Queue(Sequence* sequence) {
   lists_.Queue(sequence, sequence->known() - view_.FindCached(sequence).tokens);
 }

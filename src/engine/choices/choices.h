@@ -68,6 +68,17 @@ class Choices {
   bool WantsRequests() const;  // schedule/intake.h
   // The same of interactive requests, to which batches give way.
   bool WantsInteractive() const;
+  // Whether no batch choice is here, of a policy that orders services.
+  bool WantsBatch() const {
+    return options_.by_service && lists_.batch().running + lists_.batch().waiting == 0;
+  }
+  // The same of batch requests that are late or will be, to which later deadlines give way.
+  bool WantsHurried() const;
+  // Batch choices due by then are hurried (schedule/due.h) until the next call; at first none is.
+  void Hurry(double until) { view_.Hurry(until); }
+  double hurried_until() const { return view_.hurried_until(); }
+  // What is left of the batch choices that have deadlines.
+  std::vector<schedule::DueWork> Due() const;
   bool idle() const { return lists_.empty() && ended_.empty(); }
   void Take(std::unique_ptr<RequestState> state);
   // Takes a request that a replica which failed has given back: its choices are computed again as

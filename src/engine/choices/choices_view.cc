@@ -67,11 +67,13 @@ const schedule::StepView& ChoicesView::Update(bool share, int64_t now_us, double
                       (running - part.running) - part.limits.max_num_seqs;
   view_.limits.total_blocks += from_.streaming.limit();
   view_.limits.streamed_blocks = from_.streaming.limit();
-  // No policy preempts where one more block for each is there, and blocks for people who wait.
+  // No policy preempts where one more block for each is there, and blocks for people who wait, but
+  // for those that are late.
   const ChoiceLists::Count& people = from_.lists.interactive();
   const int64_t for_people =
       options_.by_service ? people.waiting_rows / kv::kBlockTokens + people.waiting : 0;
-  const bool short_of_blocks = view_.available_blocks < running + for_people;
+  const bool hurries = view_.hurried_until > -schedule::kNoDeadline,
+             short_of_blocks = hurries || view_.available_blocks < running + for_people;
   for (Sequence* sequence : from_.lists.running()) {
     // Who is in a step under way, or is left to the share of a later one, is seen and cannot be
     // planned.
@@ -89,15 +91,14 @@ const schedule::StepView& ChoicesView::Update(bool share, int64_t now_us, double
 
 void ChoicesView::ViewServices() {
   schedule::Held interactive;
-  batch_held_ = {};
+  batch_held_ = later_held_ = {};
   for (const std::vector<schedule::RunningView>* choices : {&view_.running, &view_.elsewhere}) {
     for (const schedule::RunningView& choice : *choices) {
       const bool batch = choice.service == Service::kBatch;
       // Those of other steps cannot give way.
       if (batch && choices == &view_.elsewhere) continue;
-      schedule::Held& held = batch ? batch_held_ : interactive;
-      ++held.choices;
-      held.blocks += choice.reserved_blocks;
+      (batch ? batch_held_ : interactive).Add(choice.reserved_blocks);
+      if (batch && choice.deadline > view_.hurried_until) later_held_.Add(choice.reserved_blocks);
     }
   }
   interactive_peak_.Add(view_.now_us, interactive);
@@ -138,40 +139,58 @@ void ChoicesView::ViewWaiting() {
   const size_t most = static_cast<size_t>(view_.limits.max_num_seqs) - view_.running.size();
   int64_t rows = options_.limits.max_num_batched_tokens,
           blocks = view_.available_blocks + view_.later_blocks;
-  for (Sequence* sequence : from_.lists.waiting()) {
-    // Batch choices give way to interactive ones.
-    const bool first = options_.by_service && sequence->service() == Service::kInteractive;
-    const schedule::Held given = first ? batch_held_ : schedule::Held();
+  const std::deque<Sequence*>& waiting = from_.lists.waiting();
+  size_t next = 0;
+  for (; next < waiting.size(); ++next) {
+    Sequence* const sequence = waiting[next];
+    // Batch choices give way to interactive ones, and to those that are late.
+    const bool person = sequence->service() == Service::kInteractive,
+               late = sequence->deadline() <= view_.hurried_until;
+    const schedule::Held given = !options_.by_service ? schedule::Held()
+                                 : person             ? batch_held_
+                                 : late               ? later_held_
+                                                      : schedule::Held();
     if (rows <= 0 || blocks + given.blocks < 0 ||
         view_.waiting.size() >= most + static_cast<size_t>(given.choices))
-      return;
+      break;
     // It is passed over and keeps its place; those behind it may go ahead.
     if (options_.prefix_caching && WaitsForSibling(*sequence)) continue;
-    kv::CachedPrefix cached = FindCached(sequence);
-    if (sequence->parked) {
-      // It comes back whole; what the cache has of it need not be filled.
-      cached.tokens = sequence->parked->computed;
-      cached.held_tokens =
-          from_.parking.shared_keys() ? std::min(cached.held_tokens, cached.tokens) : 0;
-    } else {
-      cached.tokens += from_.parking.FindPrefix(sequence, cached.tokens, MaxCached(*sequence));
-      // Who computed the prefix may be gone, and its blocks with it: one computes it again.
-      SharedPrefix& prefix = PrefixOf(*sequence);
-      if (cached.tokens < std::min(prefix.tokens, MaxCached(*sequence))) prefix.computes = sequence;
-    }
-    view_.waiting.push_back({.order = sequence->job_order(),
-                             .known_tokens = sequence->known(),
-                             .cached_tokens = cached.tokens,
-                             .held_tokens = cached.held_tokens,
-                             .remaining_output = OutputHere(*sequence),
-                             .expected_left = from_.foresight.ExpectedLeft(*sequence),
-                             .service = sequence->service()});
-    waiting_.push_back(sequence);
-    rows -= sequence->known() - cached.tokens;
+    const schedule::WaitingView& added = AddWaiting(sequence);
+    rows -= added.known_tokens - added.cached_tokens;
     // Cached blocks that somebody holds are shared; those that nobody holds count as available, and
     // are taken.
-    blocks -= (sequence->known() - cached.held_tokens) / kv::kBlockTokens;
+    blocks -= (added.known_tokens - added.held_tokens) / kv::kBlockTokens;
   }
+  // However many people wait, the first batch choice is seen.
+  const auto people = static_cast<size_t>(from_.lists.interactive().waiting);
+  if (options_.by_service && people > 0 && next <= people && people < waiting.size() &&
+      !WaitsForSibling(*waiting[people]))
+    AddWaiting(waiting[people]);
+}
+
+const schedule::WaitingView& ChoicesView::AddWaiting(Sequence* sequence) {
+  kv::CachedPrefix cached = FindCached(sequence);
+  if (sequence->parked) {
+    // It comes back whole; what the cache has of it need not be filled.
+    cached.tokens = sequence->parked->computed;
+    cached.held_tokens =
+        from_.parking.shared_keys() ? std::min(cached.held_tokens, cached.tokens) : 0;
+  } else {
+    cached.tokens += from_.parking.FindPrefix(sequence, cached.tokens, MaxCached(*sequence));
+    // Who computed the prefix may be gone, and its blocks with it: one computes it again.
+    SharedPrefix& prefix = PrefixOf(*sequence);
+    if (cached.tokens < std::min(prefix.tokens, MaxCached(*sequence))) prefix.computes = sequence;
+  }
+  waiting_.push_back(sequence);
+  return view_.waiting.emplace_back(
+      schedule::WaitingView{.order = sequence->job_order(),
+                            .known_tokens = sequence->known(),
+                            .cached_tokens = cached.tokens,
+                            .held_tokens = cached.held_tokens,
+                            .remaining_output = OutputHere(*sequence),
+                            .expected_left = from_.foresight.ExpectedLeft(*sequence),
+                            .service = sequence->service(),
+                            .deadline = sequence->deadline()});
 }
 
 }  // namespace forebay::engine

@@ -65,6 +65,10 @@ class ChoicesView {
   ChoicesView(const ChoicesOptions& options, const Sources& sources)
       : options_(options), from_(sources) {}
 
+  // As Choices::Hurry has it.
+  void Hurry(double until) { view_.hurried_until = until; }
+  double hurried_until() const { return view_.hurried_until; }
+
   // As Choices::View has it.
   const schedule::StepView& Update(bool share, int64_t now_us, double price_factor);
   // Those of the latest view.
@@ -82,9 +86,10 @@ class ChoicesView {
 
  private:
   schedule::RunningView ViewOf(const Sequence& sequence, bool short_of_blocks) const;
-  // What interactive choices hold, and what the batch choices of the view do.
+  // What interactive choices hold, and what those of the view do that may give way.
   void ViewServices();
   void ViewWaiting();
+  const schedule::WaitingView& AddWaiting(Sequence* sequence);
   // Tokens that the choice may still generate here.
   int64_t OutputHere(const Sequence& sequence) const;
 
@@ -93,7 +98,7 @@ class ChoicesView {
   schedule::StepView view_;
   std::vector<Sequence*> running_, waiting_;
   schedule::HeldPeak interactive_peak_;
-  schedule::Held batch_held_;
+  schedule::Held batch_held_, later_held_;  // of batch choices; of those that no deadline hurries
 };
 
 }  // namespace forebay::engine

@@ -1,6 +1,7 @@
 #include "repro/shift/traffic.h"
 
 #include <algorithm>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -82,6 +83,18 @@ class Ender final : public StepObserver {
   RunControl* const control_;
 };
 
+// Rows of batches a second from half of the horizon to its end. Prompts of thousands of tokens that
+// count when they are done would be a grain of some percent where a batch gets little.
+double BatchRowsPerSecond(std::span<const StepRecord> steps, double horizon) {
+  double rows = 0;
+  for (const StepRecord& step : steps) {
+    if (step.begin_seconds < horizon / 2 || step.end_seconds > horizon) continue;
+    rows += step.decode_rows + step.prefill_rows - step.interactive_decode_rows -
+            step.interactive_prefill_rows;
+  }
+  return rows / (horizon / 2);
+}
+
 // Seconds in which one of the requests at least is under way.
 double BusySeconds(std::vector<job::RequestTimes> requests) {
   std::ranges::sort(requests, {}, &job::RequestTimes::arrival);
@@ -109,6 +122,7 @@ base::Result<trace::SimulationResult> SimulateTraffic(const TrafficRun& run) {
                                        .batch_trace = &batch,
                                        .each_token = true,
                                        .observer = run.horizon > 0 ? &ender : nullptr,
+                                       .record_steps = run.horizon > 0,
                                        .control = &control}));
   if (result.run.summary.failed == 0) return result;
   return base::Status(
@@ -129,9 +143,8 @@ base::Result<TrafficOutcome> RunTraffic(const TrafficRun& run, Lab& lab) {
   const trace::ServiceRun& batch = *result->run.batch;
   TrafficOutcome outcome{.people = result->run.interactive->latencies,
                          .preemptions = static_cast<double>(result->run.summary.stats.preemptions)};
-  const job::TokenTimes& times = batch.latencies.tokens;
   if (run.horizon > 0) {
-    outcome.batch_tokens_per_s = times.steady_prompt + times.steady_output;
+    outcome.batch_tokens_per_s = BatchRowsPerSecond(result->steps, run.horizon);
   } else if (const double busy = BusySeconds(batch.latencies.requests); busy > 0) {
     outcome.batch_tokens_per_s =
         static_cast<double>(batch.tokens.prompt + batch.tokens.output) / busy;
@@ -325,7 +338,7 @@ struct SweepKey {
 // The batch's tokens beside people, by their target: Shift Parallelism's over another layout's.
 FindingOr SweepTargets(const SweepKey& key, double, Lab& lab) {
   Finding finding;
-  for (const double target_ms : {10., 20., 40., 80., 160.}) {
+  for (const double target_ms : {10., 20., 30., 40., 80., 160.}) {
     if (lab.quick() && target_ms != 40) continue;
     TrafficRun run = BesideRun({.model = kLlama});
     run.target_ms = target_ms;

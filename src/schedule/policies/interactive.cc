@@ -16,8 +16,13 @@ struct StepBound {
   int64_t rows = 0;
 };
 
+// Deadlines after one and up to another; -kNoDeadline is after none.
+struct Due {
+  double after = -kNoDeadline, until = kNoDeadline;
+};
+
 // A plan in the making. Rows go first to interactive choices that decode, then to their prompts,
-// then to batch choices in the same way.
+// then to batch choices in the same way, of which hurried ones come first.
 class Fill {
  public:
   Fill(const StepView& view, StepPlan* plan)
@@ -26,15 +31,19 @@ class Fill {
   }
 
   void Plan() {
+    LookAtBatches();
     if (!KeepGrowing()) return;
     Decode(Service::kInteractive, {});
     const StepBound people = OfPeople();
     RunPrompts(Service::kInteractive, people);
     AdmitInteractive(people);
     const StepBound batch = OfBatch();
-    Decode(Service::kBatch, batch);
-    next_rows_ = 0;
-    RunPrompts(Service::kBatch, batch);
+    const double hurried = view_.hurried_until;
+    if (hurried > -kNoDeadline) {
+      RunBatches({.until = hurried}, batch);
+      AdmitHurried(batch);
+    }
+    RunBatches({.after = hurried}, batch);
     if (plan_->preempt.empty()) AdmitBatch(batch);
   }
 
@@ -54,9 +63,7 @@ class Fill {
   }
 
   double TargetSeconds() const {
-    if (limits_.target_itl_seconds >= 0 || view_.prices == nullptr)
-      return limits_.target_itl_seconds;
-    return kTargetSteps * Seconds(StepRows().With(0, 1, true));
+    return TargetItlSeconds(limits_.target_itl_seconds, view_.prices, view_.price_factor);
   }
   // A target that cannot be kept holds no prompt up for ever.
   StepBound OfPeople() const {
@@ -99,11 +106,11 @@ class Fill {
     return true;
   }
   // The latest of the latest deadline, never the first of all, which can come to its end; -1: none.
-  int32_t Victim(Service service) const {
+  int32_t Victim(Service service, double due_after = -kNoDeadline) const {
     int32_t victim = -1;
     for (size_t i = 1; i < view_.running.size(); ++i) {
       const RunningView& choice = view_.running[i];
-      if (gone(i) || choice.service != service) continue;
+      if (gone(i) || choice.service != service || choice.deadline <= due_after) continue;
       if (victim < 0 || choice.deadline >= view_.running[static_cast<size_t>(victim)].deadline)
         victim = static_cast<int32_t>(i);
     }
@@ -116,11 +123,14 @@ class Fill {
     plan_->preempt.push_back(victim);
     held_.GiveBack(choice, limits_);
     if (choice.decoding) next_rows_ -= NextRowBlocks(choice, limits_);
+    if (choice.service == Service::kBatch) --batches_;
   }
-  // For an interactive choice. False: no batch choice is left to give way.
-  bool MakeRoom() {
-    const int32_t victim = Victim(Service::kBatch);
-    if (victim < 0) return false;
+  // For an interactive choice, to which all batch choices but one give way, or for a batch choice
+  // by those due after it. False: none is left to give way.
+  bool MakeRoom(double due_after = -kNoDeadline) {
+    const bool for_people = due_after == -kNoDeadline;
+    const int32_t victim = Victim(Service::kBatch, due_after);
+    if (victim < 0 || (for_people && batches_ == 1)) return false;
     Preempt(victim);
     return true;
   }
@@ -142,8 +152,8 @@ class Fill {
   // Calls `plan` for the choices of the service that stay, by deadline, those of one deadline in
   // order of admission, until it returns false.
   template <typename PlanOne>
-  void ForEach(Service service, const PlanOne& plan) {
-    for (auto deadline = NextDeadline(service, -kNoDeadline); deadline;
+  void ForEach(Service service, const Due& due, const PlanOne& plan) {
+    for (auto deadline = NextDeadline(service, due.after); deadline && *deadline <= due.until;
          deadline = NextDeadline(service, *deadline)) {
       for (size_t i = 0; i < view_.running.size(); ++i) {
         const RunningView& choice = view_.running[i];
@@ -153,8 +163,15 @@ class Fill {
     }
   }
 
-  void Decode(Service service, const StepBound& bound) {
-    ForEach(service, [&](int32_t index, const RunningView& choice) {
+  void RunBatches(const Due& due, const StepBound& bound) {
+    Decode(Service::kBatch, bound, due);
+    // Later ones have not had their rows yet.
+    if (due.until == kNoDeadline) next_rows_ = 0;
+    RunPrompts(Service::kBatch, bound, due);
+  }
+
+  void Decode(Service service, const StepBound& bound, const Due& due = {}) {
+    ForEach(service, due, [&](int32_t index, const RunningView& choice) {
       if (!choice.decoding) return true;
       const StepRows with = rows_.With(choice.computed_tokens, 1, true);
       if (rows_left() <= 0 || !Within(bound, with)) return false;
@@ -184,8 +201,8 @@ class Fill {
     return rows;
   }
 
-  void RunPrompts(Service service, const StepBound& bound) {
-    ForEach(service, [&](int32_t index, const RunningView& choice) {
+  void RunPrompts(Service service, const StepBound& bound, const Due& due = {}) {
+    ForEach(service, due, [&](int32_t index, const RunningView& choice) {
       if (choice.decoding) return true;
       if (rows_left() <= 0) return false;
       const int64_t left = choice.known_tokens - choice.computed_tokens;
@@ -222,6 +239,14 @@ class Fill {
   int64_t available() const {
     return plan_->preempt.empty() ? view_.available_blocks : held_.Available(view_);
   }
+  // Rows of the step that one which waits may have; of whole prompts all or none, but the first
+  // goes whatever the bound.
+  int64_t WaitingRows(const StepBound& bound, const WaitingView& choice) const {
+    const int64_t left = choice.known_tokens - choice.cached_tokens,
+                  rows = RowsWithin(bound, choice.cached_tokens, left);
+    if (!limits_.whole_prompts || rows == left) return rows;
+    return rows_.rows == 0 && left <= rows_left() ? left : 0;
+  }
   // Whether rows of it were planned. `spare_blocks` stay free beside it.
   bool Admit(size_t index, int64_t rows, int64_t spare_blocks) {
     const WaitingView& choice = view_.waiting[index];
@@ -233,6 +258,7 @@ class Fill {
     const int64_t chunk =
         std::min(rows, (held + now) * limits_.block_tokens - choice.cached_tokens);
     if (chunk <= 0 || rows_left() < LeastRows(left, limits_)) return false;
+    if (limits_.whole_prompts && chunk < left) return false;
     promised_ -= wants;
     taken_ += MissingBlocks(choice.cached_tokens + chunk, held, limits_);
     plan_->admit.push_back({static_cast<int32_t>(index), static_cast<int32_t>(chunk)});
@@ -246,41 +272,83 @@ class Fill {
          ++next_waiting_) {
       const WaitingView& choice = view_.waiting[next_waiting_];
       const int64_t left = choice.known_tokens - choice.cached_tokens,
-                    rows = RowsWithin(bound, choice.cached_tokens, left);
+                    rows = WaitingRows(bound, choice);
       if (rows <= 0 || rows_left() < LeastRows(left, limits_)) return;
       promised_ = Promised();
-      while (places() <= 0 || !Admit(next_waiting_, rows, 0)) {
+      const Held left_over = ForABatch();
+      while (places() <= left_over.choices || !Admit(next_waiting_, rows, left_over.blocks)) {
         if (!MakeRoom()) return;
         promised_ = Promised();
       }
     }
   }
+  // What people leave to the first batch choice that waits while none runs: batches never stand
+  // still.
+  Held ForABatch() const {
+    const bool people_run = people_ > 0 || !plan_->admit.empty();
+    if (batches_ > 0 || !people_run || first_batch_ == view_.waiting.size()) return {};
+    return {1, ReachBlocks(view_.waiting[first_batch_], limits_.block_tokens, limits_)};
+  }
 
-  // Batch choices leave the room that interactive ones held at most of late; but one always runs.
-  void AdmitBatch(const StepBound& bound) {
-    Held spare = view_.interactive_peak;
-    bool alone = true;
+  // The room that interactive choices held at most of late, and hold no more, stays free of
+  // batches; but one of these always runs.
+  void LookAtBatches() {
+    spare_ = view_.interactive_peak;
     for (const std::vector<RunningView>* choices : {&view_.running, &view_.elsewhere}) {
       for (const RunningView& choice : *choices) {
         if (choice.service == Service::kBatch) {
-          alone = false;
+          ++batches_;
         } else {
-          --spare.choices;
-          spare.blocks -= choice.reserved_blocks;
+          ++people_;
+          --spare_.choices;
+          spare_.blocks -= choice.reserved_blocks;
         }
       }
     }
-    spare = spare.MostOf({});
-    promised_ = Promised();
+    spare_ = spare_.MostOf({});
+    const auto first_batch =
+        std::ranges::find(view_.waiting, Service::kBatch, &WaitingView::service);
+    first_batch_ = static_cast<size_t>(first_batch - view_.waiting.begin());
+  }
+  // Whether the next that waits was admitted, beside which `spare` stays free.
+  bool AdmitBeside(const Held& spare, int64_t rows) {
+    if (places() <= 0) return false;
+    const bool first = batches_ == 0;
+    if (!first && places() + view_.more_places <= spare.choices) return false;
+    if (!Admit(next_waiting_, rows, first ? 0 : spare.blocks)) return false;
+    ++batches_;
+    return true;
+  }
+
+  // Batch choices that are late or will be begin before all others: where the room of people would
+  // be in the way, or there is none, a later deadline gives way.
+  void AdmitHurried(const StepBound& bound) {
+    if (!plan_->preempt.empty()) return;
     for (; next_waiting_ < view_.waiting.size(); ++next_waiting_) {
       const WaitingView& choice = view_.waiting[next_waiting_];
-      if (choice.service != Service::kBatch) return;
-      const int64_t rows =
-          RowsWithin(bound, choice.cached_tokens, choice.known_tokens - choice.cached_tokens);
-      if (rows <= 0 || places() <= 0) return;
-      if (!alone && places() + view_.more_places <= spare.choices) return;
-      if (!Admit(next_waiting_, rows, alone ? 0 : spare.blocks)) return;
-      alone = false;
+      if (choice.service != Service::kBatch || choice.deadline > view_.hurried_until) return;
+      const int64_t left = choice.known_tokens - choice.cached_tokens,
+                    rows = WaitingRows(bound, choice);
+      if (rows <= 0 || rows_left() < LeastRows(left, limits_)) return;
+      promised_ = Promised();
+      Held spare = spare_;
+      while (!AdmitBeside(spare, rows)) {
+        if (!MakeRoom(view_.hurried_until)) return;
+        promised_ = Promised();
+        spare = {};  // it takes the other's room
+      }
+    }
+  }
+
+  void AdmitBatch(const StepBound& bound) {
+    // While people wait no batch choice begins but the first.
+    const bool people_wait = next_waiting_ < first_batch_;
+    if (people_wait && batches_ > 0) return;
+    next_waiting_ = std::max(next_waiting_, first_batch_);
+    promised_ = Promised();
+    for (; next_waiting_ < view_.waiting.size(); ++next_waiting_) {
+      const int64_t rows = WaitingRows(bound, view_.waiting[next_waiting_]);
+      if (rows <= 0 || !AdmitBeside(spare_, rows) || people_wait) return;
     }
   }
 
@@ -293,6 +361,11 @@ class Fill {
   int64_t next_rows_ = 0;    // blocks of decoding choices that are not planned yet
   int64_t promised_ = 0;     // what is left of Promised()
   size_t next_waiting_ = 0;  // the first that was not admitted
+  size_t first_batch_ = 0;   // of those that wait
+  Held spare_;               // room that batches leave to people
+  // Choices that hold blocks, of this step or another, and those admitted.
+  int64_t batches_ = 0;
+  int64_t people_ = 0;  // without those admitted
   bool decodes_interactive_ = false;
 };
 

@@ -626,9 +626,14 @@ Choice Person(Choice choice) {
   choice.service = Service::kInteractive;
   return choice;
 }
-RunningView Due(RunningView choice, double deadline) {
+template <typename Choice>
+Choice Due(Choice choice, double deadline) {
   choice.deadline = deadline;
   return choice;
+}
+StepView Hurried(StepView view, double until) {
+  view.hurried_until = until;
+  return view;
 }
 StepView Priced(StepView view, double target_itl_seconds, double max_step_seconds) {
   view.prices = &Prices();
@@ -773,6 +778,107 @@ TEST(InteractiveTest, Table) {
              {},
              {},
              {{0, 20}}},
+            {"a late batch takes the place of a later deadline, and its rows come first",
+             Hurried({.running = {Due(Decode(33), 50), Due(Decode(33), 50), Due(Decode(33), 9)},
+                      .waiting = {Due(Wait(40), 9)},
+                      .available_blocks = 90,
+                      .limits = Of(3, 64, 96)},
+                     9),
+             {1},
+             {{2, 1}, {0, 1}},
+             {{0, 40}}},
+            {"one that is on time does not",
+             {.running = {Due(Decode(33), 50), Due(Decode(33), 50), Due(Decode(33), 9)},
+              .waiting = {Due(Wait(40), 9)},
+              .available_blocks = 90,
+              .limits = Of(3, 64, 96)},
+             {},
+             {{2, 1}, {0, 1}, {1, 1}},
+             {}},
+            {"nor do those give way that are due as soon, or people",
+             Hurried({.running = {Due(Decode(33), 50), Due(Decode(33), 9), Person(Decode(33))},
+                      .waiting = {Due(Wait(40), 9)},
+                      .available_blocks = 90,
+                      .limits = Of(3, 64, 96)},
+                     9),
+             {},
+             {{2, 1}, {1, 1}, {0, 1}},
+             {}},
+            {"blocks come from later deadlines too",
+             Hurried({.running = {Due(Decode(64), 50), Due(Decode(64), 50), Due(Decode(64), 60)},
+                      .waiting = {Due(Wait(60), 9)},
+                      .available_blocks = 0,
+                      .limits = Of(9, 64, 6)},
+                     9),
+             {2, 1},
+             {{0, 1}},
+             {{0, 60}}},
+            {"people's room stays theirs",
+             WithPeak(Hurried({.running = {Due(Decode(33), 50), Due(Decode(33), 50)},
+                               .waiting = {Due(Wait(20), 9), Due(Wait(20), 50)},
+                               .available_blocks = 90,
+                               .limits = Of(4, 64, 96)},
+                              9),
+                      2, 4),
+             {1},
+             {{0, 1}},
+             {{0, 20}}},
+            {"and so does their target",
+             Priced(Hurried({.running = {Decode(10), Decode(10), Person(Decode(10))},
+                             .waiting = {Due(Wait(20), 9)},
+                             .available_blocks = 90,
+                             .limits = Of(9, 512, 96)},
+                            9),
+                    5e-4, 0),
+             {},
+             {{2, 1}},
+             {{0, 1}}},
+            {"people who wait leave a place to the first batch where none runs",
+             {.running = {Person(Decode(33)), Person(Decode(33))},
+              .waiting = {Person(Wait(5)), Person(Wait(5)), Wait(5), Wait(5)},
+              .available_blocks = 90,
+              .limits = Of(4, 64, 96)},
+             {},
+             {{0, 1}, {1, 1}},
+             {{0, 5}, {2, 5}}},
+            {"and blocks",
+             {.running = {Person(Decode(64))},
+              .waiting = {Person(Wait(60)), Wait(60)},
+              .available_blocks = 4,
+              .limits = Of(9, 128, 6)},
+             {},
+             {{0, 1}},
+             {{1, 60}}},
+            {"nor do they take its place",
+             {.running = {Person(Decode(33)), Decode(33)},
+              .waiting = {Person(Wait(40))},
+              .available_blocks = 90,
+              .limits = Of(2, 64, 96)},
+             {},
+             {{0, 1}, {1, 1}},
+             {}},
+            {"a person alone leaves nothing",
+             {.waiting = {Person(Wait(40)), Wait(5)},
+              .available_blocks = 90,
+              .limits = Of(1, 64, 96)},
+             {},
+             {},
+             {{0, 40}}},
+            {"whole prompts go whole",
+             {.waiting = {Person(Wait(40)), Wait(20), Wait(30)},
+              .available_blocks = 90,
+              .limits = Whole(9, 64, 96)},
+             {},
+             {},
+             {{0, 40}, {1, 20}}},
+            {"and the first of a step whatever the border",
+             Bordered({.waiting = {Wait(200), Wait(50)},
+                       .available_blocks = 90,
+                       .limits = Whole(9, 512, 96)},
+                      1e-3),
+             {},
+             {},
+             {{0, 200}}},
             {"while a person waits no batch begins",
              {.running = {Decode(64), Person(Decode(64))},
               .waiting = {Person(Wait(90)), Wait(5)},
@@ -810,6 +916,34 @@ TEST(PriceFactorTest, FollowsWhatIsMeasured) {
     PriceFactor factor;
     for (int step = 0; step < 100; ++step) factor.Observe(1, wrong * (step % 2 == 0 ? 0.97 : 1.03));
     EXPECT_NEAR(factor.value(), wrong, 0.1 * wrong);
+  }
+}
+
+// A policy that plans by a wrong profile, in a loop with what its steps take: after a hundred of
+// them these take the target to a tenth, whatever the profile has wrong.
+TEST(InteractiveTest, AWrongProfileEndsWithinATenthOfTheTarget) {
+  constexpr double kTarget = 3e-3;
+  const auto policy = CreatePolicy("interactive");
+  for (const double rows_wrong : {0.5, 1.0, 1.5, 2.0}) {
+    for (const double base_wrong : {0.5, 1.0, 1.5}) {
+      StepView view = Priced({.running = {Person(Decode(10)), Prompt(1'000'000, 0)},
+                              .available_blocks = 90'000,
+                              .limits = Of(9, 8192, 96'000)},
+                             kTarget, 0);
+      PriceFactor factor;
+      StepPlan plan;
+      double seconds = 0;
+      for (int step = 0; step < 100; ++step) {
+        view.price_factor = factor.value();
+        (*policy)->Plan(view, &plan);
+        StepRows rows;
+        for (const RowsOf& entry : plan.run) rows = rows.With(0, entry.rows, entry.rows == 1);
+        // Prices() has 1 ms and 0.01 ms a row.
+        seconds = 1e-3 * base_wrong + 1e-5 * rows_wrong * static_cast<double>(rows.rows - 1);
+        factor.Observe(Prices().Seconds(rows), seconds);
+      }
+      EXPECT_NEAR(seconds, kTarget, 0.1 * kTarget) << rows_wrong << " " << base_wrong;
+    }
   }
 }
 
