@@ -8,8 +8,10 @@
 //     K [key_dim / 2][32 positions][2]     pairs along key_dim (what q.k chains over)
 //     V [16 position pairs][value_dim][2]  pairs along positions (what p.v chains over)
 //
-// So both products read whole vectors of 16 outputs x 1 pair, and an AMX B tile is 16 pair rows at
-// a stride. Where a layer caches latents (MLA) there is one head, and a value is the first
+// or, in PackedForm::kCuda, K and V as kernels/packed_form.h has them.
+//
+// So both products of pairs read whole vectors of 16 outputs x 1 pair, and an AMX B tile is 16 pair
+// rows at a stride. Where a layer caches latents (MLA) there is one head, and a value is the first
 // value_dim elements of its key: it is not stored again.
 #pragma once
 
@@ -17,6 +19,7 @@
 #include <optional>
 
 #include "kernels/number_format.h"
+#include "kernels/packed_form.h"
 #include "kv/book/block_tokens.h"
 #include "tensor/tensor.h"
 
@@ -34,10 +37,11 @@ inline constexpr uint32_t kWindowBit = 0x80000000u;
 struct KvLayout {
   tensor::DType dtype = tensor::DType::kBF16;  // kBF16 or kF32
   int32_t kv_heads = 0;
-  int32_t key_dim = 0;          // even
-  int32_t value_dim = 0;        // even
-  bool values_in_keys = false;  // V is not stored; value_dim <= key_dim
-  int64_t block_stride = 0;     // bytes from one block to the next: the parts of all layers
+  int32_t key_dim = 0;                   // even
+  int32_t value_dim = 0;                 // even
+  bool values_in_keys = false;           // V is not stored; value_dim <= key_dim
+  PackedForm form = PackedForm::kPairs;  // kCuda: key_dim is value_dim, and V is stored
+  int64_t block_stride = 0;  // bytes from one block to the next: the parts of all layers
   // How elements are stored, where that is not `dtype`: on devices of shapes without data alone.
   std::optional<cost::NumberFormat> stored;
 

@@ -54,6 +54,7 @@ base::Result<LayoutDraft> DraftLayout(const EngineOptions& options, const model:
   }
   FB_ASSIGN_OR_RETURN(draft.machine, PlanMachine(options, model, *draft.kernels));
   FB_ASSIGN_OR_RETURN(draft.config, platform.AsStored(options.machine, model));
+  draft.config.packed = draft.kernels->packed;
   FB_ASSIGN_OR_RETURN(
       draft.layout,
       LayoutOf(options, draft.config, num_devices > 0 ? num_devices : draft.machine.spec.count));

@@ -11,10 +11,14 @@ kernels::KvLayout KvLayoutOf(const ModelConfig& config, tensor::DType dtype, int
             .values_in_keys = true,
             .stored = config.stored_kv};
   }
+  const bool in_chunks = config.packed == kernels::PackedForm::kCuda &&
+                         dtype == tensor::DType::kBF16 &&
+                         config.head_dim % kernels::kChunkSide == 0;
   return {.dtype = dtype,
           .kv_heads = static_cast<int32_t>(kv_heads),
           .key_dim = static_cast<int32_t>(config.head_dim),
           .value_dim = static_cast<int32_t>(config.head_dim),
+          .form = in_chunks ? kernels::PackedForm::kCuda : kernels::PackedForm::kPairs,
           .stored = config.stored_kv};
 }
 
