@@ -51,10 +51,13 @@ fi
 tests "order of sums, arithmetic" 60 trials.txt 'Trial.*'
 tests "device: memory, streams, events" 60 device.txt 'CudaDevice*.*:CudaDriver.*'
 tests "kernels of class pair" 120 kernels.txt 'PairKernels.*'
-tests "jobs on tiny models" 120 jobs.txt '*CudaJobs*' jobs
+tests "jobs on tiny models, class pair" 120 jobs.txt '*CudaJobs*-TensorCores*' jobs
+tests "jobs on tiny models, class mma_k16f25" 120 jobs.txt 'TensorCores*CudaJobs*' jobs
 [ -n "$emulated" ] || stage "rates" 60 limits.jsonl "${check[@]}" rates
 tests "all other kernels" 60 kernels.txt '-Trial.*:PairKernels.*:Cuda*.*:*CudaJobs*'
-[ -n "$emulated" ] || stage "rates of jobs" 60 jobs.jsonl "${check[@]}" job-rates "$here"/data/models/*
+for class in pair mma_k16f25; do
+  [ -n "$emulated" ] || stage "rates of jobs, class $class" 60 jobs.jsonl "${check[@]}" job-rates $class "$here"/data/models/*
+done
 [ -n "$emulated" ] || stage "limits" 60 limits.jsonl "${check[@]}" limits
 sanitizer=
 [ -n "$emulated" ] || sanitizer=$(command -v compute-sanitizer || true)

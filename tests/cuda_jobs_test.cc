@@ -1,5 +1,5 @@
-// Whole jobs on a GPU: tokens, log probabilities and digests are those of the CPU's class `pair`,
-// byte for byte. On the emulated driver, or in bench/gpu/ on a GPU.
+// Whole jobs on a GPU: tokens, log probabilities and digests are those of the CPU in the same
+// numerics class, byte for byte. On the emulated driver, or in bench/gpu/ on a GPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -13,6 +13,7 @@
 #include "device/cuda/testing/emulated_driver.h"
 #include "kernels/cuda/registry.h"
 #include "kernels/cuda/testing/emulated_launch.h"
+#include "layout/platform.h"
 #include "runtime/real/real_runtime.h"
 #include "testing/golden_files.h"
 #include "testing/list_source.h"
@@ -28,6 +29,8 @@ base::Status RunKernel(std::string_view name, const device::cu::LaunchConfig& co
   device::LaunchShape shape{.threads = static_cast<int>(config.block[0]),
                             .shared_bytes = static_cast<int>(config.shared_bytes)};
   std::ranges::copy(config.grid, shape.blocks);
+  if (config.num_attributes > 0)
+    shape.cluster_blocks = static_cast<int>(config.attributes[0].value.cluster[0]);
   return kernels::cuda::testing::RunEmulated(
       kernels::cuda::KernelNamed(name), shape, params,
       kernels::cuda::testing::EmulatedKernelNamed(name).params_bytes(), seed);
@@ -79,6 +82,9 @@ Answers ToAnswers(const std::vector<RequestResult>& results) {
   return answers;
 }
 
+constexpr std::string_view kMma = "mma_k16f25";
+
+// A model, and the type or class of its numbers.
 class CudaJobs : public testing::TestWithParam<std::tuple<const char*, const char*>> {
  protected:
   void SetUp() override {
@@ -86,9 +92,9 @@ class CudaJobs : public testing::TestWithParam<std::tuple<const char*, const cha
                                    false, 0);
     ASSERT_TRUE(files.ok()) << files.status().ToString();
     files_ = std::move(files).value();
-    options_.machine.dtype = std::string_view(std::get<1>(GetParam())) == "float32"
-                                 ? tensor::DType::kF32
-                                 : tensor::DType::kBF16;
+    const std::string_view numbers = std::get<1>(GetParam());
+    if (numbers == kMma) numerics_ = numbers;
+    options_.machine.dtype = numbers == "float32" ? tensor::DType::kF32 : tensor::DType::kBF16;
     options_.machine.memory_per_rank_bytes = 24 << 20;
     options_.machine.threads = 2;
     options_.limits.max_model_len = 128;
@@ -102,7 +108,7 @@ class CudaJobs : public testing::TestWithParam<std::tuple<const char*, const cha
               const std::string& layout) {
     options.machine.devices = layout::ParseDevices(devices).value();
     if (!layout.empty()) options.layout = layout::ParseLayout(layout).value();
-    if (devices == "cpu") options.machine.kernels = kernels::ChooseKernels("auto", "pair").value();
+    options.machine.kernels = options.machine.devices.platform->Kernels("auto", numerics_).value();
     const auto runtime = runtime::CreateRealRuntime();
     auto engine = choose::CreateEngine(*runtime, options, files_, nullptr);
     if (!engine.ok()) {
@@ -156,6 +162,7 @@ class CudaJobs : public testing::TestWithParam<std::tuple<const char*, const cha
   engine::ModelFiles files_;
   layout::EngineOptions options_;
   EngineStats stats_;
+  std::string_view numerics_ = "pair";
   size_t queue_commands_ = 1024;  // of the emulated driver
 
  private:
@@ -188,13 +195,28 @@ TEST_P(CudaJobs, HaveTheCpusAnswers) {
   EXPECT_GT(stats_.prefix_blocks_hit, 0);
 }
 
+// Choices one at a time, and prompts piece by piece.
+TEST_P(CudaJobs, HaveOneAnswerAloneAndInABatch) {
+  if (numerics_ != kMma) GTEST_SKIP() << "kernels of this class choose by rows";
+  layout::EngineOptions options = options_;
+  options.limits.max_num_seqs = 1;
+  ExpectCpusAnswers(options, "cuda", "");
+  options = options_;
+  options.limits.max_num_batched_tokens = 17;
+  ExpectCpusAnswers(options, "cuda", "");
+}
+
 class CudaJobsOfRanks : public CudaJobs {};
 TEST_P(CudaJobsOfRanks, ThatShareAGpu) {
   const bool experts = files_.config.moe.has_value();
-  std::vector<std::string> layouts = {"dp=2", "pp=2"};
-  if (!experts) {
-    layouts.insert(layouts.end(),
-                   {"tp=2", "sp=2", "dp=2,weights=by_layer,pool=2", "dp=2,weights=sharded,pool=2"});
+  std::vector<std::string> layouts = {"dp=2"};
+  if (!experts) layouts.insert(layouts.end(), {"tp=2", "sp=2"});
+  if (files_.config.num_layers > 1) {
+    layouts.push_back("pp=2");
+    if (!experts) {
+      layouts.insert(layouts.end(),
+                     {"dp=2,weights=by_layer,pool=2", "dp=2,weights=sharded,pool=2"});
+    }
   }
   for (const std::string& layout : layouts) {
     layout::EngineOptions options = options_;
@@ -211,7 +233,7 @@ TEST_P(CudaJobsOfRanks, ThatShareAGpu) {
 
 // Fewer blocks than the running choices have: their KV is streamed from pinned memory or a file.
 TEST_P(CudaJobsOfRanks, KeepKvBelowTheGpu) {
-  if (files_.config.moe) GTEST_SKIP() << "one model shows it";
+  if (files_.config.moe || files_.config.num_layers < 3) GTEST_SKIP() << "one model shows it";
   for (const bool in_file : {false, true}) {
     layout::EngineOptions options = options_;
     options.limits.kv_blocks = 5;
@@ -246,6 +268,15 @@ INSTANTIATE_TEST_SUITE_P(
                                      "minimax-m2", "deepseek-v2", "deepseek-v3"),
                      testing::Values("bfloat16")),
     &NameOf);
+INSTANTIATE_TEST_SUITE_P(TensorCores, CudaJobs,
+                         testing::Combine(testing::Values("llama3-gqa", "qwen2-tied", "gemma2",
+                                                          "qwen3-awq", "gpt-oss", "deepseek-v3"),
+                                          testing::Values(kMma.data())),
+                         &NameOf);
+INSTANTIATE_TEST_SUITE_P(TensorCores, CudaJobsOfRanks,
+                         testing::Combine(testing::Values("llama3-gqa", "qwen3-awq"),
+                                          testing::Values(kMma.data())),
+                         &NameOf);
 INSTANTIATE_TEST_SUITE_P(Layouts, CudaJobsOfRanks,
                          testing::Combine(testing::Values("llama3-gqa", "qwen3-moe"),
                                           testing::Values("bfloat16")),

@@ -4,7 +4,7 @@
 //   gpu_check facts     a line of JSON
 //   gpu_check limits    a line of JSON a figure
 //   gpu_check rates     likewise, of the kernels of class mma_k16f25
-//   gpu_check job-rates MODEL...          likewise, of jobs on random weights
+//   gpu_check job-rates CLASS MODEL...    likewise, of jobs on random weights in a numerics class
 //   gpu_check jobs [GoogleTest's flags]   whole jobs on tiny models
 //   gpu_check [GoogleTest's flags]        all other tests
 //
@@ -34,6 +34,7 @@
 #include "kernels/cuda/registry.h"
 #include "kernels/cuda/testing/launcher.h"
 #include "kernels/cuda/trial/params.h"
+#include "kernels/linear.h"
 
 namespace forebay::bench {
 namespace {
@@ -65,6 +66,12 @@ class Gpu {
     modules_ = std::make_unique<device::CudaModules>(*driver_, architecture_);
   }
 
+  static constexpr size_t kScratchBytes = size_t{64} << 20;
+  // Of kernels' launches.
+  std::byte* scratch() {
+    if (scratch_ == 0) Do(driver_->MemAlloc(&scratch_, kScratchBytes), "cuMemAlloc");
+    return reinterpret_cast<std::byte*>(scratch_);
+  }
   const device::Driver& driver() const { return *driver_; }
   int architecture() const { return architecture_; }
   cu::Device device() const { return device_; }
@@ -109,13 +116,19 @@ class Gpu {
   const device::Driver* driver_ = nullptr;
   cu::Device device_ = 0;
   cu::Context context_ = nullptr;
+  cu::DevicePtr scratch_ = 0;
   int architecture_ = 0;
   std::unique_ptr<device::CudaModules> modules_;
 };
 
 class GpuLaunch final : public device::LaunchContext {
  public:
-  explicit GpuLaunch(Gpu& gpu) : gpu_(gpu) {}
+  explicit GpuLaunch(Gpu& gpu) : gpu_(gpu) {
+    architecture = gpu.architecture();
+    multiprocessors = gpu.Attribute(cu::Attribute::kMultiprocessors);
+    scratch = gpu.scratch();
+    scratch_bytes = Gpu::kScratchBytes;
+  }
   void LaunchBytes(const CudaKernel& kernel, const LaunchShape& shape, const void* params,
                    size_t /*bytes*/) const override {
     if (std::ranges::any_of(shape.blocks, [](int blocks) { return blocks == 0; })) return;
@@ -299,9 +312,17 @@ class Rates {
         pointers.push_back(At(pool_) + i * bytes + tile * of_leaf * kernels::cuda::kChunkBytes);
       tiles.push_back(List(pointers));
     }
+    std::vector<kernels::PanelColumns> places;
+    for (int32_t panel = 0; panel < panels; ++panel) places.push_back({panel * 64, 64});
+    const kernels::cuda::LinearOutputs to{
+        .y = At(out_),
+        .y_stride = columns,
+        .panels = reinterpret_cast<const int32_t*>(List(places)),
+        .output = static_cast<int32_t>(kernels::LinearOutput::kRounded),
+        .rows = rows};
     const auto run = [&](auto params, auto plan_of) {
       params.x = At(in_);
-      params.y = At(out_);
+      params.to = to;
       params.num_panels = static_cast<int32_t>(panels);
       params.num_leaves = leaves;
       for (int leaf = 0; leaf <= leaves; ++leaf)
@@ -313,10 +334,10 @@ class Rates {
       });
     };
     const double seconds =
-        rows <= 64
-            ? run(kernels::cuda::SmallLinearParams{.rows = rows}, kernels::cuda::PlanSmallLinear)
-            : run(kernels::cuda::ManyLinearParams{.row_blocks = (rows + 63) / 64},
-                  kernels::cuda::PlanManyLinear);
+        rows <= 64 ? run(kernels::cuda::SmallLinearParams{}, kernels::cuda::PlanSmallLinear)
+                   : run(kernels::cuda::ManyLinearParams{.x_chunks = k / 64,
+                                                         .row_blocks = (rows + 63) / 64},
+                         kernels::cuda::PlanManyLinear);
     const std::string what = fmt::format("linear {}, {} rows", name, rows);
     PrintFigure(what, seconds * 1e6, "us");
     if (rows <= 64) {
@@ -333,20 +354,19 @@ class Rates {
     for (int i = 0; i < sequences; ++i)
       rows.push_back({.row = i, .table_row = i, .first = 0, .last = context - 1});
     const auto units = kernels::cuda::ListDecodeUnits(rows, kKvHeads);
-    const int most_parts = (context + 1023) / 1024;
     kernels::cuda::DecodeParams params{
         .kv = Kv(sequences, context),
         .units = List(units),
-        .num_units = static_cast<int32_t>(units.size()),
+        .num_units = List(std::vector<int32_t>{static_cast<int32_t>(units.size())}),
         .group = kHeads / kKvHeads,
         .row_heads = kHeads,
         .scale = 0.088f,
         .q = At(in_),
         .out = At(out_),
         .partials = reinterpret_cast<float*>(At(out_) + kRowBytes / 2),
-        .counts = List(std::vector<int32_t>(static_cast<size_t>(sequences) * kKvHeads)),
-        .most_parts = most_parts};
-    const auto plan = kernels::cuda::PlanDecode(multiprocessors_, kHeadDim, params);
+        .counts = List(std::vector<int32_t>(units.size()))};
+    const auto plan = kernels::cuda::PlanDecode(multiprocessors_, kHeadDim, kHeads / kKvHeads,
+                                                static_cast<int>(units.size()));
     const double seconds = Seconds([&](int) { gpu_.Launch(plan.kernel, plan.shape, params); });
     const std::string what = fmt::format("decode attention, {} x {}", sequences, context);
     PrintFigure(what, seconds * 1e6, "us");
@@ -358,15 +378,17 @@ class Rates {
     std::vector<kernels::SequenceRows> sequences;
     for (int i = 0; i < prompts; ++i) sequences.push_back({i * rows, rows, 0, i});
     const auto tiles = kernels::cuda::ListPrefillTiles(sequences);
-    const kernels::cuda::PrefillParams params{.kv = Kv(prompts, rows),
-                                              .tiles = List(tiles),
-                                              .num_tiles = static_cast<int32_t>(tiles.size()),
-                                              .heads = kHeads,
-                                              .row_heads = kHeads,
-                                              .scale = 0.088f,
-                                              .q = At(in_),
-                                              .out = At(out_)};
-    const auto plan = kernels::cuda::PlanPrefill(multiprocessors_, params);
+    const kernels::cuda::PrefillParams params{
+        .kv = Kv(prompts, rows),
+        .tiles = List(tiles),
+        .num_tiles = List(std::vector<int32_t>{static_cast<int32_t>(tiles.size())}),
+        .heads = kHeads,
+        .row_heads = kHeads,
+        .scale = 0.088f,
+        .q = At(in_),
+        .out = At(out_)};
+    const auto plan =
+        kernels::cuda::PlanPrefill(multiprocessors_, static_cast<int>(tiles.size()), kHeads);
     const double seconds = Seconds([&](int) { gpu_.Launch(plan.kernel, plan.shape, params); });
     const double seen = 0.5 * rows * (rows + 1.0);
     PrintFigure(fmt::format("prefill attention, {} x {}", prompts, rows),
@@ -505,8 +527,8 @@ int main(int argc, char** argv) {
   } else if (command == "rates") {
     bench::PrintRates(gpu);
   } else if (command == "job-rates") {
-    for (int i = 2; i < argc; ++i) {
-      if (const base::Status status = bench::PrintJobRate(argv[i]); !status.ok())
+    for (int i = 3; i < argc; ++i) {
+      if (const base::Status status = bench::PrintJobRate(argv[i], argv[2]); !status.ok())
         bench::Gpu::Exit(status);
     }
   } else {

@@ -11,6 +11,7 @@
 #include "base/rng.h"
 #include "choose/create_engine.h"
 #include "device/cuda/driver.h"
+#include "layout/platform.h"
 #include "runtime/real/real_runtime.h"
 #include "testing/list_source.h"
 
@@ -38,7 +39,7 @@ std::vector<Request> MakeRequests(int64_t vocab) {
 
 }  // namespace
 
-base::Status PrintJobRate(const std::string& model) {
+base::Status PrintJobRate(const std::string& model, std::string_view numerics) {
   const auto runtime = runtime::CreateRealRuntime();
   runtime::TimeNs last = runtime->Now();
   const auto seconds = [&] {
@@ -48,6 +49,8 @@ base::Status PrintJobRate(const std::string& model) {
   FB_ASSIGN_OR_RETURN(const engine::ModelFiles files, engine::OpenModel(model, true, 1));
   layout::EngineOptions options;
   FB_ASSIGN_OR_RETURN(options.machine.devices, layout::ParseDevices("cuda"));
+  FB_ASSIGN_OR_RETURN(options.machine.kernels,
+                      options.machine.devices.platform->Kernels("auto", numerics));
   options.limits.max_model_len = 1024;
   options.limits.max_num_seqs = kRequests;
   options.random_weights = true;
@@ -64,9 +67,9 @@ base::Status PrintJobRate(const std::string& model) {
     if (!profile) {
       const auto figure = [&](const char* what, double value, const char* unit) {
         fmt::print(
-            "{{\"figure\": \"job of class pair, {}, {}\", \"value\": {:.4g}, "
+            "{{\"figure\": \"job of class {}, {}, {}\", \"value\": {:.4g}, "
             "\"unit\": \"{}\"}}\n",
-            name, what, value, unit);
+            numerics, name, what, value, unit);
       };
       figure("load", load, "s");
       figure("64 x (128 + 32) tokens", took, "s");
@@ -77,8 +80,9 @@ base::Status PrintJobRate(const std::string& model) {
     std::ranges::sort(operations, std::greater(), &device::OpProfile::seconds);
     for (const device::OpProfile& operation : operations) {
       fmt::print(
-          "{{\"operation\": \"{}\", \"model\": \"{}\", \"calls\": {}, \"seconds\": {:.4g}}}\n",
-          operation.label, name, operation.calls, operation.seconds);
+          "{{\"operation\": \"{}\", \"model\": \"{}\", \"class\": \"{}\", \"calls\": {}, "
+          "\"seconds\": {:.4g}}}\n",
+          operation.label, name, numerics, operation.calls, operation.seconds);
     }
   }
   std::fflush(stdout);

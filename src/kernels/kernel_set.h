@@ -32,6 +32,8 @@ struct KernelSet {
   // The class of bf16: "pair", or NumericsClassOf an order of tiles or tensor cores; fp32 is "pair"
   // in every set.
   const char* numerics_class;
+  // How weights of bf16 lie for it, and K and V where their sizes allow it.
+  PackedForm packed = PackedForm::kPairs;
   LinearFunction linear;
   ExpertsFunction experts;
   void (*attention)(const AttentionArgs&, const device::WorkerContext&);

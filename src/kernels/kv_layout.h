@@ -9,15 +9,18 @@
 //     V [16 position pairs][value_dim][2]  pairs along positions (what p.v chains over)
 //     scales [2][32] fp32                  by position, of K and then of V; with KvCodes::kInt8
 //
+// or, in PackedForm::kCuda, K and V as kernels/packed_form.h has them.
+//
 // Elements are of the compute type, or codes of a byte each (kernels/kv_codes.h) in the same order.
-// So both products read whole vectors of 16 outputs x 1 pair, and an AMX B tile is 16 pair rows at
-// a stride. Where a layer caches latents (MLA) there is one head, and a value is the first
+// So both products of pairs read whole vectors of 16 outputs x 1 pair, and an AMX B tile is 16 pair
+// rows at a stride. Where a layer caches latents (MLA) there is one head, and a value is the first
 // value_dim elements of its key: it is not stored again.
 #pragma once
 
 #include <cstdint>
 
 #include "kernels/number_format.h"
+#include "kernels/packed_form.h"
 #include "kv/book/block_tokens.h"
 #include "tensor/tensor.h"
 
@@ -44,11 +47,12 @@ enum class KvCodes : uint8_t {
 struct KvLayout {
   tensor::DType dtype = tensor::DType::kBF16;  // kBF16 or kF32
   int32_t kv_heads = 0;
-  int32_t key_dim = 0;             // even
-  int32_t value_dim = 0;           // even
-  bool values_in_keys = false;     // V is not stored; value_dim <= key_dim
+  int32_t key_dim = 0;                   // even
+  int32_t value_dim = 0;                 // even
+  bool values_in_keys = false;           // V is not stored; value_dim <= key_dim
+  PackedForm form = PackedForm::kPairs;  // kCuda: key_dim is value_dim, and V is stored
   int64_t block_stride = 0;        // bytes from one block to the next: the parts of all layers
-  KvCodes codes = KvCodes::kNone;  // kernels do not read codes where values lie in keys
+  KvCodes codes = KvCodes::kNone;  // kernels do not read codes where values lie in keys, or kCuda
 
   // Elements of K and V of one head in one block.
   int64_t HeadElements() const {

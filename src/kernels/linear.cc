@@ -83,7 +83,12 @@ void LinearReads(const void* raw, std::vector<device::Access>* reads) {
 
 }  // namespace
 
-uint64_t LinearWorkspaceBytes(tensor::DType, int64_t rows, int64_t k) {
+uint64_t LinearWorkspaceBytes(tensor::DType dtype, int64_t rows, int64_t k, PackedForm packed) {
+  if (packed == PackedForm::kCuda && dtype == tensor::DType::kBF16) {
+    // Chunks of x, each leaf padded to whole ones.
+    const int64_t chunks = (k + kMaxLeaves * (kChunkSide - 1)) / kChunkSide;
+    return static_cast<uint64_t>((rows + kChunkSide - 1) / kChunkSide * chunks * kChunkBytes);
+  }
   // At most an fp32 per element, of either dtype, each leaf padded to whole pairs; or bf16 in tiles
   // of 16 rows, each leaf padded to whole steps.
   const int64_t floats = rows * (k + kMaxLeaves);
@@ -136,7 +141,8 @@ void Linear(device::Stream& stream, const KernelSet& kernels, const char* label,
 
   device::Operation operation = device::MakeOperation(Describe(label, args), args, kernels.linear);
   operation.Reads(args.x, x_bytes).Writes(args.y, y_bytes);
-  operation.Writes(args.workspace, LinearWorkspaceBytes(weight.dtype, args.rows, weight.k));
+  operation.Writes(args.workspace,
+                   LinearWorkspaceBytes(weight.dtype, args.rows, weight.k, weight.packed));
   operation.Reads(weight.tiles,
                   sizeof(*weight.tiles) * weight.leaves.num_leaves * weight.num_panels);
   operation.Reads(weight.panels, sizeof(*weight.panels) * weight.num_panels);

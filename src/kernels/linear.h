@@ -54,8 +54,10 @@ struct LinearArgs {
 // denormals (FTZ and DAZ).
 using LinearFunction = void (*)(const LinearArgs& args, const device::WorkerContext& context);
 
-// Bytes of workspace that rows x K of `dtype` need, for any kernel set.
-uint64_t LinearWorkspaceBytes(tensor::DType dtype, int64_t rows, int64_t k);
+// Bytes of workspace that rows x K of `dtype` need, for any kernel set whose weights of bf16 lie in
+// this form.
+uint64_t LinearWorkspaceBytes(tensor::DType dtype, int64_t rows, int64_t k,
+                              PackedForm packed = PackedForm::kPairs);
 
 // Maximal subtrees of the fixed tree over num_leaves leaves that lie in [leaf_begin, leaf_end),
 // ascending: writes the first leaf and the level of each; returns how many. (8 leaves over 3 ranks:

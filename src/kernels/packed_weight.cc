@@ -64,6 +64,23 @@ int64_t PackBlocks(int64_t k_leaf, const BF16* const rows[kPanelColumns], std::b
   return pairs;
 }
 
+// The chunks of a tile of PackedForm::kCuda.
+void PackChunks(int64_t k_leaf, const BF16* const rows[kPanelColumns], std::byte* tile) {
+  constexpr int kGranule = 8;  // elements that stay together
+  for (int64_t begin = 0; begin < k_leaf; begin += kChunkSide, tile += kChunkBytes) {
+    for (int c = 0; c < kPanelColumns; ++c) {
+      const int row = ChunkRow(c);
+      for (int k = 0; k < kChunkSide; k += kGranule) {
+        std::byte* const to = tile + InChunk(row, k);
+        const int64_t there = std::clamp<int64_t>(k_leaf - begin - k, 0, kGranule);
+        if (there < kGranule || rows[c] == nullptr) std::memset(to, 0, kGranule * sizeof(BF16));
+        if (there > 0 && rows[c] != nullptr)
+          std::memcpy(to, rows[c] + begin + k, static_cast<size_t>(there) * sizeof(BF16));
+      }
+    }
+  }
+}
+
 // Bits [shift, shift + width) of codes.
 struct PlaneBits {
   int width, shift;
@@ -146,6 +163,17 @@ void PackTile(int64_t k_leaf, const T* const rows[kPanelColumns], std::byte* til
   PackPairs(k_leaf, rows, reinterpret_cast<Pair<T>*>(tile), done, (k_leaf + 1) / 2);
 }
 
+template <typename T>
+void PackTile(PackedForm form, int64_t k_leaf, const T* const rows[kPanelColumns],
+              std::byte* tile) {
+  if (form == PackedForm::kPairs) return PackTile(k_leaf, rows, tile);
+  if constexpr (std::is_same_v<T, BF16>) {
+    PackChunks(k_leaf, rows, tile);
+  } else {
+    FB_CHECK(false, "chunks hold bf16 alone");
+  }
+}
+
 void PackTile(TileForm form, int64_t begin, int64_t end, const StoredRow* const rows[kPanelColumns],
               std::byte* tile) {
   const FormTraits& traits = TraitsOf(form);
@@ -188,5 +216,7 @@ void PackTile(TileForm form, int64_t begin, int64_t end, const StoredRow* const 
 
 template void PackTile(int64_t, const BF16* const*, std::byte*);
 template void PackTile(int64_t, const float* const*, std::byte*);
+template void PackTile(PackedForm, int64_t, const BF16* const*, std::byte*);
+template void PackTile(PackedForm, int64_t, const float* const*, std::byte*);
 
 }  // namespace forebay::kernels

@@ -8,7 +8,7 @@
 //   tile (leaf, panel) = [ceil(K_leaf / 2)][64][2] elements: pairs along K, +0 where K_leaf is odd
 //   or a column unused; or codes and scales that kernels expand to it (kernels/tile_form.h). A
 //   panel has one form, panels of a weight may differ. Or codes that are multiplied (kW8A8), in all
-//   panels of a weight.
+//   panels of a weight. Or chunks, for kernels of tensor cores (kernels/packed_form.h).
 //   tiles are stored leaf by leaf: tiles[leaf * num_panels + panel].
 #pragma once
 
@@ -16,6 +16,7 @@
 #include <optional>
 
 #include "kernels/number_format.h"
+#include "kernels/packed_form.h"
 #include "kernels/tile_form.h"
 #include "tensor/tensor.h"
 
@@ -57,8 +58,9 @@ struct PackedWeight {
   tensor::DType dtype = tensor::DType::kBF16;  // kBF16 or kF32: the activation type too
   // How tiles are stored, where that is not `dtype`: on devices of shapes without data alone.
   std::optional<cost::NumberFormat> stored;
-  TileForm form = TileForm::kExpanded;  // of all panels, where `forms` is null
-  int32_t k = 0;                        // inputs
+  TileForm form = TileForm::kExpanded;     // of all panels, where `forms` is null
+  PackedForm packed = PackedForm::kPairs;  // of expanded tiles
+  int32_t k = 0;                           // inputs
   // logical outputs (of a gate/up pair: of one of the two)
   int32_t n = 0;
   int32_t num_panels = 0;
@@ -89,7 +91,9 @@ struct PackedWeight {
                : PartsOf(as, first_k + leaves.begin[leaf], first_k + leaves.begin[leaf + 1]).bytes;
   }
   int64_t ExpandedTileBytes(int leaf) const {
-    const int64_t pairs = (leaves.begin[leaf + 1] - leaves.begin[leaf] + 1) / 2;
+    const int64_t k_leaf = leaves.begin[leaf + 1] - leaves.begin[leaf];
+    if (packed == PackedForm::kCuda) return (k_leaf + kChunkSide - 1) / kChunkSide * kChunkBytes;
+    const int64_t pairs = (k_leaf + 1) / 2;
     return pairs * kPanelColumns * 2 * static_cast<int64_t>(tensor::SizeOf(dtype));
   }
   int64_t StoredTileBytes(int leaf) const;
@@ -111,6 +115,9 @@ struct PackedWeight {
 // from the leaf's begin on, or null (an unused column: zeros). tile: ExpandedTileBytes(leaf) bytes.
 template <typename T>
 void PackTile(int64_t k_leaf, const T* const rows[kPanelColumns], std::byte* tile);
+// The same in a form. REQUIRES of kCuda: T is bf16.
+template <typename T>
+void PackTile(PackedForm form, int64_t k_leaf, const T* const rows[kPanelColumns], std::byte* tile);
 // The same of values [begin, end) of stored rows, in their form. tile: PartsOf(..).bytes.
 void PackTile(TileForm form, int64_t begin, int64_t end, const StoredRow* const rows[kPanelColumns],
               std::byte* tile);

@@ -89,5 +89,34 @@ TEST(PackTileTest, PairsAlongKWithZeroPadding) {
   }
 }
 
+TEST(PackTileTest, ChunksInTheOrderOfTensorCores) {
+  for (const int k : {1, 7, 8, 64, 100}) {
+    std::vector<std::vector<tensor::BF16>> columns(kPanelColumns);
+    const tensor::BF16* rows[kPanelColumns] = {};
+    for (int c = 0; c < kPanelColumns; ++c) {
+      auto& column = columns[static_cast<size_t>(c)];
+      for (int i = 0; i < k; ++i) column.push_back({static_cast<uint16_t>((c + 1) * 256 + i)});
+      if (c != 5) rows[c] = column.data();
+    }
+    PackedWeight weight{.packed = PackedForm::kCuda, .k = k};
+    weight.leaves = LeafBorders::Single(k);
+    const auto bytes = static_cast<size_t>(weight.ExpandedTileBytes(0));
+    ASSERT_EQ(bytes, static_cast<size_t>((k + 63) / 64 * 8192));
+    std::vector<std::byte> tile(bytes, std::byte{0xFF});
+    PackTile(PackedForm::kCuda, k, rows, tile.data());
+    for (int c = 0; c < kPanelColumns; ++c) {
+      EXPECT_EQ(ColumnOfChunk(ChunkRow(c)), c);
+      for (int i = 0; i < (k + 63) / 64 * 64; ++i) {
+        uint16_t found;
+        std::memcpy(&found,
+                    &tile[static_cast<size_t>(i / 64 * 8192 + InChunk(ChunkRow(c), i % 64))],
+                    sizeof found);
+        const int expected = c != 5 && i < k ? (c + 1) * 256 + i : 0;
+        ASSERT_EQ(found, expected) << "column " << c << ", element " << i << " of " << k;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace forebay::kernels

@@ -53,6 +53,7 @@ base::Result<LayoutDraft> DraftLayout(const EngineOptions& options, const model:
     FB_ASSIGN_OR_RETURN(draft.kernels, platform.Kernels("auto", "auto"));
   }
   FB_ASSIGN_OR_RETURN(draft.config, platform.AsStored(options.machine, model));
+  draft.config.packed = draft.kernels->packed;
   FB_ASSIGN_OR_RETURN(draft.machine, PlanMachine(options, draft.config, *draft.kernels));
   FB_ASSIGN_OR_RETURN(
       draft.layout,

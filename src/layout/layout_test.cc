@@ -180,7 +180,13 @@ TEST(Options, GpusHaveKernelsOfTheirOwn) {
   const base::Status isa = cuda.Kernels("avx2", "auto").status();
   EXPECT_EQ(isa.code(), kernels::kIsaUnavailable);
   EXPECT_THAT(isa.message(), HasSubstr("'avx2'"));
-  EXPECT_EQ(cuda.Kernels("auto", "mma_k16f25").status().code(), kernels::kNumericsUnavailable);
+  EXPECT_STREQ((*cuda.Kernels("auto", "mma_k16f25"))->name, "mma");
+  EXPECT_EQ(*cuda.Kernels("mma", "auto"), *cuda.Kernels("auto", "mma_k16f25"));
+  for (const auto& [name, numerics] : {std::pair("pair", "mma_k16f25"), std::pair("mma", "pair"),
+                                       std::pair("auto", "mma_k8f24")}) {
+    EXPECT_EQ(cuda.Kernels(name, numerics).status().code(), kernels::kNumericsUnavailable)
+        << name << " " << numerics;
+  }
 }
 
 // The tier is the ranks' together, beside their budget, and has a whole number of blocks.

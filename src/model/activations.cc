@@ -57,7 +57,7 @@ void ForEachBuffer(const ModelConfig& config, tensor::DType dtype, const StepCap
   const int64_t widest = std::max({config.hidden_size, ffn.widest_input, attention.widest_input});
   const int64_t most_rows =
       std::max({own_rows, capacity.gathered_rows, static_cast<int64_t>(logit_rows)});
-  visit(&a->linear, kernels::LinearWorkspaceBytes(dtype, most_rows, widest));
+  visit(&a->linear, kernels::LinearWorkspaceBytes(dtype, most_rows, widest, config.packed));
   visit(&a->head_input, logit_rows * hidden * t);
   visit(&a->logits, drawn_rows * static_cast<uint64_t>(config.vocab_size) * sizeof(float));
   visit(&a->gathered, static_cast<uint64_t>(capacity.gathered_rows) * hidden * t);

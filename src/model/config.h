@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "cost/operation.h"
 #include "forebay/labels.h"
+#include "kernels/packed_form.h"
 #include "kernels/router.h"
 #include "kernels/tile_form.h"
 #include "model/pooling.h"
@@ -215,6 +216,8 @@ struct ModelConfig {
   std::vector<std::string> unused_keys;
   // Devices that compute expand what their files hold; those of shapes alone keep it.
   std::optional<StoredFormat> stored;
+  // How expanded matrices, and K and V, lie for the kernels of devices that compute.
+  kernels::PackedForm packed = kernels::PackedForm::kPairs;
   // Devices that compute keep what this names as it is stored; null: they expand all.
   std::shared_ptr<const TensorForms> forms;
   // What files ask for, then what devices do. The head, latent attention and what is always

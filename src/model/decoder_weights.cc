@@ -201,6 +201,12 @@ DecoderPlan PlanDecoder(const ModelConfig& config, tensor::DType dtype, const Re
       "head", dtype, config.tie_word_embeddings ? kEmbeddingTensor : kHeadTensor, "",
       {config.vocab_size, vocab}, config.hidden_size, LeafBorders::Single(config.hidden_size));
   SetForms(config.forms.get(), Int8::kNone, &plan.head);
+  if (dtype == tensor::DType::kBF16) {
+    for (LayerPlan& layer : plan.layers) {
+      for (PlannedMatrix& matrix : layer.matrices) matrix.plan.packed = config.packed;
+    }
+    plan.head.packed = config.packed;
+  }
   plan.embedding_table =
       cut.first_stage() && (!config.tie_word_embeddings || vocab.size() < config.vocab_size);
   return plan;

@@ -21,10 +21,13 @@ kernels::KvLayout KvLayoutOf(const ModelConfig& config, tensor::DType dtype,
             .values_in_keys = true,
             .codes = CodesOf(config)};
   }
+  const bool in_chunks = config.packed == kernels::PackedForm::kCuda &&
+                         dtype == tensor::DType::kBF16 && heads.head_dim % kernels::kChunkSide == 0;
   return {.dtype = dtype,
           .kv_heads = static_cast<int32_t>(heads.kv_heads),
           .key_dim = static_cast<int32_t>(heads.head_dim),
           .value_dim = static_cast<int32_t>(heads.head_dim),
+          .form = in_chunks ? kernels::PackedForm::kCuda : kernels::PackedForm::kPairs,
           .codes = CodesOf(config)};
 }
 

@@ -93,13 +93,15 @@ Group DevicesGroup() {
         "Worker threads of all ranks (default: all cores that the process may use)\n"
         "It changes no answer."},
        {"--isa", kModel, Class::kUser, Text(FB_AT(isa)),
-        "Instruction set: `auto`, `amx`, `avx512bf16`, `avx512f`, `avx2` or `ref`; on GPUs `pair`\n"
-        "It changes no answer, except that `amx` is a numerics class of its own. `auto` takes "
-        "`amx` where the CPU has it (name another set to agree with machines that do not), else "
-        "the AVX-512 set whose products are faster: `avx512bf16` on AMD, `avx512f` on Intel."},
+        "Instruction set: `auto`, `amx`, `avx512bf16`, `avx512f`, `avx2` or `ref`; on GPUs `pair` "
+        "or `mma`\n"
+        "It changes no answer, except that `amx` and `mma` are numerics classes of their own. "
+        "`auto` takes `amx` where the CPU has it (name another set to agree with machines that do "
+        "not), else the AVX-512 set whose products are faster: `avx512bf16` on AMD, `avx512f` on "
+        "Intel; on GPUs `pair`."},
        {"--numerics", kModel, Class::kTuning, Text(FB_AT(numerics)),
-        "Numerics class: `auto` (that of the instruction set), `pair`, `amx_*`, or with `--isa "
-        "ref` `mma_k16f25` or `mma_k8f24`\n"
+        "Numerics class: `auto` (that of the instruction set), `pair`, `amx_*`, `mma_k16f25` "
+        "(GPUs, and `--isa ref`) or `mma_k8f24` (`--isa ref`)\n"
         "`--isa ref --numerics mma_k16f25` computes on a CPU, slowly, what a Hopper GPU's tensor "
         "cores would; `mma_k8f24` is the class of Ampere and Ada ([classes](../ARCHITECTURE.md))."},
        {"--debug-sync", kModel, Class::kTuning, Switch(FB_AT(engine.machine.debug_sync)),

@@ -147,7 +147,7 @@ base::Status PackPanel(const TensorReader& reader, const PlacedMatrix& matrix,
     const T* leaf_columns[kPanelColumns];
     for (int c = 0; c < kPanelColumns; ++c)
       leaf_columns[c] = columns[c] ? columns[c] + begin : nullptr;
-    kernels::PackTile(plan.leaves.begin[leaf + 1] - begin, leaf_columns,
+    kernels::PackTile(plan.packed, plan.leaves.begin[leaf + 1] - begin, leaf_columns,
                       scratch->writer.Begin(tile, matrix.placed.weight.ExpandedTileBytes(leaf)));
     FB_RETURN_IF_ERROR(scratch->writer.End());
   }

@@ -55,6 +55,7 @@ kernels::PackedWeight MatrixPlan::Geometry() const {
   weight.num_panels = static_cast<int32_t>(panels.size());
   weight.leaves = leaves;
   weight.form = form;
+  weight.packed = packed;
   weight.forms = forms.empty() ? nullptr : forms.data();
   weight.first_k = static_cast<int32_t>(first_k);
   return weight;

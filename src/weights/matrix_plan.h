@@ -44,6 +44,7 @@ struct MatrixPlan {
   // How tiles are stored: all alike, or [panels] where these differ.
   kernels::TileForm form = kernels::TileForm::kExpanded;
   std::vector<kernels::TileForm> forms;
+  kernels::PackedForm packed = kernels::PackedForm::kPairs;  // of expanded tiles
   bool stays_expanded = false;  // kernels read its values otherwise than linear layers do
   int32_t num_experts = 0;      // 0: it is one matrix
   int32_t first_expert = 0;     // among the layer's

@@ -29,12 +29,14 @@ constexpr std::array kCopyNames = {"weights copy", "kv copy up", "kv copy down"}
 class CudaDevice final : public Device {
  public:
   CudaDevice(runtime::Runtime& runtime, const Driver& driver, const CudaDeviceOptions& options,
-             cu::Device device, cu::Context context, int architecture)
+             cu::Device device, cu::Context context, int architecture, int multiprocessors)
       : runtime_(runtime),
         driver_(driver),
         options_(options),
         device_(device),
         context_(context),
+        architecture_(architecture),
+        multiprocessors_(multiprocessors),
         modules_(std::make_unique<CudaModules>(driver, architecture)),
         arena_(std::make_unique<CudaArena>(driver, options.rank, options.memory_bytes, false)) {}
 
@@ -54,6 +56,10 @@ class CudaDevice final : public Device {
   // Loads its kernels and makes the streams that every rank has. Errors: kCudaFailed.
   base::Status Start() {
     FB_RETURN_IF_ERROR(modules_->Load(options_.kernels));
+    if (options_.scratch_bytes > 0) {
+      FB_ASSIGN_OR_RETURN(
+          scratch_, arena_->Allocate("kernels' scratch", options_.scratch_bytes, MemoryUse::kData));
+    }
     FB_RETURN_IF_ERROR(MakeStream(0));
     FB_RETURN_IF_ERROR(driver_.Check(
         driver_.StreamCreateWithPriority(&staging_stream_, cu::kStreamNonBlocking, kCopyPriority),
@@ -151,11 +157,16 @@ class CudaDevice final : public Device {
         driver_.StreamCreateWithPriority(&stream, cu::kStreamNonBlocking,
                                          index == 0 ? kComputePriority : kCopyPriority),
         "a stream"));
+    const bool of_compute = index == 0 && scratch_ != nullptr;
     streams_[index] = std::make_unique<CudaStream>(
         driver_, *modules_, stream,
         CudaStreamOptions{.name = fmt::format("rank {} {}", options_.rank,
                                               index == 0 ? "compute" : kCopyNames[index - 1]),
                           .context = context_,
+                          .architecture = architecture_,
+                          .multiprocessors = multiprocessors_,
+                          .scratch = of_compute ? scratch_->data : nullptr,
+                          .scratch_bytes = of_compute ? options_.scratch_bytes : 0,
                           .profile = options_.profile,
                           .debug_sync = options_.debug_sync});
     return base::Status::Ok();
@@ -199,8 +210,10 @@ class CudaDevice final : public Device {
   const CudaDeviceOptions options_;
   const cu::Device device_;
   const cu::Context context_;
+  const int architecture_, multiprocessors_;
   std::unique_ptr<CudaModules> modules_;
   std::unique_ptr<CudaArena> arena_;
+  const Region* scratch_ = nullptr;
   std::array<std::unique_ptr<CudaStream>, 1 + kCopyNames.size()> streams_;
   std::mutex staging_mutex_;
   cu::Stream staging_stream_ = nullptr;  // guarded by staging_mutex_, as staging_
@@ -212,6 +225,7 @@ struct Opened {
   cu::Device device = 0;
   cu::Context context = nullptr;
   int architecture = 0;  // compute capability, tenfold
+  int multiprocessors = 0;
 };
 
 base::Result<Opened> Open(const Driver& driver, int ordinal) {
@@ -228,10 +242,12 @@ base::Result<Opened> Open(const Driver& driver, int ordinal) {
   Opened gpu;
   FB_RETURN_IF_ERROR(driver.Check(driver.DeviceGet(&gpu.device, ordinal), "finding the GPU"));
   int major = 0, minor = 0;
-  FB_RETURN_IF_ERROR(driver.Check(
-      driver.DeviceGetAttribute(&major, cu::Attribute::kMajor, gpu.device), "asking the GPU"));
-  FB_RETURN_IF_ERROR(driver.Check(
-      driver.DeviceGetAttribute(&minor, cu::Attribute::kMinor, gpu.device), "asking the GPU"));
+  for (const auto& [value, attribute] :
+       {std::pair(&major, cu::Attribute::kMajor), std::pair(&minor, cu::Attribute::kMinor),
+        std::pair(&gpu.multiprocessors, cu::Attribute::kMultiprocessors)}) {
+    FB_RETURN_IF_ERROR(
+        driver.Check(driver.DeviceGetAttribute(value, attribute, gpu.device), "asking the GPU"));
+  }
   gpu.architecture = major * 10 + minor;
   if (gpu.architecture < kLeastCapability) {
     return base::Status(kCudaUnavailable,
@@ -251,7 +267,7 @@ base::Result<std::unique_ptr<Device>> CreateCudaDevice(runtime::Runtime& runtime
                                                        const CudaDeviceOptions& options) {
   FB_ASSIGN_OR_RETURN(const Opened gpu, Open(driver, options.ordinal));
   auto made = std::make_unique<CudaDevice>(runtime, driver, options, gpu.device, gpu.context,
-                                           gpu.architecture);
+                                           gpu.architecture, gpu.multiprocessors);
   FB_RETURN_IF_ERROR(made->Start());
   return std::unique_ptr<Device>(std::move(made));
 }

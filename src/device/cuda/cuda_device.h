@@ -22,7 +22,9 @@ struct CudaDeviceOptions {
   int rank = 0;
   int ordinal = 0;            // of the GPUs that are visible
   uint64_t memory_bytes = 0;  // the arena's budget, on the GPU
-  bool profile = false;       // times each operation, which costs two events
+  // WorkerContext::scratch of the compute stream: a region of the arena.
+  uint64_t scratch_bytes = 0;
+  bool profile = false;  // times each operation, which costs two events
   // The host waits for each operation that waits for no other rank: a fault names the operation.
   bool debug_sync = false;
   std::span<const CudaKernel> kernels;  // loaded at the start; must outlive the device

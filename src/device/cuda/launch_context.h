@@ -27,6 +27,9 @@ struct LaunchShape {
 
 class LaunchContext : public WorkerContext {
  public:
+  // Of the GPU: compute capability, tenfold, and multiprocessors. Grids follow from them, answers
+  // do not.
+  int architecture = 0, multiprocessors = 0;
   // Copies the parameters; what they point to must live until the kernel has run. A grid without
   // blocks launches nothing.
   virtual void LaunchBytes(const CudaKernel& kernel, const LaunchShape& shape, const void* params,

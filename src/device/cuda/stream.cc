@@ -29,7 +29,13 @@ void CopyOnHost(const void* raw, const WorkerContext&) {
 // What an operation's function launches with.
 class CudaStreamContext final : public LaunchContext {
  public:
-  explicit CudaStreamContext(CudaStream& stream) : stream_(stream) { ticket = &tickets_; }
+  explicit CudaStreamContext(CudaStream& stream) : stream_(stream) {
+    ticket = &tickets_;
+    architecture = stream.options_.architecture;
+    multiprocessors = stream.options_.multiprocessors;
+    scratch = stream.options_.scratch;
+    scratch_bytes = stream.options_.scratch_bytes;
+  }
   void LaunchBytes(const CudaKernel& kernel, const LaunchShape& shape, const void* params,
                    size_t /*bytes*/) const override {
     if (std::ranges::any_of(shape.blocks, [](int blocks) { return blocks == 0; })) return;

@@ -33,6 +33,10 @@ class CudaEvent final : public DeviceEvent {
 struct CudaStreamOptions {
   std::string name;               // "rank 0 compute"
   cu::Context context = nullptr;  // becomes the thread's in each call
+  // Of LaunchContext.
+  int architecture = 0, multiprocessors = 0;
+  std::byte* scratch = nullptr;
+  uint64_t scratch_bytes = 0;
   bool profile = false;
   bool debug_sync = false;  // CudaDeviceOptions
 };

@@ -3,6 +3,7 @@
 #include "device/cuda/cuda_device.h"
 #include "engine/backend/backend.h"
 #include "fabric/local/local_fabric.h"
+#include "kernels/cuda/launch/trial.h"
 #include "kernels/cuda/registry.h"
 
 namespace forebay::engine {
@@ -26,11 +27,14 @@ class CudaBackend final : public Backend {
           .rank = rank,
           .ordinal = machine_.spec.ordinals[static_cast<size_t>(group.first_device + rank)],
           .memory_bytes = machine_.budget_bytes,
+          .scratch_bytes = machine_.device_bytes,
           .profile = options_.profile,
           .debug_sync = options_.machine.debug_sync,
           .kernels = kernels::cuda::Kernels()};
       FB_ASSIGN_OR_RETURN(devices.emplace_back(),
                           device::CreateCudaDevice(runtime_, driver_, device));
+      if (kernels_.packed == kernels::PackedForm::kCuda)
+        FB_RETURN_IF_ERROR(kernels::cuda::TryTensorCores(*devices.back()));
     }
     FB_RETURN_IF_ERROR(device::ConnectGpus(driver_, machine_.spec.ordinals));
     return devices;

@@ -133,6 +133,11 @@ FB_DEVICE void WgmmaWait() {
 FB_DEVICE void KeepRegisters(const uint32_t (&a)[4]) {
   asm volatile("" ::"r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]));
 }
+// The same value; what follows from it is worked out here and not sooner, out of a loop.
+FB_DEVICE int Here(int value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
 // Work on these registers that is written above is done above, and below what is written below.
 template <int N>
 FB_DEVICE void PinRegisters(float (&registers)[N]) {
@@ -219,6 +224,7 @@ void WgmmaWait(emulation::Where where = emulation::Where::current()) {
   emulation::WgmmaWait(N, where);
 }
 inline void KeepRegisters(const uint32_t (&)[4]) {}
+inline int Here(int value) { return value; }
 template <typename T>
 void PinRegisters(T&) {}
 

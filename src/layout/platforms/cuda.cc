@@ -3,7 +3,7 @@
 
 #include "base/units.h"
 #include "device/cuda/cuda_device.h"
-#include "kernels/cuda/launch/pair.h"
+#include "kernels/cuda/launch/kernel_sets.h"
 #include "kernels/cuda/registry.h"
 #include "layout/memory_plan.h"
 #include "layout/platform.h"
@@ -15,6 +15,8 @@ namespace {
 constexpr uint64_t kLargeMemory = 70 * base::kGiB;
 // A copy engine takes pieces of 32 MiB at its full rate.
 constexpr uint64_t kCopySlice = 32 * base::kMiB;
+// Scratch of kernels on tensor cores: what is left of long contexts' parts until they merge.
+constexpr uint64_t kMostScratch = 64 * base::kMiB, kScratchPart = 16;
 
 base::Status Refusal(std::string message) { return {base::kInvalidArgument, std::move(message)}; }
 
@@ -32,26 +34,36 @@ const char* NearestProfile(std::string_view gpu) {
   return "h100";
 }
 
-// GPUs of this machine, through the driver. Kernels are those of class `pair`.
+// GPUs of this machine, through the driver.
 class Cuda final : public Platform {
  public:
   base::Result<const kernels::KernelSet*> Kernels(std::string_view isa,
                                                   std::string_view numerics) const override {
-    const kernels::KernelSet& pair = kernels::cuda::PairKernels();
-    if (isa != "auto" && isa != pair.name) {
-      return base::Status(
-          kernels::kIsaUnavailable,
-          fmt::format("instruction set '{}' is a CPU's; device cuda has {}", isa, pair.name));
+    // `auto` is class `pair` until a GPU has run jobs of the other.
+    const kernels::KernelSet* const sets[] = {&kernels::cuda::PairKernels(),
+                                              &kernels::cuda::MmaKernels()};
+    const kernels::KernelSet* named = nullptr;
+    for (const kernels::KernelSet* set : sets) {
+      if (isa != "auto" && isa != set->name) continue;
+      if (numerics == "auto" || numerics == set->numerics_class) return set;
+      named = set;
     }
-    if (numerics != "auto" && numerics != pair.numerics_class) {
-      return base::Status(kernels::kNumericsUnavailable,
-                          fmt::format("numerics class '{}' is not one of device cuda; it has {}",
-                                      numerics, pair.numerics_class));
+    if (named == nullptr) {
+      return base::Status(kernels::kIsaUnavailable,
+                          fmt::format("instruction set '{}' is a CPU's; device cuda has {}, {}",
+                                      isa, sets[0]->name, sets[1]->name));
     }
-    return &pair;
+    return base::Status(
+        kernels::kNumericsUnavailable,
+        fmt::format("numerics class '{}' is not one of instruction set '{}' of device cuda; it has "
+                    "{}",
+                    numerics, isa,
+                    isa == "auto"
+                        ? fmt::format("{}, {}", sets[0]->numerics_class, sets[1]->numerics_class)
+                        : named->numerics_class));
   }
 
-  base::Status Plan(const EngineOptions& options, const kernels::KernelSet&,
+  base::Status Plan(const EngineOptions& options, const kernels::KernelSet& set,
                     MachinePlan* plan) const override {
     if (!kernels::cuda::HasImages() && options.trial.driver == nullptr) {
       return {device::kCudaUnavailable,
@@ -94,6 +106,10 @@ class Cuda final : public Platform {
     plan->budget_bytes =
         given ? given
               : static_cast<uint64_t>(static_cast<double>(least_free) * machine.memory_utilization);
+    if (set.packed == kernels::PackedForm::kCuda) {
+      plan->device_bytes =
+          std::min(plan->budget_bytes / kScratchPart, kMostScratch) / base::kMiB * base::kMiB;
+    }
     if (given == 0) plan->stable_bytes = least_total / 2;
     plan->max_num_seqs = least_total >= kLargeMemory ? 1024 : 256;
     plan->max_num_batched_tokens = least_total >= kLargeMemory ? 16384 : 8192;

@@ -128,7 +128,8 @@ uint64_t CutLatentBuffers(const ModelConfig& config, const Shard& shard, tensor:
   if (blocks == 0) return cutter.bytes();
   const int64_t positions = std::min(blocks, kPieceBlocks) * kernels::kBlockTokens;
   cutter.Cut(&buffers->gathered, static_cast<uint64_t>(positions) * latent * t);
-  cutter.Cut(&buffers->packed, kernels::LinearWorkspaceBytes(dtype, positions, mla.kv_lora_rank));
+  cutter.Cut(&buffers->packed,
+             kernels::LinearWorkspaceBytes(dtype, positions, mla.kv_lora_rank, config.packed));
   cutter.Cut(&buffers->pass, PassBytes(config, heads, dtype, blocks, pass_bytes));
   return cutter.bytes();
 }

@@ -23,7 +23,7 @@ namespace {
 constexpr cu::Result kInvalidValue = 1, kInvalidHandle = 400, kIllegalAddress = 700,
                      kLaunchTimeout = 702;
 constexpr size_t kHostPage = 4096;
-constexpr int kMajor = 9, kMinor = 0;
+constexpr int kMajor = 9, kMinor = 0, kMultiprocessors = 2;
 
 struct Memory {
   size_t bytes;
@@ -231,9 +231,10 @@ struct EmulatedCalls {
     return cu::kSuccess;
   }
   static cu::Result DeviceGetAttribute(int* value, cu::Attribute attribute, cu::Device) {
-    *value = attribute == cu::Attribute::kMajor   ? kMajor
-             : attribute == cu::Attribute::kMinor ? kMinor
-                                                  : 1;
+    *value = attribute == cu::Attribute::kMajor             ? kMajor
+             : attribute == cu::Attribute::kMinor           ? kMinor
+             : attribute == cu::Attribute::kMultiprocessors ? kMultiprocessors
+                                                            : 1;
     return cu::kSuccess;
   }
   static cu::Result DevicePrimaryCtxRetain(cu::Context* context, cu::Device) {

@@ -1,9 +1,11 @@
 #include "kernels/cuda/launch/mma.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <functional>
 
 #include "base/check.h"
+#include "kernels/cuda/registry.h"
 #include "kernels/kv_layout.h"
 #include "kernels/mma_attention.h"
 
@@ -15,7 +17,7 @@ constexpr int kSharedBytes = 227 << 10;  // that a block may have
 constexpr int kHalfSharedBytes = 110 << 10;
 constexpr int kStageBytes = 48 << 10;   // as fast as larger ones; half of it costs 10 %
 constexpr int kCopiesOfStage = 4 * 32;  // what the lanes of the producer hold
-constexpr int kTurnedBytes = kSmallConsumers * 256, kBarrierBytes = 8;
+constexpr int kBarrierBytes = 8;
 
 constexpr int Ceil(int a, int b) { return (a + b - 1) / b; }
 
@@ -51,7 +53,7 @@ KernelPlan PlanChain(int multiprocessors, int tiles, SmallLinearParams* params) 
     row_groups *= 2;
   const int slice = units * kUnitBytes + tiles * 8 * kChunkSide * 2;
   const int shared = slice * chunks <= 2 * kHalfSharedBytes ? kHalfSharedBytes : kSharedBytes;
-  const int room = shared - kTurnedBytes - 1024;
+  const int room = shared - 1024;
   int stage = std::clamp((kStageBytes + slice / 2) / slice, 1, 8);
   while (stage > 1 && (stage * (units + 1) > kCopiesOfStage || slice * stage * 2 > room)) --stage;
   params->units = units;
@@ -60,14 +62,14 @@ KernelPlan PlanChain(int multiprocessors, int tiles, SmallLinearParams* params) 
   params->stages = std::min(24, room / (slice * stage));
   return PlanOf(kChains[LogOf(tiles / row_groups)][of_warp - 1],
                 std::min(multiprocessors, Ceil(total, units)),
-                params->stages * (slice * stage + 2 * kBarrierBytes) + kTurnedBytes);
+                params->stages * (slice * stage + 2 * kBarrierBytes));
 }
 
 KernelPlan PlanLeaves(int multiprocessors, int tiles, SmallLinearParams* params) {
   const int total = params->num_panels * 4;
   const int units = std::min(Ceil(total, multiprocessors), 3);
   const int slices = kMmaLeaves * (units * kUnitBytes + tiles * 8 * kChunkSide * 2);
-  const int room = kSharedBytes - kTurnedBytes - 256;
+  const int room = kSharedBytes - 256;
   int most = 0;
   for (int leaf = 0; leaf < params->num_leaves; ++leaf)
     most = std::max(most, params->leaf_begin[leaf + 1] - params->leaf_begin[leaf]);
@@ -78,16 +80,93 @@ KernelPlan PlanLeaves(int multiprocessors, int tiles, SmallLinearParams* params)
   params->stage_chunks = stage;
   params->stages = std::min(16, room / (slices * stage));
   return PlanOf(kLeaves[LogOf(tiles)][units - 1], Ceil(total, units),
-                params->stages * (slices * stage + 2 * kBarrierBytes) + kTurnedBytes);
+                params->stages * (slices * stage + 2 * kBarrierBytes));
+}
+
+// The chunks where each leaf of K begins, and behind the last.
+void FillChunks(const LeafBorders& leaves, int32_t* chunk_begin) {
+  chunk_begin[0] = 0;
+  for (int leaf = 0; leaf < leaves.num_leaves; ++leaf) {
+    chunk_begin[leaf + 1] =
+        chunk_begin[leaf] + Ceil(leaves.begin[leaf + 1] - leaves.begin[leaf], kChunkSide);
+  }
+}
+
+// Leaves of a layer that make one output of each row.
+struct Node {
+  int first, count;
+  LinearOutputs to;
+};
+
+// The node's kernel, whose x has been packed.
+template <typename Params, typename Plan>
+void LaunchNode(const LinearArgs& args, const PackRowsParams& packed, const Node& node,
+                Params params, Plan plan_of, const device::LaunchContext& context) {
+  const int first_chunk = packed.chunk_begin[node.first];
+  params.tiles = args.weight.tiles + int64_t{node.first} * args.weight.num_panels;
+  params.x = packed.chunks + int64_t{first_chunk} * kChunkBytes;
+  params.to = node.to;
+  params.num_panels = args.weight.num_panels;
+  params.num_leaves = node.count;
+  for (int leaf = 0; leaf <= node.count; ++leaf)
+    params.leaf_begin[leaf] = packed.chunk_begin[node.first + leaf] - first_chunk;
+  const KernelPlan plan = plan_of(context.multiprocessors, &params);
+  context.Launch(KernelNamed(plan.kernel), plan.shape, params);
 }
 
 }  // namespace
 
+bool LaunchLinear(const LinearArgs& args, const device::LaunchContext& context) {
+  const PackedWeight& weight = args.weight;
+  const bool gated = IsGated(args.output), partial = args.output == LinearOutput::kPartial;
+  if (context.architecture != 90 || context.multiprocessors < 2 || args.x_rows != nullptr ||
+      (gated && weight.leaves.num_leaves > 1))
+    return false;
+  PackRowsParams packed{.x = args.x,
+                        .chunks = args.workspace,
+                        .x_stride = args.x_stride,
+                        .rows = args.rows,
+                        .num_leaves = weight.leaves.num_leaves};
+  std::copy_n(weight.leaves.begin, weight.leaves.num_leaves + 1, packed.leaf_begin);
+  FillChunks(weight.leaves, packed.chunk_begin);
+  const int row_blocks = Ceil(args.rows, kChunkSide);
+  const int chunks = packed.chunk_begin[packed.num_leaves];
+  static const device::CudaKernel& pack = KernelNamed("mma_pack_rows");
+  context.Launch(pack, {.blocks = {chunks, row_blocks, 1}, .threads = kPackThreads}, packed);
+
+  Node node{.first = 0,
+            .count = weight.leaves.num_leaves,
+            .to = {.y = args.y,
+                   .y_stride = args.y_stride,
+                   .panels = reinterpret_cast<const int32_t*>(weight.panels),
+                   .bias = partial ? nullptr : weight.bias,
+                   .output = static_cast<int32_t>(partial ? LinearOutput::kF32 : args.output),
+                   .rows = args.rows}};
+  int first[kMaxLeaves], level[kMaxLeaves];
+  const int nodes =
+      partial ? PartialPlanes(weight.leaves, args.leaf_begin, args.leaf_end, first, level) : 1;
+  for (int n = 0; n < nodes; ++n) {
+    if (partial) {
+      node.first = first[n] - weight.leaves.leaves_before;
+      node.count = std::min(first[n] + (1 << level[n]), weight.leaves.tree_leaves()) - first[n];
+      node.to.y = args.y + n * args.rows * args.y_stride * static_cast<int64_t>(sizeof(float));
+    }
+    if (args.rows <= kChunkSide) {
+      LaunchNode(args, packed, node, SmallLinearParams{}, PlanSmallLinear, context);
+    } else {
+      LaunchNode(args, packed, node, ManyLinearParams{.x_chunks = chunks, .row_blocks = row_blocks},
+                 PlanManyLinear, context);
+    }
+  }
+  return true;
+}
+
 KernelPlan PlanSmallLinear(int multiprocessors, SmallLinearParams* params) {
-  FB_CHECK(params->rows >= 1 && params->rows <= kChunkSide && params->num_leaves >= 1 &&
+  const int rows = params->to.rows;
+  FB_CHECK(rows >= 1 && rows <= kChunkSide && params->num_leaves >= 1 &&
                params->num_leaves <= kMmaLeaves,
-           "{} rows and {} leaves of a small linear layer", params->rows, params->num_leaves);
-  const int tiles = 1 << LogOf(Ceil(params->rows, 8));
+           "{} rows and {} leaves of a small linear layer", rows, params->num_leaves);
+  const int tiles = 1 << LogOf(Ceil(rows, 8));
   return params->num_leaves == 1 ? PlanChain(multiprocessors, tiles, params)
                                  : PlanLeaves(multiprocessors, tiles, params);
 }
@@ -104,6 +183,8 @@ KernelPlan PlanManyLinear(int multiprocessors, ManyLinearParams* params) {
            form.columns;
   };
   const bool leaves = params->num_leaves > 1;
+  FB_CHECK(!leaves || !IsGated(static_cast<LinearOutput>(params->to.output)), "a gate of {} leaves",
+           params->num_leaves);
   const bool narrow = leaves || time(kMany128) * 11 < time(kMany256) * 10;
   const ManyForm form = leaves ? kManyLeaves : narrow ? kMany128 : kMany256;
   params->row_tiles = Ceil(row_tiles, form.blocks);
@@ -124,6 +205,7 @@ std::vector<DecodeUnit> ListDecodeUnits(std::span<const DecodeRow> rows, int kv_
   std::vector<DecodeUnit> units;
   for (const DecodeRow& row : rows) {
     const int first_part = row.first / kPartTokens, end_part = row.last / kPartTokens + 1;
+    const auto slot = static_cast<int32_t>(units.size());
     for (int part = first_part; part < end_part; ++part) {
       for (int head = 0; head < kv_heads; ++head) {
         units.push_back({.row = row.row,
@@ -132,7 +214,8 @@ std::vector<DecodeUnit> ListDecodeUnits(std::span<const DecodeRow> rows, int kv_
                          .part = part - first_part,
                          .parts = end_part - first_part,
                          .first = std::max(row.first, part * kPartTokens),
-                         .end = std::min(row.last + 1, (part + 1) * kPartTokens)});
+                         .end = std::min(row.last + 1, (part + 1) * kPartTokens),
+                         .slot = slot + head * (end_part - first_part)});
       }
     }
   }
@@ -141,16 +224,15 @@ std::vector<DecodeUnit> ListDecodeUnits(std::span<const DecodeRow> rows, int kv_
   return units;
 }
 
-KernelPlan PlanDecode(int multiprocessors, int head_dim, const DecodeParams& params) {
-  FB_CHECK((head_dim == 64 || head_dim == 128) && params.group <= kMostGroup,
-           "decode attention of {} heads of {}", params.group, head_dim);
+KernelPlan PlanDecode(int multiprocessors, int head_dim, int group, int units) {
+  FB_CHECK((head_dim == 64 || head_dim == 128) && group <= kMostGroup,
+           "decode attention of {} heads of {}", group, head_dim);
   const int piece = HeadHalfBytes(head_dim), warps = DecodeWarps(head_dim);
-  if (params.num_units <= 2 * multiprocessors) {
-    return {
-        head_dim == 64 ? "mma_decode_wide_64" : "mma_decode_wide_128",
-        {.blocks = {std::min(multiprocessors * (head_dim == 64 ? 2 : 1), params.num_units), 1, 1},
-         .threads = kWideThreads,
-         .shared_bytes = WidePieces(head_dim) * (piece + 2 * kBarrierBytes) + kWideExtraBytes}};
+  if (units <= 2 * multiprocessors) {
+    return {head_dim == 64 ? "mma_decode_wide_64" : "mma_decode_wide_128",
+            {.blocks = {multiprocessors * (head_dim == 64 ? 2 : 1), 1, 1},
+             .threads = kWideThreads,
+             .shared_bytes = WidePieces(head_dim) * (piece + 2 * kBarrierBytes) + kWideExtraBytes}};
   }
   return {head_dim == 64 ? "mma_decode_64" : "mma_decode_128",
           {.blocks = {multiprocessors, 1, 1},
@@ -175,11 +257,109 @@ std::vector<PrefillTile> ListPrefillTiles(std::span<const SequenceRows> sequence
   return tiles;
 }
 
-KernelPlan PlanPrefill(int multiprocessors, const PrefillParams& params) {
+KernelPlan PlanPrefill(int multiprocessors, int tiles, int heads) {
   return {"mma_prefill_128",
-          {.blocks = {std::min(multiprocessors, params.num_tiles * params.heads), 1, 1},
+          {.blocks = {std::min(multiprocessors, tiles * heads), 1, 1},
            .threads = kPrefillThreads,
            .shared_bytes = kPrefillSharedBytes}};
+}
+
+void LaunchPlainAttention(const AttentionArgs& args, AttentionParams params,
+                          const device::LaunchContext& context) {
+  const int group = args.heads / args.layout.kv_heads;
+  params.units =
+      args.layout.kv_heads * Ceil(group, kMostGroup) * Ceil(args.layout.value_dim, kPlainValues);
+  static const device::CudaKernel& kernel = KernelNamed("mma_attention_plain");
+  context.Launch(kernel,
+                 {.blocks = {Ceil(params.units, kWarpsOfAttention), args.batch.num_rows, 1},
+                  .threads = kWarpsOfAttention * 32,
+                  .shared_bytes = kWarpsOfAttention * kPlainKept * static_cast<int>(sizeof(float))},
+                 params);
+}
+
+bool LaunchAttention(const AttentionArgs& args, const AttentionParams& plain,
+                     const device::LaunchContext& context) {
+  const KvLayout& layout = args.layout;
+  const StepBatch& batch = args.batch;
+  const int head_dim = layout.key_dim, group = args.heads / layout.kv_heads;
+  if (context.architecture != 90 || layout.form != PackedForm::kCuda || head_dim > 128 ||
+      group > kMostGroup || args.score_cap > 0 || args.sinks != nullptr)
+    return false;
+  // As many sequences as rows: each has one.
+  const bool many = batch.num_rows > batch.num_sequences;
+  const bool tiled = many && head_dim == 128 && args.reach.window <= 0 && args.reach.chunk <= 0;
+  const int most_tiles = tiled ? batch.num_rows / kPrefillRows + batch.num_sequences : 0;
+  const int64_t partial = int64_t{group} * (head_dim + 2) * static_cast<int64_t>(sizeof(float));
+  const auto of_tiles = static_cast<int64_t>(most_tiles * sizeof(PrefillTile)) + 1024;
+  const int64_t of_unit = sizeof(DecodeUnit) + sizeof(int32_t) + partial;
+  const int64_t most_units = (static_cast<int64_t>(context.scratch_bytes) - of_tiles) / of_unit;
+  if (most_units < layout.kv_heads) return false;
+
+  // Totals, tiles, units, counts, partials: each begins where its element may.
+  auto* const totals = reinterpret_cast<int32_t*>(context.scratch);
+  auto* const tiles = reinterpret_cast<PrefillTile*>(context.scratch + 256);
+  auto* const units = reinterpret_cast<DecodeUnit*>(tiles + most_tiles);
+  auto* const counts = reinterpret_cast<int32_t*>(units + most_units);
+  auto* const partials = reinterpret_cast<float*>(counts + most_units);
+  const AttentionListParams lists{
+      .sequences = batch.sequences,
+      .num_sequences = batch.num_sequences,
+      .kv_heads = layout.kv_heads,
+      .reach_window = args.reach.window,
+      .reach_chunk = args.reach.chunk,
+      .most_units = static_cast<int32_t>(std::min<int64_t>(most_units, INT32_MAX)),
+      .units = units,
+      .counts = counts,
+      .tiles = tiled ? tiles : nullptr,
+      .totals = totals};
+  static const device::CudaKernel& list = KernelNamed("mma_attention_lists");
+  context.Launch(list,
+                 {.threads = kListThreads,
+                  .shared_bytes = 2 * kListThreads * static_cast<int>(sizeof(int32_t))},
+                 lists);
+
+  const MmaKvParams kv{.block_tables = batch.block_tables,
+                       .table_stride = batch.table_stride,
+                       .resident = args.layer.resident,
+                       .window = args.layer.window,
+                       .block_stride = layout.block_stride,
+                       .layer_bytes = layout.LayerBytes(),
+                       .kv_heads = layout.kv_heads};
+  const auto row_heads = static_cast<int32_t>(args.HeadsOfRow());
+  const DecodeParams decode{.kv = kv,
+                            .units = units,
+                            .num_units = totals,
+                            .group = group,
+                            .row_heads = row_heads,
+                            .scale = args.scale,
+                            .q = args.q,
+                            .out = args.out,
+                            .partials = partials,
+                            .counts = counts};
+  const KernelPlan plan =
+      PlanDecode(context.multiprocessors, head_dim, group, batch.num_sequences * layout.kv_heads);
+  context.Launch(KernelNamed(plan.kernel), plan.shape, decode);
+  if (tiled) {
+    const PrefillParams prefill{.kv = kv,
+                                .tiles = tiles,
+                                .num_tiles = totals + 1,
+                                .heads = args.heads,
+                                .row_heads = row_heads,
+                                .scale = args.scale,
+                                .q = args.q,
+                                .out = args.out};
+    const KernelPlan of_tiles_plan = PlanPrefill(context.multiprocessors, most_tiles, args.heads);
+    context.Launch(KernelNamed(of_tiles_plan.kernel), of_tiles_plan.shape, prefill);
+  }
+  // A table's width bounds a row's parts.
+  const int64_t parts = batch.table_stride * kBlockTokens / kPartTokens + 2;
+  const bool surely_fits = batch.num_sequences * layout.kv_heads * parts <= most_units;
+  if ((!many || tiled) && surely_fits) return true;
+  AttentionParams rest = plain;
+  rest.least_rows = tiled ? INT32_MAX : 2;
+  rest.fits = surely_fits ? nullptr : totals + 2;
+  LaunchPlainAttention(args, rest, context);
+  return true;
 }
 
 }  // namespace forebay::kernels::cuda

@@ -6,7 +6,10 @@
 #include <vector>
 
 #include "device/cuda/launch_context.h"
+#include "kernels/attention.h"
 #include "kernels/cuda/mma/params.h"
+#include "kernels/cuda/pair/params.h"
+#include "kernels/linear.h"
 #include "kernels/step_batch.h"
 
 namespace forebay::kernels::cuda {
@@ -16,11 +19,25 @@ struct KernelPlan {
   device::LaunchShape shape;
 };
 
+// Launches a layer's kernels where the shape is one that they take: bf16 in chunks, rows of x as
+// they are numbered, gates of one leaf alone, on compute capability 9.0. False: it has launched
+// nothing.
+bool LaunchLinear(const LinearArgs& args, const device::LaunchContext& context);
+
 // Fills in units, row_groups, stage_chunks and stages.
-// REQUIRES: rows in [1, 64], 1 to 8 leaves, each of a chunk at least.
+// REQUIRES: to.rows in [1, 64], 1 to 8 leaves, each of a chunk at least.
 KernelPlan PlanSmallLinear(int multiprocessors, SmallLinearParams* params);
-// Fills in row_tiles, column_tiles and group. REQUIRES: two multiprocessors.
+// Fills in row_tiles, column_tiles and group. REQUIRES: two multiprocessors; gates have one leaf.
 KernelPlan PlanManyLinear(int multiprocessors, ManyLinearParams* params);
+
+// The kernel that takes every shape. Fills in `units`.
+void LaunchPlainAttention(const AttentionArgs& args, AttentionParams params,
+                          const device::LaunchContext& context);
+// Launches a step's attention where its shape is one that the kernels of many and of single rows
+// take: K and V in chunks, no caps, no sinks, on compute capability 9.0 with scratch. Rows that
+// they do not take are plain kernels'. False: it has launched nothing.
+bool LaunchAttention(const AttentionArgs& args, const AttentionParams& plain,
+                     const device::LaunchContext& context);
 
 // A row of a decode step: it sees positions [first, last] of the sequence whose blocks are row
 // `table_row` of the block tables.
@@ -29,12 +46,12 @@ struct DecodeRow {
 };
 // Long units first.
 std::vector<DecodeUnit> ListDecodeUnits(std::span<const DecodeRow> rows, int kv_heads);
-// REQUIRES: head_dim 64 or 128, group <= 8.
-KernelPlan PlanDecode(int multiprocessors, int head_dim, const DecodeParams& params);
+// `units`: how many there are at least. REQUIRES: head_dim 64 or 128, group <= 8.
+KernelPlan PlanDecode(int multiprocessors, int head_dim, int group, int units);
 
 // Tiles of a step's rows, long contexts first.
 std::vector<PrefillTile> ListPrefillTiles(std::span<const SequenceRows> sequences);
-// REQUIRES: head_dim 128, no window.
-KernelPlan PlanPrefill(int multiprocessors, const PrefillParams& params);
+// `tiles`: at most. REQUIRES: head_dim 128, no window.
+KernelPlan PlanPrefill(int multiprocessors, int tiles, int heads);
 
 }  // namespace forebay::kernels::cuda

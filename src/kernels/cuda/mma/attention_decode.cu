@@ -9,24 +9,19 @@
 // A piece is K or V of a block's head. The unit that ends last merges a row's parts.
 // Bytes: K and V once. Flops: 4 group positions head_dim. Limit: reading K and V.
 #include "kernels/cuda/hopper.h"
-#include "kernels/cuda/mma/arithmetic.h"
 #include "kernels/cuda/mma/params.h"
+#include "kernels/cuda/mma/row_softmax.h"
 
 namespace forebay::kernels::cuda {
 namespace {
 
-constexpr int kPartPositions = 1024, kPositions = 32, kStepBlocks = 4, kSteps = 8;
-constexpr int kStepTiles = 16;  // of 8 positions
+constexpr int kPartPositions = 1024, kPositions = 32, kSteps = 8;
 constexpr uint32_t kInWindow = 0x80000000u;
 
-// What is seen of a part, from its first position on, and the blocks that hold it.
-struct Span {
-  int first, end;
-
+// What is seen of a unit's part, and the blocks that hold it.
+struct Span : SeenPart {
   FB_DEVICE explicit Span(const DecodeUnit& unit)
-      : first(unit.first % kPartPositions), end((unit.end - 1) % kPartPositions + 1) {}
-  FB_DEVICE bool Has(int t) const { return t >= first && t < end; }
-  FB_DEVICE bool HasAll(int begin, int behind) const { return begin >= first && behind <= end; }
+      : SeenPart{unit.first % kPartPositions, (unit.end - 1) % kPartPositions + 1} {}
   FB_DEVICE int first_block() const { return first / kPositions; }
   FB_DEVICE int end_block() const { return (end + kPositions - 1) / kPositions; }
   FB_DEVICE int first_step() const { return first_block() / kStepBlocks; }
@@ -76,9 +71,8 @@ struct Rows {
   }
   // Of this part and row; `part` columns of values, then M and the sum.
   FB_DEVICE float* Partial(const DecodeParams& args, const DecodeUnit& unit, int part) const {
-    const int64_t at =
-        (int64_t{unit.row} * args.kv.kv_heads + unit.kv_head) * args.group + gpu::Lane() / 4;
-    return args.partials + (at * args.most_parts + part) * (kHeadDim + 2);
+    const int64_t at = (int64_t{unit.slot} + part) * args.group + gpu::Lane() / 4;
+    return args.partials + at * (kHeadDim + 2);
   }
 };
 
@@ -103,43 +97,6 @@ FB_DEVICE void ScoreBlock(const uint32_t (&q)[kHeadDim / 16][2], uint32_t keys, 
   }
 }
 
-// Scores outside of what is seen become -infinity; returns the greatest one of the thread's row.
-// `at`: the step's first position.
-FB_DEVICE float MaskScores(const Span& span, int at, float (&c)[kStepTiles][2]) {
-  const bool all = span.HasAll(at, at + kStepTiles * 8);
-  float best = FB_NOTHING;
-#pragma unroll
-  for (int t = 0; t < kStepTiles; ++t) {
-#pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      if (!all && !span.Has(at + t * 8 + gpu::Lane() % 4 * 2 + e)) c[t][e] = FB_NOTHING;
-      best = gpu::Max(best, c[t][e]);
-    }
-  }
-  best = gpu::Max(best, gpu::ShuffleXor(best, 1));
-  return gpu::Max(best, gpu::ShuffleXor(best, 2));
-}
-
-// p of a step's scores, as A of the values: words[t]. `lanes`: the sums of the step.
-FB_DEVICE void Probabilities(const float (&c)[kStepTiles][2], float c128, float whole,
-                             uint32_t (&words)[kStepTiles], float (&lanes)[4]) {
-  const float bias = MmaBias(whole);
-#pragma unroll
-  for (int t = 0; t < kStepTiles; ++t) {
-    const float p0 = ProbabilityOf(c[t][0], c128, bias), p1 = ProbabilityOf(c[t][1], c128, bias);
-    float(&sum)[4] = lanes;
-    const int i = t % 2 * 2;
-    sum[i] = t < 2 ? p0 : sum[i] + p0;
-    sum[i + 1] = t < 2 ? p1 : sum[i + 1] + p1;
-    words[t] = gpu::PairOf(p0, p1);
-  }
-}
-
-// What is kept of an element pair of V at positions t, t + 1.
-FB_DEVICE uint32_t Kept(const Span& span, int t) {
-  return (span.Has(t) ? 0x0000FFFFu : 0) | (span.Has(t + 1) ? 0xFFFF0000u : 0);
-}
-
 // values += p V over 16 positions from `at` on of the part, which lie at `shared`; kTiles tiles of
 // 8 elements from tile `first_tile` on. V that is not seen counts as 0, whatever it is.
 template <int kTiles>
@@ -160,16 +117,6 @@ FB_DEVICE void AddValues(const Span& span, int at, const uint32_t (&p)[2], uint3
                                           (((tile % 8 + second) ^ (row % 8)) << 4)));
     gpu::MmaUpper(values[j], p, b[0] & low, b[1] & high);
     if constexpr (kTiles > 1) gpu::MmaUpper(values[j + 1], p, b[2] & low, b[3] & high);
-  }
-}
-
-template <int kTiles>
-FB_DEVICE void Rescale(float factor, float (&values)[kTiles][2]) {
-  if (factor == 1.0f) return;
-#pragma unroll
-  for (int j = 0; j < kTiles; ++j) {
-    values[j][0] = values[j][0] * factor;
-    values[j][1] = values[j][1] * factor;
   }
 }
 
@@ -230,7 +177,7 @@ FB_DEVICE void MergeParts(const DecodeParams& args, const DecodeUnit& unit,
 
 // Counts a unit as done; true for the last one of its row, by the first lane.
 FB_DEVICE bool CountPart(const DecodeParams& args, const DecodeUnit& unit) {
-  int32_t* const count = args.counts + int64_t{unit.row} * args.kv.kv_heads + unit.kv_head;
+  int32_t* const count = args.counts + unit.slot;
   const bool last = gpu::AtomicAdd(count, 1) + 1 == unit.parts;
   if (last) *count = 0;
   return last;
@@ -244,6 +191,7 @@ class WarpFeed {
 
   FB_DEVICE WarpFeed(const DecodeParams& args, std::byte* shared)
       : args_(args),
+        num_units_(*args.num_units),
         base_(shared + gpu::Warp() * kPieces * kPiece),
         full_(reinterpret_cast<gpu::Bar*>(shared + gpu::Warps() * kPieces * kPiece) +
               gpu::Warp() * kPieces),
@@ -269,7 +217,7 @@ class WarpFeed {
  private:
   // The next piece: of each step its blocks' K, then their V.
   FB_DEVICE void Ask() {
-    if (unit_ >= args_.num_units) return;
+    if (unit_ >= num_units_) return;
     if (!begun_) {
       const DecodeUnit& unit = args_.units[unit_];
       const Span span(unit);
@@ -296,6 +244,7 @@ class WarpFeed {
   }
 
   const DecodeParams& args_;
+  const int num_units_;
   std::byte* const base_;
   gpu::Bar* const full_;
   int slot_ = 0, parity_ = 0;
@@ -311,8 +260,8 @@ FB_DEVICE void Decode(const DecodeParams& args) {
   constexpr int kTiles = kHeadDim / 8;
   const float c = MmaScale(args.scale), c128 = c * 0x1p-7f;
   WarpFeed<kHeadDim> feed(args, shared);
-  const int stride = gpu::GridX() * gpu::Warps();
-  for (int i = gpu::Warp() * gpu::GridX() + gpu::BlockX(); i < args.num_units; i += stride) {
+  const int stride = gpu::GridX() * gpu::Warps(), num_units = *args.num_units;
+  for (int i = gpu::Warp() * gpu::GridX() + gpu::BlockX(); i < num_units; i += stride) {
     const DecodeUnit unit = args.units[i];
     const Span span(unit);
     const Rows<kHeadDim> rows(args, unit);
@@ -394,6 +343,7 @@ FB_DEVICE void DecodeWide(const DecodeParams& args) {
   gpu::Bar* const empty = full + kSlots;
   auto* const last = reinterpret_cast<int*>(empty + kSlots);
   const auto meet = [] { gpu::NamedSync(1, kDecodeConsumers * gpu::kWarpLanes); };
+  const int num_units = *args.num_units;
   if (gpu::Tid() == 0) {
     for (int i = 0; i < kSlots; ++i) {
       gpu::BarInit(full + i, 1);
@@ -404,7 +354,7 @@ FB_DEVICE void DecodeWide(const DecodeParams& args) {
   gpu::Sync();
   uint32_t parity = 0;  // a bit a slot
   if (warp == kDecodeConsumers) {
-    for (int i = gpu::BlockX(); i < args.num_units; i += gpu::GridX()) {
+    for (int i = gpu::BlockX(); i < num_units; i += gpu::GridX()) {
       const DecodeUnit unit = args.units[i];
       const Span span(unit);
       Places<kHeadDim> places;
@@ -432,7 +382,7 @@ FB_DEVICE void DecodeWide(const DecodeParams& args) {
   }
   const float c = MmaScale(args.scale), c128 = c * 0x1p-7f;
   int turn = 0;
-  for (int i = gpu::BlockX(); i < args.num_units; i += gpu::GridX(), turn ^= 1) {
+  for (int i = gpu::BlockX(); i < num_units; i += gpu::GridX(), turn ^= 1) {
     const DecodeUnit unit = args.units[i];
     const Span span(unit);
     const Rows<kHeadDim> rows(args, unit);

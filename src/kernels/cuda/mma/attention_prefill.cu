@@ -49,7 +49,7 @@ struct PrefillUnit {
     // To and fro, so that every block gets long and short ones.
     const int blocks = gpu::GridX();
     const int at = round * blocks + (round % 2 != 0 ? blocks - 1 - gpu::BlockX() : gpu::BlockX());
-    if (at >= args.num_tiles * args.heads) return;
+    if (at >= *args.num_tiles * args.heads) return;
     there = true;
     head = at % args.heads;
     tile = args.tiles[at / args.heads];

@@ -1,25 +1,27 @@
-// Linear layers of many rows: y = round(tree(leaves) + bias), bf16, packed as the next layer reads
-// it. Persistent blocks take tiles of 128 rows; two producer threads bring chunks, one those of
-// rows, one those of weights; two consumers of 64 rows issue wgmma from shared memory.
+// Linear layers of many rows, with every output of kernels/linear.h. Persistent blocks take tiles
+// of 128 rows; two producer threads bring chunks, one those of rows, one those of weights; two
+// consumers of 64 rows issue wgmma from shared memory.
 //
 //   mma_linear_256          one leaf, tiles of 256 columns
 //   mma_linear_128          one leaf, tiles of 128 columns, two of rows a cluster: each block
 //   brings
 //                           half of the weights to both
-//   mma_linear_128_leaves   2 to 8 leaves: each is a chain of its own; two chains and a pair's sum
+//   mma_linear_128_leaves   2 to 8 leaves, no gates: each is a chain of its own; two chains and a
+//   pair's sum
 //                           stand in registers, the first four leaves' in shared memory
 //
 // Producers only move pointers on: addresses worked out at each chunk cost more than its products.
 // Bytes: a tile's rows and columns from L2. Flops: 2 rows columns K. Limit: tensor cores.
 #include "kernels/cuda/mma/arithmetic.h"
 #include "kernels/cuda/mma/params.h"
+#include "kernels/cuda/pair/linear_rows.h"
 #include "kernels/cuda/wgmma.h"
 
 namespace forebay::kernels::cuda {
 namespace {
 
 constexpr int kGroup = 4 * gpu::kWarpLanes, kConsumers = 2, kConsumerWarps = 4 * kConsumers;
-constexpr int kStoreBuffers = 2, kStoreBytes = 2048;  // 16 rows of a warp, 64 columns
+constexpr int kWarpRows = 16, kEight = 8;  // of a warp; columns that stay together
 
 FB_DEVICE int Least(int a, int b) { return a < b ? a : b; }
 
@@ -114,8 +116,8 @@ struct Many {
     for (int tile = FirstTile(); tile < tiles; tile += TileStride()) {
       const TilePlace at(args, tile);
       const auto block = [&](int consumer) {
-        return args.x +
-               int64_t{Least(RowBlock(at, consumer), args.row_blocks - 1)} * chunks * kChunkBytes;
+        return args.x + int64_t{Least(RowBlock(at, consumer), args.row_blocks - 1)} *
+                            args.x_chunks * kChunkBytes;
       };
       const std::byte *upper = block(0), *lower = block(1);
 #pragma unroll 1
@@ -193,10 +195,8 @@ struct Many {
       } else {
         Chain(sums, chunks, consumer);
       }
-      Store(sums, RowBlock(at, consumer), at.column * (kColumns / kChunkSide),
-            consumer * 4 + thread / gpu::kWarpLanes);
+      Store(sums, RowBlock(at, consumer), at.column * (kColumns / kChunkSide));
     }
-    if (gpu::Lane() == 0) gpu::BulkWaitRead<0>();
   }
 
   // The fixed tree: ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)), what is missing passed by.
@@ -231,43 +231,86 @@ struct Many {
     }
   }
 
-  // A warp's 16 rows, 64 columns at a time through two buffers of its own.
-  FB_DEVICE void Store(Sums& sums, int row_block, int first_panel, int warp) {
-    const int lane = gpu::Lane(), row = lane / 8 % 2 * 8 + lane % 8;
-    std::byte* const buffers = store + warp * kStoreBuffers * kStoreBytes;
+  // A warp's 16 rows, a panel at a time through shared memory of its own: eights of columns, that
+  // of row r at place (eight ^ r % 8).
+  FB_DEVICE void Store(const Sums& sums, int row_block, int first_panel) {
+    // Registers are short where leaves are added.
+    const int thread = gpu::Here(gpu::Tid()) - kGroup, lane = thread % gpu::kWarpLanes;
+    const int warp = thread / gpu::kWarpLanes;
+    auto* const staged = reinterpret_cast<float*>(store) + warp * kWarpRows * kChunkSide;
+    const int first_row = row_block * kChunkSide + warp % 4 * kWarpRows;
 #pragma unroll
     for (int panel = 0; panel < kColumns / kChunkSide; ++panel) {
-      std::byte* const buffer = buffers + panel % kStoreBuffers * kStoreBytes;
-      const bool there = row_block < args.row_blocks && first_panel + panel < args.num_panels;
-      if (args.bias != nullptr && there) {
-        const float* const bias = args.bias + (first_panel + panel) * kChunkSide + lane % 4 * 2;
+      if (first_row >= args.to.rows || first_panel + panel >= args.num_panels) continue;
 #pragma unroll
-        for (int i = 0; i < 32; ++i) {
-          float& sum = sums[panel * 32 + i];
-          sum = sum + bias[i / 4 * 8 + i % 2];
-        }
+      for (int i = 0; i < 32; i += 2) {
+        const int row = lane / 4 + i / 2 % 2 * 8;
+        const int eight = ColumnOfChunk(i / 4 * kEight) / kEight;
+        float* const to = staged + row * kChunkSide + (eight ^ row % 8) * kEight + lane % 4 * 2;
+        to[0] = sums[panel * 32 + i];
+        to[1] = sums[panel * 32 + i + 1];
       }
-      if (lane == 0) gpu::BulkWaitRead<kStoreBuffers - 1>();
       gpu::SyncWarp();
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const float* const s = sums + panel * 32 + j * 8;
-        const uint32_t pairs[4] = {RoundedPair(s[0], s[1]), RoundedPair(s[2], s[3]),
-                                   RoundedPair(s[4], s[5]), RoundedPair(s[6], s[7])};
-        gpu::StoreMatrix4(
-            gpu::Smem(buffer) + static_cast<uint32_t>(InChunk(row, (j * 2 + lane / 16) * 8)),
-            pairs);
-      }
-      gpu::ProxyFence();
+      StorePanel(staged, first_row, first_panel + panel, lane);
       gpu::SyncWarp();
-      if (lane != 0) continue;
-      if (there) {
-        std::byte* const to =
-            args.y + (int64_t{row_block} * args.num_panels + first_panel + panel) * kChunkBytes;
-        gpu::BulkStore(to + warp % 4 * kStoreBytes, buffer, kStoreBytes);
-      }
-      gpu::BulkCommit();
     }
+  }
+
+  FB_DEVICE void StorePanel(const float* staged, int first_row, int panel, int lane) {
+    const LinearOutputs& to = args.to;
+    const bool gated = !kLeaves && IsGatedOutput(to.output);
+    const int eights = gated ? 4 : 8;
+    const int32_t width = to.panels[2 * panel + 1];
+#pragma unroll 1
+    for (int i = lane; i < kWarpRows * eights; i += gpu::kWarpLanes) {
+      const int row = i / eights, eight = i % eights, first = eight * kEight;
+      if (first_row + row >= to.rows || first >= width) continue;
+      float sum[kEight], up[kEight] = {};
+      const auto take = [&](int of, float(&values)[kEight]) {
+        const float* const from = staged + row * kChunkSide + (of ^ row % 8) * kEight;
+#pragma unroll
+        for (int e = 0; e < kEight; ++e) {
+          values[e] = from[e];
+          if (to.bias != nullptr)
+            values[e] = values[e] + to.bias[panel * kChunkSide + of * kEight + e];
+        }
+      };
+      take(eight, sum);
+      if (gated) take(eight + 4, up);
+      StoreEight(to, (int64_t{first_row} + row) * to.y_stride + to.panels[2 * panel] + first,
+                 Least(width - first, kEight), sum, up);
+    }
+  }
+
+  // `count` outputs from element `at` of y on.
+  FB_DEVICE static void StoreEight(const LinearOutputs& to, int64_t at, int count,
+                                   const float (&sum)[kEight], const float (&up)[kEight]) {
+    const bool fp32 = to.output == kOutF32;
+    const std::byte* const place = to.y + at * (fp32 ? 4 : 2);
+    if (count < kEight || reinterpret_cast<uintptr_t>(place) % sizeof(Four) != 0) {
+      for (int e = 0; e < count; ++e) StoreSum<BF16>(to.output, to.y, at + e, sum[e], up[e]);
+      return;
+    }
+    auto* const four = reinterpret_cast<Four*>(to.y + at * (fp32 ? 4 : 2));
+    if (fp32) {
+      four[0] = {{sum[0], sum[1], sum[2], sum[3]}};
+      four[1] = {{sum[4], sum[5], sum[6], sum[7]}};
+      return;
+    }
+    struct alignas(16) Pairs {
+      uint32_t of[4];
+    };
+    auto* const pairs = reinterpret_cast<Pairs*>(four);
+    const Pairs old = to.output == kOutResidual ? *pairs : Pairs{};
+    Pairs out;
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      out.of[e] =
+          RoundedPair(OutputOf(to.output, sum[2 * e], up[2 * e], gpu::FromBits(old.of[e] << 16)),
+                      OutputOf(to.output, sum[2 * e + 1], up[2 * e + 1],
+                               gpu::FromBits(old.of[e] & 0xFFFF0000u)));
+    }
+    *pairs = out;
   }
 };
 

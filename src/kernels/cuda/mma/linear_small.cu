@@ -1,5 +1,5 @@
-// Linear layers of 1 to 64 rows: y [rows, columns] = round(tree(leaves) + bias), bf16. Weights are
-// the A operand of mma.sync, 16 columns a unit, and rows are its columns, 8 a tile.
+// Linear layers of 1 to 64 rows, with every output of kernels/linear.h. Weights are the A operand
+// of mma.sync, 16 columns a unit, and rows are its columns, 8 a tile.
 //
 //   mma_linear_chain    one leaf; a block's units go along K together, a warp has up to two of
 //                       them, or some of the rows of one
@@ -11,19 +11,15 @@
 // soon as that has ended. Its lanes hold a copy's address each and only move it on.
 // Bytes: the weights once, x once a block from L2. Flops: 2 rows columns K. Limit: reading weights.
 #include "kernels/cuda/hopper.h"
-#include "kernels/cuda/mma/arithmetic.h"
 #include "kernels/cuda/mma/params.h"
+#include "kernels/cuda/pair/linear_rows.h"
 
 namespace forebay::kernels::cuda {
 namespace {
 
-constexpr int kSteps = kChunkSide / 16;            // of a chunk along K
-constexpr int kTileBytes = 8 * kChunkSide * 2;     // 8 rows of a chunk
-constexpr int kStoreBytes = 8 * kUnitColumns * 2;  // what a warp turns at a time
-constexpr int kCopiesOfLane = 4;                   // a stage
-struct alignas(16) Bytes16 {
-  uint32_t words[4];
-};
+constexpr int kSteps = kChunkSide / 16;         // of a chunk along K
+constexpr int kTileBytes = 8 * kChunkSide * 2;  // 8 rows of a chunk
+constexpr int kCopiesOfLane = 4;                // a stage
 
 FB_DEVICE int Least(int a, int b) { return a < b ? a : b; }
 FB_DEVICE int Most(int a, int b) { return a > b ? a : b; }
@@ -76,25 +72,27 @@ FB_DEVICE void AddChunk(uint32_t w, uint32_t x, int units, float (&sums)[kUnits]
   }
 }
 
-// Writes the rows of tile `tile` of a unit; `turned`: kStoreBytes of the warp's own.
-FB_DEVICE void StoreTile(const SmallLinearParams& args, std::byte* turned, int unit, int tile,
-                         float (&sums)[4]) {
-  const int lane = gpu::Lane();
-  if (args.bias != nullptr) {
-    const float* const bias = args.bias + unit * kUnitColumns + lane / 4;
-    for (int i = 0; i < 4; ++i) sums[i] = sums[i] + bias[i / 2 * 8];
+// Writes the rows of tile `tile` of a unit. Sum i: the panel's column ColumnOfChunk(..) + i / 2 *
+// 32, row lane % 4 * 2 + i % 2: of a gate, its up projection is sum i + 2.
+FB_DEVICE void StoreTile(const LinearOutputs& to, int unit, int tile, const float (&sums)[4]) {
+  constexpr int kUnits = kChunkSide / kUnitColumns;
+  const int lane = gpu::Lane(), panel = unit / kUnits;
+  const int column = ColumnOfChunk(unit % kUnits * kUnitColumns + lane / 4);
+  const int32_t width = to.panels[2 * panel + 1];
+  const bool gated = IsGatedOutput(to.output);
+  float s[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    s[i] = sums[i];
+    if (to.bias != nullptr) s[i] = s[i] + to.bias[panel * kChunkSide + column + i / 2 * 32];
   }
-  const uint32_t pairs[2] = {RoundedPair(sums[0], sums[1]), RoundedPair(sums[2], sums[3])};
-  gpu::StoreMatrix2Transposed(
-      gpu::Smem(turned) + static_cast<uint32_t>(lane % 8 * 32 + lane / 8 % 2 * 16), pairs);
-  gpu::SyncWarp();
-  const int row = tile * 8 + lane / 2;
-  if (lane < 16 && row < args.rows) {
-    std::byte* const to = args.y + int64_t{unit / 4} * kChunkBytes +
-                          InChunk(row, unit % 4 * kUnitColumns + lane % 2 * 8);
-    *reinterpret_cast<Bytes16*>(to) = reinterpret_cast<const Bytes16*>(turned)[lane];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int row = tile * 8 + lane % 4 * 2 + i % 2, at = column + i / 2 * 32;
+    if (row >= to.rows || at >= width) continue;
+    StoreSum<BF16>(to.output, to.y, row * to.y_stride + to.panels[2 * panel] + at, s[i],
+                   gated ? s[(i + 2) % 4] : 0.0f);
   }
-  gpu::SyncWarp();
 }
 
 // Stages that bulk copies fill and consumers empty.
@@ -179,8 +177,7 @@ FB_DEVICE void Chain(const SmallLinearParams& args) {
   const int x_bytes = kTiles * args.row_groups * kTileBytes;
   const int slice = x_bytes + args.units * kUnitBytes;
   Ring ring{shared, nullptr, nullptr, args.stages, slice * args.stage_chunks};
-  std::byte* const turned = shared + ring.stages * ring.stage_bytes;
-  ring.full = reinterpret_cast<gpu::Bar*>(turned + kSmallConsumers * kStoreBytes);
+  ring.full = reinterpret_cast<gpu::Bar*>(shared + ring.stages * ring.stage_bytes);
   ring.empty = ring.full + ring.stages;
   ring.Init();
   gpu::LaunchNext();
@@ -232,8 +229,7 @@ FB_DEVICE void Chain(const SmallLinearParams& args) {
       const int unit = group * args.units + first_unit + u;
       if (u >= units || unit >= total) continue;
 #pragma unroll
-      for (int j = 0; j < kTiles; ++j)
-        StoreTile(args, turned + warp * kStoreBytes, unit, first_tile + j, sums[u][j]);
+      for (int j = 0; j < kTiles; ++j) StoreTile(args.to, unit, first_tile + j, sums[u][j]);
     }
   }
 }
@@ -254,8 +250,7 @@ FB_DEVICE void Leaves(const SmallLinearParams& args) {
     least = Least(least, chunks), most = Most(most, chunks);
   }
   Ring ring{shared, nullptr, nullptr, args.stages, kSlice * kMmaLeaves * args.stage_chunks};
-  std::byte* const turned = shared + ring.stages * ring.stage_bytes;
-  ring.full = reinterpret_cast<gpu::Bar*>(turned + kSmallConsumers * kStoreBytes);
+  ring.full = reinterpret_cast<gpu::Bar*>(shared + ring.stages * ring.stage_bytes);
   ring.empty = ring.full + ring.stages;
   ring.Init();
   gpu::LaunchNext();
@@ -335,7 +330,7 @@ FB_DEVICE void Leaves(const SmallLinearParams& args) {
       }
     }
     const int unit = first_unit + i / kTiles;
-    if (unit < total) StoreTile(args, turned + warp * kStoreBytes, unit, i % kTiles, of_leaf[0].of);
+    if (unit < total) StoreTile(args.to, unit, i % kTiles, of_leaf[0].of);
   }
 }
 

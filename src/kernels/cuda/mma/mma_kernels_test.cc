@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "base/units.h"
+#include "kernels/cuda/launch/kernel_sets.h"
 #include "kernels/cuda/launch/mma.h"
 #include "kernels/cuda/registry.h"
 #include "kernels/cuda/testing/launcher.h"
@@ -92,9 +94,8 @@ struct LinearProblem {
 
   int leaves() const { return static_cast<int>(borders.size()) - 1; }
 
-  // By ref/: [rows, columns] of T.
-  template <typename T>
-  std::vector<T> Expected(LinearOutput output) const {
+  // By ref/: [rows, columns], rounded.
+  Bytes Expected() const {
     LinearArgs args;
     args.weight.dtype = tensor::DType::kBF16;
     args.weight.k = k;
@@ -104,7 +105,6 @@ struct LinearProblem {
     std::ranges::copy(borders, args.weight.leaves.begin);
     std::vector<Bytes> tiles;
     std::vector<const std::byte*> pointers;
-    std::vector<PanelColumns> places;
     for (int leaf = 0; leaf < leaves(); ++leaf) {
       const int of_leaf = borders[leaf + 1] - borders[leaf];
       for (int panel = 0; panel < panels; ++panel) {
@@ -116,20 +116,18 @@ struct LinearProblem {
       }
     }
     for (const Bytes& tile : tiles) pointers.push_back(tile.data());
-    for (int panel = 0; panel < panels; ++panel)
-      places.push_back({panel * kPanelColumns, kPanelColumns});
+    const std::vector<PanelColumns> places = Panels();
     args.weight.tiles = pointers.data();
     args.weight.panels = places.data();
     args.weight.bias = bias.empty() ? nullptr : bias.data();
     std::vector<BF16> rounded(x.size());
     std::ranges::transform(x, rounded.begin(), tensor::ToBF16);
-    std::vector<T> y(static_cast<size_t>(rows) * static_cast<size_t>(args.weight.n));
-    args.output = output;
+    Bytes y(static_cast<size_t>(rows) * static_cast<size_t>(args.weight.n) * sizeof(BF16));
     args.rows = rows;
     args.leaf_end = leaves();
     args.x = reinterpret_cast<const std::byte*>(rounded.data());
     args.x_stride = k;
-    args.y = reinterpret_cast<std::byte*>(y.data());
+    args.y = y.data();
     args.y_stride = args.weight.n;
     Oracle().Run([&](const device::WorkerContext& context) {
       RefKernels(MmaOrder::kK16F25).linear(args, context);
@@ -137,22 +135,40 @@ struct LinearProblem {
     return y;
   }
 
-  // Fills in `tiles` and `leaf_begin`; returns the weight's chunks.
-  Bytes PackWeight(std::vector<const std::byte*>* tiles, int32_t* leaf_begin) const {
+  // Fills in `tiles` and `leaf_begin`; returns the tiles' memory.
+  std::vector<Bytes> PackWeight(std::vector<const std::byte*>* tiles, int32_t* leaf_begin) const {
+    std::vector<BF16> rounded(w.size());
+    std::ranges::transform(w, rounded.begin(), tensor::ToBF16);
+    std::vector<Bytes> packed;
     leaf_begin[0] = 0;
-    for (int leaf = 0; leaf < leaves(); ++leaf)
-      leaf_begin[leaf + 1] = leaf_begin[leaf] + ChunksOf(borders[leaf + 1] - borders[leaf]);
-    Bytes packed(static_cast<size_t>(leaf_begin[leaves()]) * panels * kChunkBytes);
-    std::byte* to = packed.data();
     for (int leaf = 0; leaf < leaves(); ++leaf) {
+      const int of_leaf = borders[leaf + 1] - borders[leaf];
+      leaf_begin[leaf + 1] = leaf_begin[leaf] + ChunksOf(of_leaf);
       for (int panel = 0; panel < panels; ++panel) {
-        tiles->push_back(to);
-        PackChunks(w.data() + panel * kPanelColumns * k, k, kPanelColumns, borders[leaf],
-                   borders[leaf + 1], to);
-        to += int64_t{leaf_begin[leaf + 1] - leaf_begin[leaf]} * kChunkBytes;
+        const BF16* columns[kPanelColumns];
+        for (int c = 0; c < kPanelColumns; ++c)
+          columns[c] = rounded.data() + (panel * kPanelColumns + c) * k + borders[leaf];
+        Bytes& tile =
+            packed.emplace_back(static_cast<size_t>(ChunksOf(of_leaf)) * size_t{kChunkBytes});
+        PackTile(PackedForm::kCuda, of_leaf, columns, tile.data());
+        tiles->push_back(tile.data());
       }
     }
     return packed;
+  }
+  std::vector<PanelColumns> Panels() const {
+    std::vector<PanelColumns> places;
+    for (int panel = 0; panel < panels; ++panel)
+      places.push_back({panel * kPanelColumns, kPanelColumns});
+    return places;
+  }
+  LinearOutputs OutputsTo(Bytes& y, const std::vector<PanelColumns>& places) const {
+    return {.y = y.data(),
+            .y_stride = panels * kPanelColumns,
+            .panels = reinterpret_cast<const int32_t*>(places.data()),
+            .bias = bias.empty() ? nullptr : bias.data(),
+            .output = static_cast<int32_t>(LinearOutput::kRounded),
+            .rows = rows};
   }
 
   base::Rng rng;
@@ -167,25 +183,19 @@ void TrySmallLinear(int rows, int panels, const std::vector<int>& borders, int m
                     const char* kernel, bool bias = false) {
   const LinearProblem problem(rows, panels, borders, bias, static_cast<uint64_t>(rows));
   std::vector<const std::byte*> tiles;
-  SmallLinearParams params{.rows = rows, .num_panels = panels, .num_leaves = problem.leaves()};
-  const Bytes w = problem.PackWeight(&tiles, params.leaf_begin);
+  SmallLinearParams params{.num_panels = panels, .num_leaves = problem.leaves()};
+  const std::vector<Bytes> w = problem.PackWeight(&tiles, params.leaf_begin);
   Bytes x(static_cast<size_t>(params.leaf_begin[params.num_leaves]) * kChunkBytes);
   for (int leaf = 0; leaf < params.num_leaves; ++leaf) {
     PackChunks(problem.x.data(), problem.k, rows, borders[leaf], borders[leaf + 1],
                x.data() + int64_t{params.leaf_begin[leaf]} * kChunkBytes);
   }
-  const auto values = problem.Expected<BF16>(LinearOutput::kRounded);
-  Bytes expected(static_cast<size_t>(panels) * kChunkBytes, kPoison), y(expected.size());
-  for (int row = 0; row < rows; ++row) {
-    for (int c = 0; c < panels * kPanelColumns; ++c) {
-      std::memcpy(&expected[c / kChunkSide * kChunkBytes + InChunk(row, c % kChunkSide)],
-                  &values[row * panels * kPanelColumns + c], sizeof(BF16));
-    }
-  }
+  const Bytes expected = problem.Expected();
+  Bytes y(expected.size());
+  const std::vector<PanelColumns> places = problem.Panels();
   params.tiles = tiles.data();
   params.x = x.data();
-  params.y = y.data();
-  params.bias = problem.bias.empty() ? nullptr : problem.bias.data();
+  params.to = problem.OutputsTo(y, places);
   const KernelPlan plan = PlanSmallLinear(multiprocessors, &params);
   if (kernel != nullptr) {
     EXPECT_STREQ(plan.kernel, kernel);
@@ -229,39 +239,30 @@ TEST(MmaKernels, SmallLinearOfLeavesOverWarps) {
   for (const int rows : {2, 16, 31, 60}) TrySmallLinear(rows, 5 + rows / 4, borders, 132, nullptr);
 }
 
-// Rows are a multiple of 64 or zeros follow, which come out as the rounded bias.
 void TryManyLinear(int rows, int panels, const std::vector<int>& borders, int multiprocessors,
                    const char* kernel, bool bias = false) {
-  const int row_blocks = ChunksOf(rows), columns = panels * kPanelColumns;
-  LinearProblem problem(rows, panels, borders, bias, static_cast<uint64_t>(rows));
-  problem.rows = row_blocks * kChunkSide;
-  problem.x.resize(static_cast<size_t>(problem.rows) * static_cast<size_t>(problem.k));
+  const LinearProblem problem(rows, panels, borders, bias, static_cast<uint64_t>(rows));
+  const int row_blocks = ChunksOf(rows);
   std::vector<const std::byte*> tiles;
   ManyLinearParams params{
       .row_blocks = row_blocks, .num_panels = panels, .num_leaves = problem.leaves()};
-  const Bytes w = problem.PackWeight(&tiles, params.leaf_begin);
-  const int chunks = params.leaf_begin[params.num_leaves];
-  Bytes x(static_cast<size_t>(row_blocks) * chunks * kChunkBytes);
+  const std::vector<Bytes> w = problem.PackWeight(&tiles, params.leaf_begin);
+  params.x_chunks = params.leaf_begin[params.num_leaves] + 1;
+  Bytes x(static_cast<size_t>(row_blocks) * params.x_chunks * kChunkBytes, kPoison);
   for (int block = 0; block < row_blocks; ++block) {
     for (int leaf = 0; leaf < params.num_leaves; ++leaf) {
-      PackChunks(problem.x.data() + block * kChunkSide * problem.k, problem.k, kChunkSide,
-                 borders[leaf], borders[leaf + 1],
-                 x.data() + (int64_t{block} * chunks + params.leaf_begin[leaf]) * kChunkBytes);
+      PackChunks(
+          problem.x.data() + block * kChunkSide * problem.k, problem.k,
+          std::min(kChunkSide, rows - block * kChunkSide), borders[leaf], borders[leaf + 1],
+          x.data() + (int64_t{block} * params.x_chunks + params.leaf_begin[leaf]) * kChunkBytes);
     }
   }
-  const auto values = problem.Expected<BF16>(LinearOutput::kRounded);
-  Bytes expected(static_cast<size_t>(row_blocks) * panels * kChunkBytes), y(expected.size());
-  for (int row = 0; row < problem.rows; ++row) {
-    for (int c = 0; c < columns; ++c) {
-      const int64_t chunk = int64_t{row / kChunkSide} * panels + c / kChunkSide;
-      std::memcpy(&expected[chunk * kChunkBytes + InChunk(row % kChunkSide, c % kChunkSide)],
-                  &values[row * columns + c], sizeof(BF16));
-    }
-  }
+  const Bytes expected = problem.Expected();
+  Bytes y(expected.size());
+  const std::vector<PanelColumns> places = problem.Panels();
   params.tiles = tiles.data();
   params.x = x.data();
-  params.y = y.data();
-  params.bias = problem.bias.empty() ? nullptr : problem.bias.data();
+  params.to = problem.OutputsTo(y, places);
   const KernelPlan plan = PlanManyLinear(multiprocessors, &params);
   if (kernel != nullptr) {
     EXPECT_STREQ(plan.kernel, kernel);
@@ -286,6 +287,108 @@ TEST(MmaKernels, ManyRowLinear) {
   TryManyLinear(384, 3, {0, 64, 200, 264}, 132, nullptr);
 }
 
+// A layer through the set, whose kernel follows from its shape, against ref/: every output, leaves
+// of all or of some, panels that are not full, and what lies between rows of y.
+void TryLinearOfSet(LinearOutput output, int rows, const std::vector<int>& borders,
+                    const std::vector<int>& widths, int first_leaf = 0, int end_leaf = -1) {
+  const int k = borders.back(), leaves = static_cast<int>(borders.size()) - 1;
+  const int panels = static_cast<int>(widths.size());
+  base::Rng rng(static_cast<uint64_t>(rows * 100 + k));
+  const std::vector<float> w = RandomMatrix(rng, panels * kPanelColumns, k),
+                           x = RandomMatrix(rng, rows, k + 3),
+                           bias = RandomMatrix(rng, 1, panels * kPanelColumns);
+  std::vector<BF16> rounded_w(w.size()), rounded_x(x.size());
+  std::ranges::transform(w, rounded_w.begin(), tensor::ToBF16);
+  std::ranges::transform(x, rounded_x.begin(), tensor::ToBF16);
+  LinearArgs args;
+  PackedWeight& weight = args.weight;
+  weight.k = k;
+  weight.num_panels = panels;
+  weight.leaves.num_leaves = leaves;
+  std::ranges::copy(borders, weight.leaves.begin);
+  std::vector<PanelColumns> places;
+  for (const int width : widths) {
+    places.push_back({weight.n, width});
+    weight.n += width;
+  }
+  weight.panels = places.data();
+  const bool partial = output == LinearOutput::kPartial;
+  if (!partial) weight.bias = bias.data();
+  std::vector<Bytes> memory;
+  const auto pack = [&](PackedForm form) {
+    weight.packed = form;
+    std::vector<const std::byte*> tiles;
+    for (int leaf = 0; leaf < leaves; ++leaf) {
+      for (int panel = 0; panel < panels; ++panel) {
+        const BF16* columns[kPanelColumns] = {};
+        for (int c = 0; c < kPanelColumns; ++c) {
+          const bool used = c % (IsGated(output) ? kPanelColumns / 2 : kPanelColumns) <
+                            widths[static_cast<size_t>(panel)];
+          if (used) columns[c] = rounded_w.data() + (panel * kPanelColumns + c) * k + borders[leaf];
+        }
+        Bytes& tile = memory.emplace_back(weight.ExpandedTileBytes(leaf));
+        PackTile(form, borders[leaf + 1] - borders[leaf], columns, tile.data());
+        tiles.push_back(tile.data());
+      }
+    }
+    return tiles;
+  };
+  const std::vector<const std::byte*> chunks = pack(PackedForm::kCuda),
+                                      pairs = pack(PackedForm::kPairs);
+  args.x = reinterpret_cast<const std::byte*>(rounded_x.data());
+  args.x_stride = k + 3;
+  args.y_stride = weight.n + 6;
+  args.rows = rows;
+  args.output = output;
+  args.leaf_begin = first_leaf;
+  args.leaf_end = end_leaf < 0 ? leaves : end_leaf;
+  const bool fp32 = partial || output == LinearOutput::kF32;
+  // Before: small values of bf16, of which a residual is made.
+  Bytes before(static_cast<size_t>((partial ? kMaxLeaves : 1) * rows * args.y_stride) *
+               (fp32 ? sizeof(float) : sizeof(BF16)));
+  for (size_t i = 0; i < before.size(); i += sizeof(BF16)) {
+    const BF16 value = tensor::ToBF16(static_cast<float>(rng.Uniform() * 2 - 1));
+    std::memcpy(&before[i], &value, sizeof value);
+  }
+  Bytes expected = before, y = before;
+  weight.tiles = pairs.data();
+  args.y = expected.data();
+  Oracle().Run([&](const device::WorkerContext& context) {
+    RefKernels(MmaOrder::kK16F25).linear(args, context);
+  });
+  weight.packed = PackedForm::kCuda;
+  weight.tiles = chunks.data();
+  args.y = y.data();
+  Bytes workspace(LinearWorkspaceBytes(weight.dtype, rows, k, weight.packed) + 1024, kPoison);
+  args.workspace = reinterpret_cast<std::byte*>(
+      base::RoundUp(reinterpret_cast<uintptr_t>(workspace.data()), 1024));
+  for (int launch = 0; launch < TheLauncher().launches(); ++launch) {
+    y = before;
+    const base::Status status = TheLauncher().Run(
+        launch, [&](const device::LaunchContext& context) { MmaKernels().linear(args, context); });
+    ASSERT_TRUE(status.ok()) << "launch " << launch << ": " << status.ToString();
+    const auto [ours, theirs] = std::ranges::mismatch(expected, y);
+    ASSERT_EQ(ours - expected.begin(), std::ssize(expected))
+        << "output " << static_cast<int>(output) << ", " << rows << " rows, " << leaves
+        << " leaves of K " << k << ", launch " << launch << ": the first byte that differs";
+  }
+}
+
+TEST(MmaKernels, EveryOutputOfTheSet) {
+  constexpr LinearOutput kOutputs[] = {LinearOutput::kF32,      LinearOutput::kRounded,
+                                       LinearOutput::kResidual, LinearOutput::kSiluMul,
+                                       LinearOutput::kGeluMul,  LinearOutput::kClampedSiluMul};
+  for (const LinearOutput output : kOutputs) {
+    const bool gated = IsGated(output);
+    TryLinearOfSet(output, 3, {0, 100}, {gated ? 32 : 64, 20});
+    TryLinearOfSet(output, 34, {0, 37, 80, 144}, {gated ? 31 : 33});
+    TryLinearOfSet(output, 70, {0, 72}, {gated ? 32 : 64, gated ? 30 : 62, 8});
+  }
+  TryLinearOfSet(LinearOutput::kPartial, 5, {0, 40, 64, 100}, {64, 10}, 0, 3);
+  TryLinearOfSet(LinearOutput::kPartial, 9, {0, 20, 40, 60, 80, 100}, {64}, 1, 5);
+  TryLinearOfSet(LinearOutput::kPartial, 66, {0, 64, 96, 160}, {48}, 0, 2);
+}
+
 // A step of attention, its blocks in the kernels' form, and ref/'s answer.
 struct AttentionStep {
   AttentionStep(const AttentionShape& shape, const std::vector<SequenceSpec>& specs,
@@ -299,12 +402,14 @@ struct AttentionStep {
     args = problem.args();
     args.reach = reach;
     expected.resize(static_cast<size_t>(args.batch.num_rows) *
-                    static_cast<size_t>(shape.heads * shape.head_dim) * sizeof(BF16));
+                    static_cast<size_t>(shape.heads * shape.values()) * sizeof(BF16));
     args.out = expected.data();
     Oracle().Run([&](const device::WorkerContext& context) {
       RefKernels(MmaOrder::kK16F25).attention(args, context);
     });
     const KvLayout& layout = args.layout;
+    in_chunks = layout.key_dim % kChunkSide == 0 && !layout.values_in_keys;
+    if (!in_chunks) return;
     for (const SequenceRows& rows : std::span(args.batch.sequences, args.batch.num_sequences)) {
       const uint32_t* const table =
           args.batch.block_tables + rows.table_row * args.batch.table_stride;
@@ -349,8 +454,80 @@ struct AttentionStep {
   AttentionProblem<BF16> problem;
   AttentionArgs args;
   Bytes expected, resident, window;
+  bool in_chunks;
   MmaKvParams kv;
 };
+
+// A launcher's context with less scratch than it has.
+class LessScratch final : public device::LaunchContext {
+ public:
+  LessScratch(const device::LaunchContext& of, uint64_t bytes) : of_(of) {
+    architecture = of.architecture;
+    multiprocessors = of.multiprocessors;
+    scratch = of.scratch;
+    scratch_bytes = std::min(bytes, of.scratch_bytes);
+  }
+  void LaunchBytes(const device::CudaKernel& kernel, const device::LaunchShape& shape,
+                   const void* params, size_t bytes) const override {
+    of_.LaunchBytes(kernel, shape, params, bytes);
+  }
+  void RunOnHost(device::Operation::RunFn run, const void* args, size_t bytes) const override {
+    of_.RunOnHost(run, args, bytes);
+  }
+
+ private:
+  const device::LaunchContext& of_;
+};
+
+// A step through the set, whose kernels follow from its shape.
+void TryAttentionOfSet(const AttentionShape& shape, const std::vector<SequenceSpec>& specs,
+                       base::Reach reach = {}, uint64_t scratch_bytes = UINT64_MAX) {
+  AttentionStep step(shape, specs, reach);
+  AttentionArgs args = step.args;
+  if (step.in_chunks) {
+    args.layout.form = PackedForm::kCuda;
+    args.layer = {step.resident.data(), step.window.data()};
+  }
+  Bytes out(step.expected.size());
+  args.out = out.data();
+  for (int launch = 0; launch < TheLauncher().launches(); ++launch) {
+    std::ranges::fill(out, kPoison);
+    const base::Status status =
+        TheLauncher().Run(launch, [&](const device::LaunchContext& context) {
+          MmaKernels().attention(args, LessScratch(context, scratch_bytes));
+        });
+    ASSERT_TRUE(status.ok()) << "launch " << launch << ": " << status.ToString();
+    const auto [ours, theirs] = std::ranges::mismatch(step.expected, out);
+    ASSERT_EQ(ours - step.expected.begin(), std::ssize(step.expected))
+        << shape.heads << " heads of " << shape.head_dim << ", launch " << launch
+        << ": the first byte that differs";
+  }
+}
+
+TEST(MmaKernels, AttentionOfTheSet) {
+  TryAttentionOfSet({.heads = 5, .kv_heads = 1, .head_dim = 16}, {{0, 3}, {31, 34}, {150, 151}});
+  TryAttentionOfSet({.heads = 12, .kv_heads = 1, .head_dim = 24}, {{40, 41}});
+  // Single rows and prompts, for kernels of their own; units that have no room.
+  TryAttentionOfSet({.heads = 4, .kv_heads = 2, .head_dim = 64}, {{0, 3}, {131, 132}});
+  TryAttentionOfSet({.heads = 2, .kv_heads = 1, .head_dim = 128},
+                    {{1029, 1030}, {3, 4}, {0, 140}, {63, 70}, {200, 201}});
+  TryAttentionOfSet({.heads = 2, .kv_heads = 2, .head_dim = 64, .window = 150}, {{1100, 1101}},
+                    {150, 0});
+  TryAttentionOfSet({.heads = 2, .kv_heads = 1, .head_dim = 128}, {{40, 41}, {0, 5}, {70, 71}}, {},
+                    2300);
+  TryAttentionOfSet({.heads = 1, .kv_heads = 1, .head_dim = 192}, {{70, 71}});
+  TryAttentionOfSet({.heads = 2, .kv_heads = 1, .head_dim = 32, .window = 40}, {{98, 101}},
+                    {40, 0});
+  TryAttentionOfSet({.heads = 2, .kv_heads = 1, .head_dim = 32, .chunk = 48}, {{98, 101}}, {0, 48});
+  TryAttentionOfSet({.heads = 2, .kv_heads = 1, .head_dim = 16, .score_cap = 5, .sinks = true},
+                    {{60, 62}});
+  TryAttentionOfSet(
+      {.heads = 3, .kv_heads = 1, .head_dim = 48, .value_dim = 40, .values_in_keys = true},
+      {{33, 36}});
+  // Parts of 1,024 positions.
+  TryAttentionOfSet({.heads = 1, .kv_heads = 1, .head_dim = 16, .sinks = true},
+                    {{1023, 1025}, {2100, 2101}});
+}
 
 // The last position of sequences of these lengths, by the kernel named.
 void TryDecode(const AttentionShape& shape, const std::vector<int>& lengths, int multiprocessors,
@@ -367,22 +544,22 @@ void TryDecode(const AttentionShape& shape, const std::vector<int>& lengths, int
   }
   const std::vector<DecodeUnit> units = ListDecodeUnits(rows, shape.kv_heads);
   Bytes out(step.expected.size());
-  std::vector<int32_t> counts(rows.size() * static_cast<size_t>(shape.kv_heads));
-  const int most_parts = 1 + *std::ranges::max_element(lengths) / kPartTokens;
-  std::vector<float> partials(rows.size() * static_cast<size_t>(shape.heads) * most_parts *
-                              (shape.head_dim + 2));
+  const std::vector<int32_t> num_units = {static_cast<int32_t>(units.size())};
+  const int group = shape.heads / shape.kv_heads;
+  std::vector<int32_t> counts(units.size());
+  std::vector<float> partials(units.size() * static_cast<size_t>(group * (shape.head_dim + 2)));
   const DecodeParams params{.kv = step.kv,
                             .units = units.data(),
-                            .num_units = static_cast<int32_t>(units.size()),
-                            .group = shape.heads / shape.kv_heads,
+                            .num_units = num_units.data(),
+                            .group = group,
                             .row_heads = shape.heads,
                             .scale = step.args.scale,
                             .q = step.args.q,
                             .out = out.data(),
                             .partials = partials.data(),
-                            .counts = counts.data(),
-                            .most_parts = most_parts};
-  const KernelPlan plan = PlanDecode(multiprocessors, shape.head_dim, params);
+                            .counts = counts.data()};
+  const KernelPlan plan =
+      PlanDecode(multiprocessors, shape.head_dim, group, static_cast<int>(units.size()));
   EXPECT_STREQ(plan.kernel, kernel);
   ExpectBytes(fmt::format("{} units of {} heads of {}", units.size(), shape.heads, shape.head_dim),
               plan, params, step.expected, out);
@@ -421,17 +598,19 @@ void TryPrefill(int heads, int kv_heads, const std::vector<SequenceSpec>& specs,
   const AttentionStep step({.heads = heads, .kv_heads = kv_heads, .head_dim = 128}, specs);
   const std::vector<PrefillTile> tiles =
       ListPrefillTiles(std::span(step.args.batch.sequences, specs.size()));
+  const std::vector<int32_t> num_tiles = {static_cast<int32_t>(tiles.size())};
   Bytes out(step.expected.size());
   const PrefillParams params{.kv = step.kv,
                              .tiles = tiles.data(),
-                             .num_tiles = static_cast<int32_t>(tiles.size()),
+                             .num_tiles = num_tiles.data(),
                              .heads = heads,
                              .row_heads = heads,
                              .scale = step.args.scale,
                              .q = step.args.q,
                              .out = out.data()};
   ExpectBytes(fmt::format("{} tiles, {} heads", tiles.size(), heads),
-              PlanPrefill(multiprocessors, params), params, step.expected, out);
+              PlanPrefill(multiprocessors, static_cast<int>(tiles.size()), heads), params,
+              step.expected, out);
 }
 
 // Tiles that are not full, begin anywhere and end within a step, parts that a row does not reach;

@@ -1,20 +1,46 @@
 // What the kernels of class mma_k16f25 take: one flat struct each, whose geometry launch/mma.h
 // plans. Pointers are to memory that the GPU reaches.
 //
-// Packed operand: a matrix of rows (of activations, or columns of weights) and K in chunks of 64 x
-// 64 bf16, 8 KiB (kernels/cuda/hopper.h). A leaf of K is padded with +0 to whole chunks, in weights
-// and in activations alike. Rows beyond the last one may hold anything.
+// Packed operand: a matrix of rows (of activations, or columns of weights) and K in chunks
+// (kernels/packed_form.h). A leaf of K is padded with +0 to whole chunks, in weights and in
+// activations alike. Rows beyond the last one may hold anything.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/packed_form.h"
+#include "kernels/step_batch.h"
+
 namespace forebay::kernels::cuda {
 
-inline constexpr int kChunkSide = 64, kChunkBytes = kChunkSide * kChunkSide * 2;
 inline constexpr int kMmaLeaves = 8;
-// The byte of a chunk where row `row`, element `k` along K lies.
-constexpr int InChunk(int row, int k) { return row * 128 + ((k * 2) ^ (row % 8 * 16)); }
+
+// Plain kernels, which take what class `pair`'s do (pair/params.h): rows and threads of a block of
+// linear layers; elements of V of a warp of attention, and words of shared memory that it has.
+inline constexpr int kPlainRows = 32, kPlainThreads = 128;
+inline constexpr int kPlainValues = 64, kPlainKept = 32 * 32;
+
+// x [rows, K] as it lies to chunks, for the two kernels below (pack_rows.cu).
+inline constexpr int kPackThreads = 128;
+struct PackRowsParams {
+  const std::byte* x;  // bf16, row stride x_stride elements
+  std::byte* chunks;   // [blocks of 64 rows][chunks along K, leaf after leaf]
+  int64_t x_stride;
+  int32_t rows, num_leaves;
+  int32_t leaf_begin[kMmaLeaves + 1];   // elements
+  int32_t chunk_begin[kMmaLeaves + 1];  // of each leaf
+};
+
+// Where outputs go: kernels/linear.h.
+struct LinearOutputs {
+  std::byte* y;  // row stride y_stride elements
+  int64_t y_stride;
+  const int32_t* panels;  // [num_panels] pairs of column and width
+  const float* bias;      // [num_panels * 64]; null: none
+  int32_t output;         // LinearOutput
+  int32_t rows;
+};
 
 // Linear layers of 1 to 64 rows (linear_small.cu).
 inline constexpr int kSmallConsumers = 8;  // warps; one more moves the data
@@ -23,12 +49,10 @@ inline constexpr int kUnitColumns = 16, kUnitBytes = kUnitColumns * kChunkSide *
 struct SmallLinearParams {
   const std::byte* const* tiles;  // [leaf * num_panels + panel]: chunks of 64 columns along K
   const std::byte* x;             // chunks of 64 rows along K, leaf after leaf
-  std::byte* y;                   // chunk p: the columns of panel p
-  const float* bias;              // [num_panels * 64]; null: none
-  int32_t rows;                   // 1 to 64
-  int32_t num_panels;             // of 64 columns
+  LinearOutputs to;
+  int32_t num_panels;  // of 64 columns
   int32_t num_leaves;
-  int32_t leaf_begin[kMmaLeaves + 1];  // chunks
+  int32_t leaf_begin[kMmaLeaves + 1];  // chunks, from 0 on
   // A block takes `units` of 16 columns along K together; `row_groups` warps share a unit's rows.
   int32_t units, row_groups;
   int32_t stage_chunks, stages;  // of the ring: chunks along K (of each leaf, over warps)
@@ -39,13 +63,13 @@ inline constexpr int kManyRows = 128,
                      kManyThreads = 3 * 128;  // of a tile; a producer group, two of rows
 struct ManyLinearParams {
   const std::byte* const* tiles;  // as SmallLinearParams has them
-  const std::byte* x;             // [blocks of 64 rows][chunks along K, leaf after leaf]
-  std::byte* y;                   // [blocks of 64 rows][panels]: chunks
-  const float* bias;
-  int32_t row_blocks;  // of 64; what x holds behind the last row comes out in y
+  const std::byte* x;             // [blocks of 64 rows][x_chunks]
+  LinearOutputs to;
+  int32_t x_chunks;    // from a block of rows to the next
+  int32_t row_blocks;  // of 64
   int32_t num_panels;
   int32_t num_leaves;
-  int32_t leaf_begin[kMmaLeaves + 1];  // chunks
+  int32_t leaf_begin[kMmaLeaves + 1];  // chunks, from 0 on
   // Tiles of 128 rows (two side by side in a cluster) by a kernel's width; `group` row tiles are
   // taken together along the columns, so that weights come from L2.
   int32_t row_tiles, column_tiles, group;
@@ -61,18 +85,13 @@ constexpr int ManyStageBytes(ManyForm form) { return 2 * kChunkBytes + form.colu
 constexpr int ManyPlaneBytes(ManyForm form) {
   return form.leaves ? kManyRows * form.columns * 4 : 0;
 }
-inline constexpr int kManyStoreBytes = 8 * 2 * 2048;  // two buffers a consumer's warp
+inline constexpr int kManyStoreBytes = 8 * 4096;  // 16 rows x 64 sums a consumer's warp
 constexpr int ManySharedBytes(ManyForm form) {
   return form.stages * (ManyStageBytes(form) + 16) + ManyPlaneBytes(form) + kManyStoreBytes;
 }
 
 // KV of one layer: for each head of a block K, then V, each [head_dim / 64][32 positions][64] in
 // the swizzle of chunks. Entries of block tables are those of kernels/kv_layout.h.
-constexpr int HeadHalfBytes(int head_dim) { return head_dim * 32 * 2; }  // K or V of a block's head
-// The byte of K or V where position t of the block, element j lies.
-constexpr int InHeadHalf(int t, int j) {
-  return j / kChunkSide * 4096 + InChunk(t, j % kChunkSide);
-}
 struct MmaKvParams {
   const uint32_t* block_tables;
   int64_t table_stride;
@@ -83,25 +102,25 @@ struct MmaKvParams {
 };
 
 // Decode attention (attention_decode.cu). A unit is a part of a row's context for one KV head;
-// units of one row and head are as many as its parts that hold a seen position. Long ones come
-// first.
+// units of one row and head are as many as its parts that hold a seen position, in slots one behind
+// the other.
 struct DecodeUnit {
   int32_t row, table_row, kv_head;
   int32_t part, parts;  // of those
   int32_t first, end;   // positions that are seen
+  int32_t slot;         // of partials and counts, the row's part 0 of this head
 };
 inline constexpr int kMostGroup = 8;  // query heads of a KV head
 struct DecodeParams {
   MmaKvParams kv;
   const DecodeUnit* units;
-  int32_t num_units;
+  const int32_t* num_units;
   int32_t group, row_heads;
   float scale;
   const std::byte* q;  // [rows, row_heads, head_dim], bf16
   std::byte* out;
-  float* partials;  // [rows, kv_heads, group, most_parts, head_dim + 2]; none if most_parts is 1
-  int32_t* counts;  // [rows, kv_heads], zero before and after
-  int32_t most_parts;
+  float* partials;  // [slots, group, head_dim + 2], of rows with several parts
+  int32_t* counts;  // [slots], zero before and after
 };
 inline constexpr int kDecodeConsumers = 8, kWideThreads = (kDecodeConsumers + 1) * 32;
 // Shared memory of a unit a block: pieces of the ring; probabilities, sums of lanes and M of steps.
@@ -123,12 +142,27 @@ struct PrefillTile {
 struct PrefillParams {
   MmaKvParams kv;
   const PrefillTile* tiles;
-  int32_t num_tiles;
+  const int32_t* num_tiles;
   int32_t heads, row_heads;
   float scale;
   const std::byte* q;  // [rows, row_heads, head_dim], bf16
   std::byte* out;
 };
+// What a step's rows are to these kernels (attention_lists.cu): sequences of one row become units,
+// the others tiles, if `tiles` are wanted.
+inline constexpr int kListThreads = 256;
+struct AttentionListParams {
+  const SequenceRows* sequences;
+  int32_t num_sequences, kv_heads;
+  int32_t reach_window, reach_chunk;  // as in AttentionParams
+  int32_t most_units;                 // that there is room for
+  DecodeUnit* units;
+  int32_t* counts;     // [most_units]
+  PrefillTile* tiles;  // as many as there may be, or null
+  int32_t* totals;     // units, tiles, and whether all units have room: if not there are none
+};
+inline constexpr int kListTotals = 3;
+
 // Shared memory: queries; two stages of K and of V; the merged parts; barriers.
 inline constexpr int kPrefillSharedBytes = 32768 + 2 * 32768 + 2 * 32768 + 65536 + 8 * 8;
 

@@ -3,19 +3,12 @@
 //
 // Bytes: the context's K and V once a row and query head, from cache for all but the first of a
 // group. Limit: reading K and V.
-#include "kernels/cuda/pair/arithmetic.h"
+#include "kernels/cuda/pair/kv_rows.h"
 
 namespace forebay::kernels::cuda {
 namespace {
 
-constexpr int kPositions = 32, kPartBlocks = 32, kMostValues = 512 / kPositions;
-constexpr uint32_t kInWindow = 0x80000000u;
-
-FB_DEVICE const std::byte* BlockOf(const KvParams& kv, uint32_t entry) {
-  const auto index = static_cast<int64_t>(entry & ~kInWindow);
-  return (entry & kInWindow) != 0 ? kv.window + index * kv.layer_bytes
-                                  : kv.resident + index * kv.block_stride;
-}
+constexpr int kPartBlocks = 32, kMostValues = 512 / kPositions;
 
 // The softmax of some positions, not yet divided. Lanes 0 to 15 hold the sum's lanes.
 struct Partial {
@@ -110,12 +103,7 @@ FB_DEVICE void Attend(const AttentionParams& args, const SequenceRows& sequence,
                       int32_t head) {
   const KvParams& kv = args.kv;
   const int32_t last = sequence.first_position + row - sequence.first_row;
-  int32_t first = 0;
-  if (args.reach_window > 0) {
-    first = last < args.reach_window ? 0 : last - args.reach_window + 1;
-  } else if (args.reach_chunk > 0) {
-    first = last - last % args.reach_chunk;
-  }
+  const int32_t first = FirstSeen(args, last);
   const int64_t at = int64_t{row} * args.row_heads + head;
   const T* const q = As<T>(args.q) + at * kv.key_dim;
   const uint32_t* const table =
@@ -146,18 +134,6 @@ FB_DEVICE void Attend(const AttentionParams& args, const SequenceRows& sequence,
     const int j = gpu::Lane() + i * kPositions;
     if (j < kv.value_dim) out[j] = RoundTo<T>(gpu::Div(total.values[i], total.sum));
   }
-}
-
-// The sequence that row `row` of the step belongs to; -1: none of these. By one warp.
-FB_DEVICE int FindSequence(const StepBatch& batch, int32_t row) {
-  for (int32_t begin = 0; begin < batch.num_sequences; begin += gpu::kWarpLanes) {
-    const int32_t s = begin + gpu::Lane();
-    const bool mine = s < batch.num_sequences && row >= batch.sequences[s].first_row &&
-                      row < batch.sequences[s].first_row + batch.sequences[s].num_rows;
-    const uint32_t found = gpu::Ballot(mine);
-    if (found != 0) return begin + gpu::PopCount((found & (0 - found)) - 1);
-  }
-  return -1;
 }
 
 }  // namespace

@@ -2,12 +2,11 @@
 // kernels/cut_rows.h), latent_kv, gather_latents, store_expanded (kernels/latent_attention.h).
 //
 // Bytes: each input and output once. Limit: memory.
-#include "kernels/cuda/pair/arithmetic.h"
+#include "kernels/cuda/pair/kv_rows.h"
 
 namespace forebay::kernels::cuda {
 namespace {
 
-constexpr int kPositions = 32;
 constexpr uint32_t kInWindow = 0x80000000u;
 constexpr int kWarpsOfRow = kRowThreads / gpu::kWarpLanes;
 enum : uint64_t { kKeyDigest = 1, kValueDigest = 2 };
@@ -23,11 +22,7 @@ FB_DEVICE Slot SlotOf(const StepBatch& batch, const KvParams& kv, int32_t row) {
   const SequenceRows& sequence = batch.sequences[batch.row_sequence[row]];
   const uint32_t entry =
       batch.block_tables[sequence.table_row * batch.table_stride + position / kPositions];
-  const auto index = static_cast<int64_t>(entry & ~kInWindow);
-  return {entry,
-          (entry & kInWindow) != 0 ? kv.window + index * kv.layer_bytes
-                                   : kv.resident + index * kv.block_stride,
-          position % kPositions};
+  return {entry, BlockOf(kv, entry), position % kPositions};
 }
 
 FB_DEVICE void KeepDigest(const DigestParams& args, const Slot& slot, uint64_t digest) {
@@ -110,7 +105,7 @@ FB_DEVICE uint64_t KeepKey(const KvParams& kv, const DigestParams& digest, const
   const uint64_t hash = PutHashed<T>(
       kv.key_dim,
       DigestKeyOf(kKeyDigest, digest.layer_index, digest.first_kv_head + head, position), at,
-      [&](int j, T value) { keys[(j / 2 * kPositions + slot.slot) * 2 + j % 2] = value; });
+      [&](int j, T value) { keys[KeyAt(kv, slot.slot, j)] = value; });
   return head >= digest.digested_elsewhere ? hash : 0;
 }
 template <typename T, typename At>
@@ -120,9 +115,7 @@ FB_DEVICE uint64_t KeepValue(const KvParams& kv, const DigestParams& digest, con
   const uint64_t hash = PutHashed<T>(
       kv.key_dim,
       DigestKeyOf(kValueDigest, digest.layer_index, digest.first_kv_head + head, position), at,
-      [&](int j, T value) {
-        values[(slot.slot / 2 * kv.key_dim + j) * 2 + slot.slot % 2] = value;
-      });
+      [&](int j, T value) { values[ValueAt(kv, slot.slot, j)] = value; });
   return head >= digest.digested_elsewhere ? hash : 0;
 }
 
@@ -233,9 +226,9 @@ FB_DEVICE void LatentKv(const LatentKvParams& args) {
                         : TurnedElement<T>(args, x + latent, turned, position, j - latent);
     };
     T* const block = As<T>(slot.block);
-    const uint64_t hash = PutHashed<T>(
-        kv.key_dim, DigestKeyOf(kKeyDigest, args.digest.layer_index, 0, position), key,
-        [&](int j, T value) { block[(j / 2 * kPositions + slot.slot) * 2 + j % 2] = value; });
+    const uint64_t hash =
+        PutHashed<T>(kv.key_dim, DigestKeyOf(kKeyDigest, args.digest.layer_index, 0, position), key,
+                     [&](int j, T value) { block[KeyAt(kv, slot.slot, j)] = value; });
     if (args.digest.digests != nullptr && gpu::Lane() == 0)
       KeepDigest(args.digest, slot, args.digest.digested_elsewhere == 0 ? hash : 0);
   }
@@ -257,13 +250,11 @@ template <typename T>
 FB_DEVICE void GatherLatents(const GatherLatentsParams& args) {
   const KvParams& kv = args.kv;
   const uint32_t entry = args.blocks[gpu::BlockX()];
-  const auto index = static_cast<int64_t>(entry & ~kInWindow);
-  const T* const block = As<T>((entry & kInWindow) != 0 ? kv.window + index * kv.layer_bytes
-                                                        : kv.resident + index * kv.block_stride);
+  const T* const block = As<T>(BlockOf(kv, entry));
   T* const out = As<T>(args.out) + int64_t{gpu::BlockX()} * kPositions * kv.key_dim;
   for (int i = gpu::Tid(); i < kPositions * kv.key_dim; i += gpu::Threads()) {
     const int slot = i / kv.key_dim, j = i % kv.key_dim;
-    out[i] = block[(j / 2 * kPositions + slot) * 2 + j % 2];
+    out[i] = block[KeyAt(kv, slot, j)];
   }
 }
 

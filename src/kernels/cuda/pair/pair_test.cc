@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/rng.h"
-#include "kernels/cuda/launch/pair.h"
+#include "kernels/cuda/launch/kernel_sets.h"
 #include "kernels/cuda/registry.h"
 #include "kernels/cuda/testing/launcher.h"
 #include "kernels/testing/attention_problem.h"

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/packed_form.h"
 #include "kernels/step_batch.h"
 
 namespace forebay::kernels::cuda {
@@ -56,6 +57,7 @@ struct KvParams {
   Element element;
   int32_t kv_heads, key_dim, value_dim;
   bool values_in_keys;
+  PackedForm form;
   int64_t block_stride, layer_bytes, head_bytes;
   std::byte* resident;
   std::byte* window;
@@ -70,6 +72,10 @@ struct AttentionParams {
   float scale, cap;    // 0: no cap
   const float* sinks;  // [heads] or null
   int32_t reach_window, reach_chunk;
+  // Of class mma_k16f25: warps that share a row. Sequences of fewer rows than `least_rows` are
+  // other kernels', but where `fits` says that these have no room for them.
+  int32_t units, least_rows;
+  const int32_t* fits;
 };
 
 // What RopeKv, RopeRows and StoreKv have in common.
@@ -172,6 +178,7 @@ struct EmbedParams {
   const int32_t* sampled;
   const std::byte* table;
   const std::byte* const* tiles;
+  PackedForm packed;  // of the tiles
   const int32_t* panels;
   int32_t num_panels;
   std::byte* out;

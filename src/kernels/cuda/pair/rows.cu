@@ -71,10 +71,17 @@ FB_DEVICE void EmbedRow(const EmbedParams& args) {
   }
   constexpr int kColumns = 64;
   const int panel = FindPanel(args, token);
-  const T* const pairs =
-      panel < 0 ? nullptr : As<T>(args.tiles[panel]) + (token - args.panels[2 * panel]) * 2;
-  for (int j = gpu::Tid(); j < args.columns; j += gpu::Threads())
-    put(j, panel < 0 ? T{} : pairs[int64_t{j / 2} * kColumns * 2 + j % 2]);
+  const int column = panel < 0 ? 0 : token - args.panels[2 * panel];
+  for (int j = gpu::Tid(); j < args.columns; j += gpu::Threads()) {
+    if (panel < 0) {
+      put(j, T{});
+    } else if (args.packed == PackedForm::kCuda) {
+      const std::byte* const chunk = args.tiles[panel] + int64_t{j / kChunkSide} * kChunkBytes;
+      put(j, *As<T>(chunk + InChunk(ChunkRow(column), j % kChunkSide)));
+    } else {
+      put(j, As<T>(args.tiles[panel])[(int64_t{j / 2} * kColumns + column) * 2 + j % 2]);
+    }
+  }
 }
 
 template <typename T>

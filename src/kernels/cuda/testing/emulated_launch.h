@@ -3,6 +3,7 @@
 
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "device/cuda/launch_context.h"
 #include "kernels/cuda/emulation/grid.h"
@@ -27,7 +28,12 @@ base::Status RunEmulated(const device::CudaKernel& kernel, const device::LaunchS
 // Each launch runs when it is called; the first fault stays.
 class EmulatedLaunch final : public device::LaunchContext {
  public:
-  explicit EmulatedLaunch(uint64_t seed) : seed_(seed) {}
+  explicit EmulatedLaunch(uint64_t seed) : seed_(seed) {
+    architecture = 90;
+    multiprocessors = 2 + static_cast<int>(seed % 3);
+    scratch = scratch_memory_.data();
+    scratch_bytes = scratch_memory_.size();
+  }
   void LaunchBytes(const device::CudaKernel& kernel, const device::LaunchShape& shape,
                    const void* params, size_t bytes) const override;
   void RunOnHost(device::Operation::RunFn run, const void* args, size_t bytes) const override;
@@ -35,6 +41,7 @@ class EmulatedLaunch final : public device::LaunchContext {
 
  private:
   const uint64_t seed_;
+  std::vector<std::byte> scratch_memory_ = std::vector<std::byte>(1 << 20, std::byte{0xFF});
   mutable base::Status status_;
 };
 

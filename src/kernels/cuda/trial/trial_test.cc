@@ -11,6 +11,7 @@
 #include "kernels/cuda/emulation/tensor_core.h"
 #include "kernels/cuda/registry.h"
 #include "kernels/cuda/testing/launcher.h"
+#include "kernels/cuda/trial/adversary.h"
 #include "kernels/cuda/trial/params.h"
 #include "kernels/exp.h"
 #include "tensor/bf16.h"
@@ -27,34 +28,6 @@ void Launch(const char* name, const device::LaunchShape& shape, const Params& pa
   });
   ASSERT_TRUE(status.ok()) << status.ToString();
 }
-
-// Bits that lie where orders differ: spread exponents, cancellation, subnormals, zeros of both
-// signs; finite.
-class Adversary {
- public:
-  explicit Adversary(uint64_t seed) : rng_(seed) {}
-  // `spread`: exponents lie so far apart.
-  uint16_t BF16(int spread) {
-    const uint64_t bits = rng_.Next();
-    if (bits % 23 == 0) return static_cast<uint16_t>(bits >> 40 & 0x8000u);
-    if (bits % 29 == 0) return static_cast<uint16_t>(bits >> 40 & 0x807Fu);
-    const int exponent =
-        127 + static_cast<int>(rng_.Below(static_cast<uint64_t>(2 * spread + 1))) - spread;
-    return static_cast<uint16_t>((bits >> 20 & 0x807Fu) | static_cast<uint64_t>(exponent) << 7);
-  }
-  float Sum(int spread) {
-    const uint64_t bits = rng_.Next();
-    if (bits % 17 == 0)
-      return std::bit_cast<float>(static_cast<uint32_t>(bits >> 20) & 0x80000000u);
-    const int exponent =
-        127 + static_cast<int>(rng_.Below(static_cast<uint64_t>(4 * spread + 1))) - 2 * spread;
-    return std::bit_cast<float>((static_cast<uint32_t>(bits >> 20) & 0x807FFFFFu) |
-                                static_cast<uint32_t>(std::clamp(exponent, 0, 254)) << 23);
-  }
-
- private:
-  base::Rng rng_;
-};
 
 void TrySteps(const char* kernel, int rows, int columns, int threads, int shared_bytes) {
   const int blocks = TheLauncher().fast() ? 98304 / (rows * columns) : 512 / (rows * columns) + 4;

@@ -1,9 +1,11 @@
-#include "kernels/cuda/launch/pair.h"
+#include "kernels/cuda/launch/kernel_sets.h"
 
 #include <algorithm>
 
 #include "base/check.h"
 #include "device/cuda/launch_context.h"
+#include "kernels/cuda/launch/mma.h"
+#include "kernels/cuda/mma/params.h"
 #include "kernels/cuda/pair/params.h"
 #include "kernels/cuda/registry.h"
 #include "kernels/sets.h"
@@ -49,6 +51,7 @@ KvParams KvOf(const KvLayout& layout, const KvLayer& layer) {
           .key_dim = layout.key_dim,
           .value_dim = layout.value_dim,
           .values_in_keys = layout.values_in_keys,
+          .form = layout.form,
           .block_stride = layout.block_stride,
           .layer_bytes = layout.LayerBytes(),
           .head_bytes = layout.HeadBytes(),
@@ -108,15 +111,27 @@ void FillNodes(const LinearArgs& args, LinearParams* params) {
   }
 }
 
-int TilesOf(int64_t rows) { return static_cast<int>((rows + kTileRows - 1) / kTileRows); }
-
-LaunchShape ShapeOfLinear(int num_panels, int64_t tiles) {
-  return {.blocks = {num_panels, static_cast<int>(tiles), 1},
-          .threads = kLinearThreads,
-          .shared_bytes = kTileRows * kPanelColumns * static_cast<int>(sizeof(float))};
+// Launches the plain kernel of the weight's form. Rows of `runs` experts are grouped, so that each
+// may have a last tile that is short.
+void LaunchPlain(const PackedWeight& weight, int64_t rows, int heads, int runs,
+                 const LinearParams& params, const device::WorkerContext& context) {
+  const bool plain = weight.packed == PackedForm::kCuda;
+  const int tile = plain ? kPlainRows : kTileRows;
+  const int tiles = static_cast<int>((rows + tile - 1) / tile) * heads + runs;
+  LaunchShape shape{.blocks = {weight.num_panels, tiles, 1}, .threads = kPlainThreads};
+  if (plain) {
+    FB_LAUNCH("mma_linear_plain", shape, params);
+    return;
+  }
+  shape.threads = kLinearThreads;
+  shape.shared_bytes = kTileRows * kPanelColumns * static_cast<int>(sizeof(float));
+  FB_LAUNCH("pair_linear", shape, params);
 }
 
 void Linear(const LinearArgs& args, const device::WorkerContext& context) {
+  if (args.weight.packed == PackedForm::kCuda &&
+      LaunchLinear(args, static_cast<const device::LaunchContext&>(context)))
+    return;
   LinearParams params{};
   FillWeight(args.weight, &params);
   FillNodes(args, &params);
@@ -129,7 +144,7 @@ void Linear(const LinearArgs& args, const device::WorkerContext& context) {
   params.rows = args.rows;
   params.plane_stride = args.rows * args.y_stride;
   params.num_experts = 1;
-  FB_LAUNCH("pair_linear", ShapeOfLinear(args.weight.num_panels, TilesOf(args.rows)), params);
+  LaunchPlain(args.weight, args.rows, 1, 0, params, context);
 }
 
 void Experts(const ExpertsArgs& args, const device::WorkerContext& context) {
@@ -149,28 +164,36 @@ void Experts(const ExpertsArgs& args, const device::WorkerContext& context) {
   params.offsets = args.offsets;
   params.x_step = args.x_step;
   params.y_step = args.y_step;
-  // Where rows are grouped an expert's last tile may be short: a tile more for each.
-  const int tiles = args.heads() ? args.num_experts * TilesOf(args.max_rows)
-                                 : TilesOf(args.max_rows) + args.num_experts;
-  FB_LAUNCH("pair_linear", ShapeOfLinear(args.weight.num_panels, tiles), params);
+  LaunchPlain(args.weight, args.max_rows, args.heads() ? args.num_experts : 1,
+              args.heads() ? 0 : args.num_experts, params, context);
+}
+
+AttentionParams AttentionOf(const AttentionArgs& args) {
+  return {.batch = args.batch,
+          .kv = KvOf(args.layout, args.layer),
+          .q = args.q,
+          .out = args.out,
+          .heads = args.heads,
+          .row_heads = static_cast<int32_t>(args.HeadsOfRow()),
+          .scale = args.scale,
+          .cap = args.score_cap,
+          .sinks = args.sinks,
+          .reach_window = args.reach.window,
+          .reach_chunk = args.reach.chunk};
 }
 
 void Attention(const AttentionArgs& args, const device::WorkerContext& context) {
-  const AttentionParams params{.batch = args.batch,
-                               .kv = KvOf(args.layout, args.layer),
-                               .q = args.q,
-                               .out = args.out,
-                               .heads = args.heads,
-                               .row_heads = static_cast<int32_t>(args.HeadsOfRow()),
-                               .scale = args.scale,
-                               .cap = args.score_cap,
-                               .sinks = args.sinks,
-                               .reach_window = args.reach.window,
-                               .reach_chunk = args.reach.chunk};
   const LaunchShape shape{
       .blocks = {(args.heads + kWarpsOfAttention - 1) / kWarpsOfAttention, args.batch.num_rows, 1},
       .threads = kWarpsOfAttention * kWarpLanes};
-  FB_LAUNCH("pair_attention", shape, params);
+  FB_LAUNCH("pair_attention", shape, AttentionOf(args));
+}
+
+void MmaAttention(const AttentionArgs& args, const device::WorkerContext& worker) {
+  if (args.layout.dtype == tensor::DType::kF32) return Attention(args, worker);
+  const auto& context = static_cast<const device::LaunchContext&>(worker);
+  const AttentionParams plain = AttentionOf(args);
+  if (!LaunchAttention(args, plain, context)) LaunchPlainAttention(args, plain, context);
 }
 
 void RopeKv(const RopeKvArgs& args, const device::WorkerContext& context) {
@@ -280,6 +303,7 @@ void Embed(const EmbedArgs& args, const device::WorkerContext& context) {
                            .sampled = args.batch.sampled,
                            .table = args.table,
                            .tiles = args.packed.tiles,
+                           .packed = args.packed.packed,
                            .panels = reinterpret_cast<const int32_t*>(args.packed.panels),
                            .num_panels = args.packed.num_panels,
                            .out = args.out,
@@ -383,32 +407,45 @@ void Reduce(const ReduceArgs& args, const device::WorkerContext& context) {
   FB_LAUNCH("pair_reduce", shape, params);
 }
 
+constexpr KernelSet kPairSet{.isa = Isa::kCuda,
+                             .name = "pair",
+                             .numerics_class = "pair",
+                             .linear = Linear,
+                             .experts = Experts,
+                             .attention = Attention,
+                             .rope_kv = RopeKv,
+                             .rope_rows = RopeRows,
+                             .store_kv = StoreKv,
+                             .latent_kv = LatentKv,
+                             .gather_latents = GatherLatents,
+                             .store_expanded = StoreExpanded,
+                             .rms_norm = RmsNorm,
+                             .add_normed = AddNormed,
+                             .finish_logits = FinishLogits,
+                             .embed = Embed,
+                             .logits_digest = LogitsDigest,
+                             .route = Route,
+                             .group_rows = GroupRows,
+                             .weigh_rows = WeighRows,
+                             .combine_rows = CombineRows,
+                             .reduce = Reduce,
+                             .attention_scratch = AttentionScratch};
+
+KernelSet MmaSet() {
+  KernelSet set = kPairSet;
+  set.name = "mma";
+  set.numerics_class = NumericsClassOf(MmaOrder::kK16F25);
+  set.packed = PackedForm::kCuda;
+  set.attention = MmaAttention;
+  return set;
+}
+
 }  // namespace
 
-const KernelSet& PairKernels() {
-  static constexpr KernelSet kSet{.isa = Isa::kCuda,
-                                  .name = "pair",
-                                  .numerics_class = "pair",
-                                  .linear = Linear,
-                                  .experts = Experts,
-                                  .attention = Attention,
-                                  .rope_kv = RopeKv,
-                                  .rope_rows = RopeRows,
-                                  .store_kv = StoreKv,
-                                  .latent_kv = LatentKv,
-                                  .gather_latents = GatherLatents,
-                                  .store_expanded = StoreExpanded,
-                                  .rms_norm = RmsNorm,
-                                  .add_normed = AddNormed,
-                                  .finish_logits = FinishLogits,
-                                  .embed = Embed,
-                                  .logits_digest = LogitsDigest,
-                                  .route = Route,
-                                  .group_rows = GroupRows,
-                                  .weigh_rows = WeighRows,
-                                  .combine_rows = CombineRows,
-                                  .reduce = Reduce,
-                                  .attention_scratch = AttentionScratch};
+const KernelSet& PairKernels() { return kPairSet; }
+
+const KernelSet& MmaKernels() {
+  static const KernelSet kSet = MmaSet();
   return kSet;
 }
 

@@ -1,0 +1,91 @@
+// y = x W^T in class mma_k16f25 for every shape and output, experts and heads too: what
+// linear_small and linear_many do not take. Weights lie in chunks (kernels/packed_form.h) and are
+// the A operand of mma.sync; rows of x, as they lie, are its columns. A block has 64 columns of a
+// panel x kPlainRows rows, a warp 16 of the columns.
+//
+// Bytes: the weights once for every kPlainRows rows, from cache after the first; no ring, so their
+// latency is seen. Flops: 2 rows columns K. Limit: that latency.
+#include "kernels/cuda/mma/params.h"
+#include "kernels/cuda/pair/linear_rows.h"
+
+namespace forebay::kernels::cuda {
+namespace {
+
+constexpr int kTiles = kPlainRows / 8, kStep = 16;
+
+// Elements k and k + 1 of a row that ends at `end`; +0 behind it.
+FB_DEVICE uint32_t PairAt(const BF16* row, int32_t k, int32_t end) {
+  if (k + 1 < end) {
+    if (reinterpret_cast<uintptr_t>(row) % 4 == 0)
+      return *reinterpret_cast<const uint32_t*>(row + k);
+    return row[k].bits | uint32_t{row[k + 1].bits} << 16;
+  }
+  return k < end ? row[k].bits : 0;
+}
+
+// The chain of a leaf: the warp's columns of its chunks at `w` times `tiles` tiles of 8 rows, of
+// which a thread has row lane / 4 of each at x.
+FB_DEVICE void LeafChain(const BF16* const (&x)[kTiles], const std::byte* w, int32_t k_leaf,
+                         int tiles, float (&sums)[kTiles * 4]) {
+  const int lane = gpu::Lane(), row = gpu::Warp() * 16 + lane / 4, pair = lane % 4 * 2;
+  float all[kTiles][4] = {};
+  for (int32_t k = 0; k < k_leaf; k += kStep) {
+    const std::byte* const chunk = w + int64_t{k / kChunkSide} * kChunkBytes;
+    const int in_chunk = k % kChunkSide + pair;
+    uint32_t a[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      a[i] = *reinterpret_cast<const uint32_t*>(chunk +
+                                                InChunk(row + i % 2 * 8, in_chunk + i / 2 * 8));
+    }
+#pragma unroll
+    for (int j = 0; j < kTiles; ++j) {
+      if (j < tiles) {
+        gpu::Mma(all[j], a, PairAt(x[j], k + pair, k_leaf), PairAt(x[j], k + 8 + pair, k_leaf));
+      }
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kTiles * 4; ++i) sums[i] = all[i / 4][i % 4];
+}
+
+}  // namespace
+
+FB_KERNEL(mma_linear_plain, LinearParams, kPlainThreads) {
+  const RowTile tile = FindTile<kPlainRows>(args);
+  if (tile.rows == 0) return;
+  const int left = tile.rows - tile.first, tiles = left < kPlainRows ? (left + 7) / 8 : kTiles;
+  const BF16* x[kTiles];
+  for (int j = 0; j < kTiles; ++j)
+    x[j] = RowOfX<BF16>(args, tile, tile.first + j * 8 + gpu::Lane() / 4);
+  const bool gated = IsGatedOutput(args.output);
+  const int32_t width = args.panels[2 * gpu::BlockX() + 1];
+  // Sum i of a tile: column `column` + i / 2 * 32, row lane % 4 * 2 + i % 2.
+  const int column = ColumnOfChunk(gpu::Warp() * 16 + gpu::Lane() / 4);
+  for (int32_t n = 0; n < args.num_nodes; ++n) {
+    float sums[kTiles * 4];
+    NodeSum(
+        args.nodes[n],
+        [&](int32_t leaf, float(&of_leaf)[kTiles * 4]) {
+          const int32_t begin = args.leaf_begin[leaf];
+          const BF16* from[kTiles];
+          for (int j = 0; j < kTiles; ++j) from[j] = x[j] + begin;
+          LeafChain(from, TileOf(args, tile, leaf), args.leaf_begin[leaf + 1] - begin, tiles,
+                    of_leaf);
+        },
+        sums);
+    if (args.bias != nullptr && args.output != kOutPartial) {
+      const float* const bias = BiasOf(args, tile) + column;
+      for (int i = 0; i < kTiles * 4; ++i) sums[i] = sums[i] + bias[i % 4 / 2 * 32];
+    }
+    for (int i = 0; i < kTiles * 4; ++i) {
+      const int32_t row = tile.first + i / 4 * 8 + gpu::Lane() % 4 * 2 + i % 2;
+      const int32_t at = column + i % 4 / 2 * 32;
+      if (row >= tile.rows || at >= width) continue;
+      StoreSum<BF16>(args.output, args.y, ElementOfY(args, tile, n, row) + at, sums[i],
+                     gated ? sums[(i + 2) % (kTiles * 4)] : 0.0f);
+    }
+  }
+}
+
+}  // namespace forebay::kernels::cuda
