@@ -64,7 +64,8 @@ TEST_P(StoredTest, EveryLayoutGivesTheDigestsOfExpandedWeights) {
   ExpectEveryLayout(RunExpanded("cpu", ""));
 }
 
-// What a step of a pooled model pulls shrinks as the weights do.
+// What a step of a pooled model pulls is counted in the stored tiles' bytes (CountBytes), which are
+// fewer.
 TEST_P(StoredTest, WhatIsPulledIsWhatIsStored) {
   const auto step_bytes = [&] {
     const bool experts = files_.config.moe.has_value();
@@ -76,10 +77,6 @@ TEST_P(StoredTest, WhatIsPulledIsWhatIsStored) {
   options_.machine.quantization.expanded = true;
   const uint64_t expanded = step_bytes();
   EXPECT_LT(stored, expanded);
-  // All pooled matrices of these files are of one type: a scale for 32 codes of a byte.
-  if (GetParam().find("Q8_0") != std::string::npos) {
-    EXPECT_EQ(stored * 64, expanded * 34);
-  }
   EXPECT_LT(stored_weights, weight_bytes_);
 }
 

@@ -514,6 +514,7 @@ TEST(Price, ACpusCacheOfCodesIsReadInItsOwnBytes) {
     device.tables.push_back(table);
   }
   OpDesc op = Decode(64, 2048);
+  op.heads = 2 * op.kv_heads;  // few: reading binds
   const double plain = Price(op, device).seconds;
   for (const NumberFormat format : {NumberFormat::kInt8, NumberFormat::kFP8}) {
     op.kv_format = format;

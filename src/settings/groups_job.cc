@@ -139,7 +139,7 @@ Group SimulationGroup() {
                                                        {"fp8", NumberFormat::kFP8},
                                                        {"fp8_e4m3", NumberFormat::kFP8}}),
         "How the KV cache lies in memory: `auto` (in the compute type), or a byte an element: "
-        "`int8` (with a scale a position and head) or `fp8` (E4M3)\n"
+        "`int8` (with a scale a position and head), `fp8` or `fp8_e4m3` (the same)\n"
         "Answers of each are of a numerics class of their own "
         "([quantisation.md](quantisation.md)). Latents have `fp8` on simulated devices alone "
         "([moe.md](moe.md))."},
