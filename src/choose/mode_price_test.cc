@@ -143,7 +143,7 @@ TEST(ModePrice, WhatManyHoldIsReadByMany) {
                                    plan->machine.profile, {});
     const price::StepPrice own = pricer.Decode(15, 512);
     return price::ShippedSeconds(pricer, *plan->ranks[0].request.pool[0].ship, own, 15, {60, 4}) -
-           own.all().seconds + own.ffn.seconds;
+           own.all().seconds + own.experts.seconds;
   };
   // 15 rows touch 78 of 128 experts, the 60 of all ranks 125, of which each has a fourth.
   EXPECT_GT(shipped(125) / shipped(32), 2);

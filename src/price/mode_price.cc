@@ -34,6 +34,10 @@ int64_t FirstWithout(int64_t most, const std::function<bool(int64_t)>& holds) {
   return without;
 }
 
+int64_t LayersWithExperts(const model::ModelConfig& config) {
+  return config.moe ? std::ranges::count(config.moe->has_experts, 1) : 0;
+}
+
 // Rounds in which layers with experts ship so many rows of a rank.
 int64_t RoundsOf(const share::ShipPlan& ship, int64_t rows) {
   if (ship.num_experts == 0 || rows == 0) return 1;
@@ -45,7 +49,7 @@ int64_t RoundsOf(const share::ShipPlan& ship, int64_t rows) {
 double Holders(const share::ShipPlan& ship) {
   if (ship.expert_holders.empty()) return 1;
   int64_t held = 0;
-  for (const uint8_t holders : ship.expert_holders) held += std::popcount(holders);
+  for (const kernels::HolderMask holders : ship.expert_holders) held += std::popcount(holders);
   return static_cast<double>(held) / static_cast<double>(ship.expert_holders.size());
 }
 
@@ -102,17 +106,18 @@ double ShippedLeaves(const StepPricer& pricer, const share::ShipPlan& ship, int6
 }
 
 // A layer with experts: a row goes to each rank that has one of its experts and not the row, and
-// comes back from each member that has one.
+// comes back from each member that has one. `shared`: seconds of the shared expert on own rows.
 double ShippedExperts(const StepPricer& pricer, const share::ShipPlan& ship, int64_t own_rows,
-                      const RowsOfAll& all, const BusiestRank& busiest) {
+                      const RowsOfAll& all, const BusiestRank& busiest, double shared) {
   const auto rounds = static_cast<double>(RoundsOf(ship, own_rows)),
              members = static_cast<double>(ship.num_members());
   const double remote = 1 - Holders(ship) / members, k = ship.experts_per_token;
   const auto with_rows = std::max<int64_t>(1, std::llround(HeldExperts(ship) * busiest.part));
   const double served = static_cast<double>(all.rows) * k / members * busiest.rows;
   const double rows = static_cast<double>(own_rows) / rounds, row_bytes = RowBytes(pricer);
-  const double sent = (ship.num_replicas - 1) * (1 - std::pow(1 - remote / (members - 1), k)),
-               returned = remote * k;
+  // The busiest rank gets most rows, and most outputs are read from it.
+  const double to_it = std::min(1.0, remote / (members - 1) * busiest.rows);
+  const double sent = (ship.num_replicas - 1) * (1 - std::pow(1 - to_it, k)), returned = remote * k;
   // Which experts rows choose, then the rows: at once where that does not say who computes.
   const double choices = LocalCopy(pricer, rows * k * sizeof(int32_t)),
                own = LocalCopy(pricer, rows * row_bytes);
@@ -120,12 +125,16 @@ double ShippedExperts(const StepPricer& pricer, const share::ShipPlan& ship, int
       ship.expert_holders.empty()
           ? Gathering(pricer, ship, all, choices + own, 2)
           : Gathering(pricer, ship, all, choices, 1) + Gathering(pricer, ship, all, own, 1);
+  const double rate = cost::PullRate(pricer.profile());
+  const double returning =
+      Trips(pricer, ship.num_members() - 1) + rows * row_bytes * returned * busiest.rows / rate;
   const double round =
-      gathering +
+      gathering + rows * row_bytes * sent / rate +
       pricer.ServedExperts(with_rows, std::max<int64_t>(1, std::llround(served / rounds)),
                            busiest.skew) +
-      LocalCopy(pricer, rows * (k - returned) * row_bytes) + Trips(pricer, ship.num_members() - 1) +
-      rows * row_bytes * (sent + returned) / cost::PullRate(pricer.profile());
+      LocalCopy(pricer, rows * (k - returned) * row_bytes) +
+      (ship.options.hides_return ? std::max(returning, shared / rounds)
+                                 : returning + shared / rounds);
   return rounds * round;
 }
 
@@ -141,15 +150,21 @@ double ShippedSeconds(const StepPricer& pricer, const share::ShipPlan& ship, con
     experts += layer.pooled && layer.experts;
   }
   // The plan is of one stage of a pipeline, prices are of a step through all.
-  const auto stage = static_cast<double>(ship.layers.size()),
-             stages = static_cast<double>(pricer.decoder().config->num_layers) / stage;
-  double seconds = own.all().seconds -
-                   (own.ffn.seconds + own.ffn_sums) * static_cast<double>(leaves + experts) / stage;
-  if (leaves > 0)
-    seconds += stages * static_cast<double>(leaves) * ShippedLeaves(pricer, ship, own_rows, all);
+  const model::ModelConfig& config = *pricer.decoder().config;
+  const auto layers = static_cast<double>(config.num_layers),
+             with_experts = static_cast<double>(LayersWithExperts(config)),
+             stages = layers / static_cast<double>(ship.layers.size()),
+             shipped_leaves = stages * static_cast<double>(leaves),
+             shipped_experts = stages * static_cast<double>(experts);
+  double seconds = own.all().seconds - own.ffn_sums * (shipped_leaves + shipped_experts) / layers;
+  if (leaves > 0) {
+    seconds += shipped_leaves * (ShippedLeaves(pricer, ship, own_rows, all) -
+                                 own.ffn.seconds / (layers - with_experts));
+  }
   if (experts > 0) {
-    seconds += stages * static_cast<double>(experts) *
-               ShippedExperts(pricer, ship, own_rows, all, busiest);
+    const double shared = own.shared_experts / with_experts;
+    seconds += shipped_experts * (ShippedExperts(pricer, ship, own_rows, all, busiest, shared) -
+                                  own.experts.seconds / with_experts - shared);
   }
   return seconds;
 }
@@ -220,8 +235,7 @@ double PullPrices::Pulled(const StepPrice& own) const {
 
 double PullPrices::Routed(const StepPrice& own, int64_t rows) const {
   const weights::PlacementGroup& group = pool.book->group();
-  const model::MoeConfig& moe = *pricer.decoder().config->moe;
-  const auto layers = static_cast<double>(std::ranges::count(moe.has_experts, 1));
+  const auto layers = static_cast<double>(LayersWithExperts(*pricer.decoder().config));
   StepPulls ahead = pulls;
   double waits = 0;
   const double share = experts.Share(rows);
@@ -236,7 +250,7 @@ double PullPrices::Routed(const StepPrice& own, int64_t rows) const {
         1 - static_cast<double>(lacked) / static_cast<double>(group.layer(layer).bytes());
     const double comes =
         pricer.profile().link_latency_s + share * static_cast<double>(lacked) / pulls.bytes_per_s;
-    waits += std::max(0.0, comes - held * own.ffn.seconds / layers);
+    waits += std::max(0.0, comes - held * own.experts.seconds / layers);
   }
   return std::max(SecondsBeside(own.all(), ahead), ahead.seconds()) + waits;
 }

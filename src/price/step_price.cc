@@ -53,15 +53,18 @@ class PriceStream final : public device::Stream {
   }
   void Add(const cost::OpDesc& desc) {
     const std::string_view label = desc.label;
-    const bool ffn = label == "gate_up" || label == "down" || desc.kind == cost::OpKind::kExperts;
+    const bool experts = desc.kind == cost::OpKind::kExperts,
+               ffn = label == "gate_up" || label == "down";
     const cost::Work work =
         cost::WorkOf(desc, profile_, calibration_) * static_cast<double>(times_);
-    (ffn ? price_.ffn : price_.rest) += work;
+    (experts ? price_.experts : ffn ? price_.ffn : price_.rest) += work;
     if (desc.kind != cost::OpKind::kCollective) {
-      behind_ffn_ = ffn;
+      behind_ffn_ = experts || ffn;
     } else if (behind_ffn_ || label == "gather_experts") {
       price_.ffn_sums += work.seconds;
     }
+    if (label == "shared_gate_up" || label == "shared_down" || label == "gate_shared")
+      price_.shared_experts += work.seconds;
     if (desc.kind == cost::OpKind::kEmbed) price_.first += work.seconds;
     if (desc.kind == cost::OpKind::kSample || label == "final_norm" || label == "head")
       price_.last += work.seconds;

@@ -18,15 +18,19 @@ namespace forebay::price {
 
 // A step's, by what shipping changes.
 struct StepPrice {
-  cost::Work ffn;  // the FFN of all layers
+  cost::Work ffn;      // the dense FFNs of all layers
+  cost::Work experts;  // the routed experts of all layers
   cost::Work rest;
   // Seconds of the rest in which tp ranks add what their FFNs made: who ships does without.
   double ffn_sums = 0;
+  // Seconds of the rest that are the shared experts'.
+  double shared_experts = 0;
   // Seconds of the rest that only the first stage of a pipeline has, and only the last.
   double first = 0, last = 0;
 
   cost::Work all() const {
     cost::Work sum = ffn;
+    sum += experts;
     return sum += rest;
   }
   // Seconds of the longest stage, of which one has at most this part of the layers.

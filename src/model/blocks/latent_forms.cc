@@ -29,17 +29,18 @@ int64_t ExpandedBlocks(const ModelConfig& config, int64_t rows, int64_t max_mode
   return base::CeilDiv(std::max(rows, max_model_len), int64_t{kBlockTokens});
 }
 
-int64_t HeadsOfPass(const ModelConfig& config, tensor::DType dtype, int64_t blocks,
+int64_t HeadsOfPass(const ModelConfig& config, int64_t heads, tensor::DType dtype, int64_t blocks,
                     uint64_t bytes) {
-  const auto heads = static_cast<uint64_t>(config.num_heads);
-  const uint64_t most = std::clamp<uint64_t>(
-      bytes / HeadBytes(config, dtype, std::max<int64_t>(1, blocks)), 1, heads);
-  return static_cast<int64_t>(base::CeilDiv(heads, base::CeilDiv(heads, most)));
+  const auto all = static_cast<uint64_t>(heads);
+  const uint64_t most =
+      std::clamp<uint64_t>(bytes / HeadBytes(config, dtype, std::max<int64_t>(1, blocks)), 1, all);
+  return static_cast<int64_t>(base::CeilDiv(all, base::CeilDiv(all, most)));
 }
 
-uint64_t PassBytes(const ModelConfig& config, tensor::DType dtype, int64_t blocks, uint64_t bytes) {
+uint64_t PassBytes(const ModelConfig& config, int64_t heads, tensor::DType dtype, int64_t blocks,
+                   uint64_t bytes) {
   const uint64_t head = HeadBytes(config, dtype, blocks);
-  return std::min(static_cast<uint64_t>(config.num_heads) * head, std::max(bytes, head));
+  return std::min(static_cast<uint64_t>(heads) * head, std::max(bytes, head));
 }
 
 void AddForms(const SequenceRows& rows, int32_t prompt_rows, LatentForms* forms) {

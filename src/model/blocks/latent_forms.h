@@ -13,12 +13,14 @@ int64_t ExpandedBlocks(const ModelConfig& config, int64_t rows, int64_t max_mode
 
 // Blocks of one go of the linear layers: 4,096 rows, beyond which they gain nothing.
 inline constexpr int64_t kPieceBlocks = 4096 / kernels::kBlockTokens;
-// Heads whose K and V of `blocks` blocks are expanded at once: as many as fit `bytes`, at least
-// one. Each pass has as many; the last may have fewer.
-int64_t HeadsOfPass(const ModelConfig& config, tensor::DType dtype, int64_t blocks, uint64_t bytes);
+// Of a rank's `heads`, those whose K and V of `blocks` blocks are expanded at once: as many as fit
+// `bytes`, at least one. Each pass has as many; the last may have fewer.
+int64_t HeadsOfPass(const ModelConfig& config, int64_t heads, tensor::DType dtype, int64_t blocks,
+                    uint64_t bytes);
 // Bytes of such a pass of at most `blocks` blocks: the linear layers' output and attention's
 // input.
-uint64_t PassBytes(const ModelConfig& config, tensor::DType dtype, int64_t blocks, uint64_t bytes);
+uint64_t PassBytes(const ModelConfig& config, int64_t heads, tensor::DType dtype, int64_t blocks,
+                   uint64_t bytes);
 
 // Rows of a prompt that a step takes at least. Beside what they attend to, rows expand all that
 // lies before them: in DeepSeek-V3's widths 2 x 512 x 256 flops a position and head, a chunk of C

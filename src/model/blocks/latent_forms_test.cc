@@ -115,20 +115,23 @@ TEST(LatentFormsTest, HeadsOfAPassFollowFromTheirMemory) {
                                                 {0, 512 * kMib, 128},
                                                 {32, 1152 * 32 * 127, 64},
                                                 {32, 1152 * 32 * 128, 128}}) {
-    const int64_t found = HeadsOfPass(config, tensor::DType::kBF16, positions / 32, bytes);
+    const int64_t found =
+        HeadsOfPass(config, config.num_heads, tensor::DType::kBF16, positions / 32, bytes);
     EXPECT_EQ(found, heads) << positions << " positions in " << bytes;
     if (positions == 0) continue;
     const uint64_t head = std::min<uint64_t>(positions, 4096) * 512 + positions * 640;
-    const uint64_t planned = PassBytes(config, tensor::DType::kBF16, positions / 32, bytes);
+    const uint64_t planned =
+        PassBytes(config, config.num_heads, tensor::DType::kBF16, positions / 32, bytes);
     EXPECT_LE(found * head, planned);
     EXPECT_LE(planned, std::max({bytes, head}));
     EXPECT_LE(planned, 128 * head);
     // The plan of the longest context holds every shorter one.
-    EXPECT_GE(PassBytes(config, tensor::DType::kBF16, 163840 / 32, bytes), planned);
+    EXPECT_GE(PassBytes(config, config.num_heads, tensor::DType::kBF16, 163840 / 32, bytes),
+              planned);
   }
-  EXPECT_EQ(PassBytes(config, tensor::DType::kBF16, 163840 / 32, kAll),
+  EXPECT_EQ(PassBytes(config, config.num_heads, tensor::DType::kBF16, 163840 / 32, kAll),
             128 * (163840ull * 640 + 4096 * 512));
-  EXPECT_EQ(HeadsOfPass(config, tensor::DType::kF32, 163840 / 32, 512 * kMib), 2);
+  EXPECT_EQ(HeadsOfPass(config, config.num_heads, tensor::DType::kF32, 163840 / 32, 512 * kMib), 2);
 }
 
 TEST(LatentFormsTest, ShapesOfAPrice) {
