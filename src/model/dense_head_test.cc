@@ -54,11 +54,11 @@ TEST(DenseHead, ALayerIsWhatItSays) {
        {DenseLayer{.name = "a", .in = 5, .out = 3},
         DenseLayer{.name = "b", .in = 4, .out = 4, .bias = false, .activation = Activation::kTanh},
         DenseLayer{.name = "c",
-                   .in = 6,
-                   .out = 8,
-                   .activation = Activation::kErfGelu,
-                   .norm = "c.norm.weight",
-                   .norm_eps = 1e-5f}}) {
+        .in = 6,
+        .out = 8,
+        .activation = Activation::kErfGelu,
+        .norm = "c.norm.weight",
+        .norm_eps = 1e-5f}}) {
     const weights::RandomReader reader = ReaderOf(layer);
     DenseHead head;
     ASSERT_TRUE(head.Add(layer, reader).ok());
