@@ -311,8 +311,8 @@ PriceResult PriceRecurrence(const OpDesc& op, const DeviceProfile& device) {
   const UtilisationTable* const table = device.Find(TableOp::kRecurrence, NumberFormat::kF32);
   const double elements = op.read_bytes / BytesPerElement(NumberFormat::kF32);
   if (table == nullptr || elements == 0) return PriceStreaming(op, device);
-  return FromTable(*table, {op.flops / (kRecurrenceFlops * elements), elements, 1}, 0,
-                   device.op_floor_s, device);
+  return FromTable(*table, table->format, {op.flops / (kRecurrenceFlops * elements), elements, 1},
+                   0, device.op_floor_s, device);
 }
 
 // Logits are fp32. Rows that draw cost more than rows that take the greatest.

@@ -52,8 +52,7 @@ TEST_F(CacheTest, APullBringsBlocksAndDigestsAndNothingElse) {
   const std::vector<BlockId> theirs[] = {{7, 0, 3}, {5}}, mine[] = {{1, 2, 9}, {8}};
   const Cache::Move moves[] = {{theirs[0], mine[0]}, {theirs[1], mine[1]}};
   const auto groups = Groups();
-  const KvShare mine_of[] = {{0, {0, 3}, {0, 2}, groups}},
-                theirs_of[] = {{1, {0, 3}, {0, 2}, groups}};
+  const KvShare mine_of[] = {{0, {0, 3}, groups}}, theirs_of[] = {{1, {0, 3}, groups}};
   const std::vector<PullPart> parts = PullParts(mine_of, 0, theirs_of, true);
   EXPECT_EQ(parts.size(), 4u);  // two strips a group
   ASSERT_TRUE(to.cache.EnqueuePull(*to.fabric, parts, kBlocks, moves).ok());
