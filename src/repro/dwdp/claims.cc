@@ -238,7 +238,7 @@ std::vector<Claim> DwdpClaims() {
       Row<SliceSetting>(
           {"DW9.queues", "DWDP, Section 4.3", "The same where a source's copies are a queue (--sim-links queue)", "as DW9; two steps a rank; 4,096 rows a step are ours: compute does not hide their pulls",
            Kind::kOrder, 0, {}, true},
-          &GainOfSlicesInQueues, {{"ratio .5, 16K a step", "> 1", {0.5, 16384}}, {"prompts of 4,096", "> 1", {1, 4096}}}),
+          &GainOfSlicesInQueues, {{"ratio .5, 16K a step", "> 1", {0.5, 16384}}, {"ratio 1, 4K a step", "> 1", {1, 4096}}}),
       Row<ContextSetting>(
           {"DW2.hidden", "DWDP, Figure 3", "Tokens of one prompt from which a layer hides its prefetch, K",
            "projections in fp8, scores and values in bf16, links at their datasheet's rate", Kind::kBand, 0.2, {}, true},
