@@ -21,7 +21,7 @@ struct ReproFlags {
   bool json = false;
   bool list = false;
   bool quick = false;
-  bool table = false, frontier = false;
+  bool table = false;
 };
 
 base::Status WriteText(const std::string& path, std::string_view text) {
@@ -59,15 +59,11 @@ int Repro(const ReproFlags& flags) {
     std::fflush(stdout);
     rows.push_back(std::move(*row));
   }
-  const repro::PrintLine print = [](const std::string& line) {
-    PrintLine(line);
-    std::fflush(stdout);
-  };
-  if (flags.frontier) {
-    if (const base::Status printed = repro::PrintFrontier(lab, print); !printed.ok())
-      return Fail(printed);
-  }
   if (flags.table) {
+    const repro::PrintLine print = [](const std::string& line) {
+      PrintLine(line);
+      std::fflush(stdout);
+    };
     for (const auto table : {&repro::PrintContextTable, &repro::PrintMixedTable}) {
       const base::Status printed = table(lab, print);
       if (!printed.ok()) return Fail(printed);
@@ -104,10 +100,6 @@ void AddReproCommand(Command app, int* exit_code) {
           "--table", flags->table,
           "Also DeepSeek-R1's context steps with experts pulled and rows shipped, and jobs in all "
           "modes, by lengths, ranks and devices")
-      .excludes(json);
-  command
-      .add_flag("--frontier", flags->frontier,
-                "Also output rates of a GPU by those of a user, with DWDP's context and with DEP's")
       .excludes(json);
   command.add_flag(
       "--quick", flags->quick,
