@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/rng.h"
-#include "engine/choices.h"
+#include "engine/choices/choices.h"
 #include "engine/testing/make_request.h"
 #include "job/line_order.h"
 #include "schedule/policy.h"

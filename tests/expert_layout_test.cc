@@ -303,7 +303,7 @@ TEST_P(ExpertLayoutTest, AutoPullsForPromptsAndShipsWhileDecoding) {
 TEST_P(ExpertLayoutTest, WhatCannotBeIsRefused) {
   if (files_.config.mla) {
     options_.machine.devices = *layout::ParseDevices("2xcpu");
-    options_.layout = *layout::ParseLayout("tp=2");
+    options_.layout = *layout::ParseLayout("sp=2");
     EXPECT_EQ(choose::Decide(options_, files_.config).status().code(), model::kLayoutExperts);
   }
   for (const auto& [devices, layout, expected] :

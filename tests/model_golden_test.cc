@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "choose/create_engine.h"
+#include "model/blocks/latent_forms.h"
 #include "model/family.h"
-#include "model/latent_forms.h"
 #include "runtime/real/real_runtime.h"
 #include "testing/golden_files.h"
 #include "testing/list_source.h"

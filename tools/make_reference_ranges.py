@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Makes src/text/reference_ranges.h: asks PyPI tokenizers 0.23.3 about every code point.
+"""Makes src/text/unicode/reference_ranges.h: asks PyPI tokenizers 0.23.3 about every code point.
 
-    pip install tokenizers==0.23.3 && tools/make_reference_ranges.py && clang-format -i src/text/reference_ranges.h
+    pip install tokenizers==0.23.3 && tools/make_reference_ranges.py && clang-format -i src/text/unicode/reference_ranges.h
 """
 import pathlib
 
@@ -65,7 +65,7 @@ def main():
     for name, what, holds in sets:
         items = ', '.join('{0x%x, 0x%x}' % tuple(pair) for pair in ranges(holds))
         text += '// %s\ninline constexpr CharRange %s[] = {\n%s};\n' % (what, name, items)
-    path = pathlib.Path(__file__).resolve().parent.parent / 'src/text/reference_ranges.h'
+    path = pathlib.Path(__file__).resolve().parent.parent / 'src/text/unicode/reference_ranges.h'
     path.write_text(text + '\n}  // namespace forebay::text\n')
 
 

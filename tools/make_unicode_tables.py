@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes src/text/unicode_tables.h: general categories of Unicode 16 and full case mapping.
+"""Writes src/text/unicode/unicode_tables.h: general categories of Unicode 16 and full case mapping.
 
   python3 -m venv v && v/bin/pip install unicodedata2==16.0.0 && v/bin/python tools/make_unicode_tables.py
 
@@ -136,7 +136,7 @@ def main():
     for name, predicate in (("Cased", is_cased), ("CaseIgnorable", is_case_ignorable)):
         emit(out, f"inline constexpr CodePointRange k{name}[]", ["{0x%x, 0x%x}" % tuple(r) for r in ranges(predicate)])
     out += ["}  // namespace forebay::text::tables", ""]
-    path = pathlib.Path(__file__).resolve().parent.parent / "src/text/unicode_tables.h"
+    path = pathlib.Path(__file__).resolve().parent.parent / "src/text/unicode/unicode_tables.h"
     path.write_text("\n".join(out), encoding="ascii")
 
 

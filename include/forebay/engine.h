@@ -220,15 +220,15 @@ struct ModelFacts {
   std::string name;  // the model path's last part, or --served-model-name
   int32_t vocab_size = 0;
   int32_t max_model_len = 0;       // prompt and output together
-  bool generates = true;           // false: an encoder, whose prompts become vectors alone
+  bool generates = true;           // false: an encoder; its prompts become vectors
   int32_t vector_width = 0;        // of a pooled prompt; 0: the model does not pool
   bool normalizes = false;         // its vectors are to have length 1
   std::string numerics_class;      // e.g. "pair-bf16-kvbf16"; system_fingerprint carries it
   uint64_t model_fingerprint = 0;  // content of config and weights
   bool random_weights = false;
-  std::string device_profile;  // by whose prices the engine decides
-  // In what ranks' partial sums go from rank to rank: "exact" (fp32), or "bf16", which is a price
-  // of simulated devices.
+  std::string device_profile;  // gives the prices by which the engine decides
+  // The form in which partial sums travel between ranks: "exact" (fp32), or "bf16", which only
+  // simulated devices price.
   std::string tp_wire = "exact";
   int64_t kv_capacity_tokens = 0;
   int32_t ranks = 0;

@@ -124,7 +124,7 @@ struct RequestResult {
   std::vector<std::vector<float>> vectors;  // one a prompt, of a request that is pooled
   int64_t prompt_tokens = 0;                // all prompts, each counted once
   int64_t completion_tokens = 0;            // all choices
-  // prompt tokens whose KV came from the prefix index; not part of the answer
+  // prompt tokens with KV from the prefix index; not part of the answer
   int64_t cached_tokens = 0;
   // When the first of its choices got its place, wherever that was, and when its first token was
   // known, on the runtime's clock; -1: never. Not part of the answer.

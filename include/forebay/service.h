@@ -1,11 +1,11 @@
-// Who waits for an answer.
+// The class of service of a request.
 #pragma once
 
 #include <cstdint>
 
 namespace forebay {
 
-// Nobody until the whole batch is there, or somebody who reads along.
+// Batch: nobody waits before the whole batch is done. Interactive: a person reads along.
 enum class Service : uint8_t { kBatch, kInteractive };
 inline constexpr int kNumServices = 2;
 

@@ -192,11 +192,11 @@ TEST(Decide, OneProfileDecidesForRealAndSimulatedDevicesAlike) {
   EXPECT_THAT(Decide(options, config).status().message(), HasSubstr("--devices sim:1xh100"));
 }
 
-// Sixteen replicas cannot meet in a step: who asked for such steps hears which flag it was.
+// 72 replicas cannot meet in a step: who asked for such steps hears which flag it was.
 TEST(Decide, AModeThatTheLayoutCannotTakeIsNamed) {
   layout::EngineOptions options{.model = "builtin:Qwen3-32B"};
-  options.machine.devices = *layout::ParseDevices("sim:16xh20");
-  options.layout = *layout::ParseLayout("dp=16,weights=by_layer,pool=64");
+  options.machine.devices = *layout::ParseDevices("sim:72xh20");
+  options.layout = *layout::ParseLayout("dp=72,weights=by_layer,pool=64");
   options.ship.mode = StepMode{.ffn = FfnMode::kGather};
   const auto plan = Decide(options, *model::LoadBuiltinConfig("Qwen3-32B"));
   ASSERT_FALSE(plan.ok());

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "engine/choices.h"
+#include "engine/choices/choices.h"
 #include "engine/group_rule.h"
 #include "engine/request_queue.h"
 #include "runtime/real/real_runtime.h"

@@ -9,7 +9,7 @@
 #include <span>
 
 #include "choose/job_forecast.h"
-#include "engine/choices_view.h"
+#include "engine/choices/choices_view.h"
 #include "layout/group_options.h"
 #include "layout/options.h"
 #include "price/step_load.h"

@@ -228,6 +228,13 @@ TEST(ShiftChoice, SumsInBf16AreAPriceOfSimulatedRanks) {
   refused("sim:8xh200", "dp=8", "sp=1, tp=1");
 }
 
+TEST(ShiftChoice, RealLinksAreNoQueues) {
+  layout::EngineOptions options = Options("tp=2");
+  options.machine.devices = *layout::ParseDevices("2xcpu");
+  options.machine.source_queues = true;
+  EXPECT_THAT(Plan(options).status().message(), HasSubstr("--sim-links queue on real devices"));
+}
+
 TEST(ShiftChoice, PoolsAlongSpAreStripesOfTheFfn) {
   for (const char* layout : {"sp=8,weights=by_layer", "sp=8,weights=sharded",
                              "sp=8,weights=striped,pool-attention=on"}) {

@@ -7,6 +7,7 @@
 #include "base/units.h"
 #include "choose/job_price.h"
 #include "choose/pool_choice.h"
+#include "cost/copy_forms.h"
 #include "kv/tier/window.h"
 #include "price/stream_price.h"
 
@@ -150,8 +151,11 @@ std::string Describe(const StreamTrial& chosen, const StreamTrial& without,
                      const layout::LayoutPlan& plan) {
   return fmt::format(
       "kv-offload=auto: {} blocks of running choices below, at most {} choices and {} rows a step, "
-      "by the prices of {}: {:.0f} tokens/s; none, {} and {}: {:.0f}",
+      "by the prices of {}{}: {:.0f} tokens/s; none, {} and {}: {:.0f}",
       chosen.blocks, chosen.max_num_seqs, chosen.max_num_batched_tokens, plan.machine.profile.name,
+      cost::HasHostCurve(plan.machine.profile)
+          ? ""
+          : ", whose link to the host has no measured curve (its datasheet's rate)",
       chosen.tokens_per_s, without.max_num_seqs, without.max_num_batched_tokens,
       without.tokens_per_s);
 }

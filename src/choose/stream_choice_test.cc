@@ -47,6 +47,7 @@ TEST_F(StreamChoiceOfAPlan, AutoAlsoChoosesTheLimitsOfAStep) {
   const Decision chosen = Plan();
   EXPECT_LT(chosen.machine.max_num_batched_tokens, 8192);
   EXPECT_EQ(chosen.streaming.rfind("kv-offload=auto: ", 0), 0u) << chosen.streaming;
+  EXPECT_NE(chosen.streaming.find("link to the host has no measured curve"), std::string::npos);
   EXPECT_EQ(chosen.ranks[0].memory.max_model_len, 4096);
   EXPECT_EQ(chosen.ranks[0].request.max_num_batched_tokens, chosen.machine.max_num_batched_tokens);
   options_.tier.offload = layout::Offloading::kOff;

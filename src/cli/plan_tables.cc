@@ -9,7 +9,7 @@
 #include "base/units.h"
 #include "cli/outcome.h"
 #include "layout/region_table.h"
-#include "model/latent_forms.h"
+#include "model/blocks/latent_forms.h"
 #include "weights/book/placement.h"
 
 namespace forebay::cli {
@@ -80,10 +80,11 @@ struct ExpandedHeads {
 std::optional<ExpandedHeads> ExpandedHeadsOf(const layout::MemoryPlan& memory) {
   const model::ModelConfig& config = memory.decoder->config;
   if (!config.expands_prompts()) return std::nullopt;
-  const int64_t blocks = memory.step_shape.expanded_blocks;
+  const int64_t heads = memory.decoder->shard.own_heads.size(),
+                blocks = memory.step_shape.expanded_blocks;
   const uint64_t bytes = memory.capacity.expanded_bytes;
-  return ExpandedHeads{model::HeadsOfPass(config, memory.dtype, blocks, bytes),
-                       model::PassBytes(config, memory.dtype, blocks, bytes)};
+  return ExpandedHeads{model::HeadsOfPass(config, heads, memory.dtype, blocks, bytes),
+                       model::PassBytes(config, heads, memory.dtype, blocks, bytes)};
 }
 
 std::string RoleText(GroupRole role) {

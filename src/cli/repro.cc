@@ -17,7 +17,7 @@ namespace {
 
 struct ReproFlags {
   std::vector<std::string> rows, figures;
-  std::string csv, svg;
+  std::string set, csv, svg;
   bool json = false;
   bool list = false;
   bool quick = false;
@@ -44,9 +44,11 @@ int Repro(const ReproFlags& flags) {
     }
     return 0;
   }
+  auto substitutes = repro::ParseSubstitutes(flags.set);
+  if (!substitutes.ok()) return Fail(substitutes.status(), 2);
   std::vector<repro::RowResult> rows;
   int failed = 0;
-  repro::Lab lab(flags.quick);
+  repro::Lab lab(flags.quick, *std::move(substitutes));
   for (const repro::Claim* claim : *claims) {
     auto row = repro::RunRow(*claim, lab);
     if (!row.ok()) {
@@ -87,6 +89,9 @@ void AddReproCommand(Command app, int* exit_code) {
                      "Rows to run, as SI4, model.Qwen3-32B or sidp (default: all)");
   command.add_option("--figure", flags->figures,
                      "The rows of a paper's figure or table, as \"Shift 9\" or \"SiDP Table 2\"");
+  command.add_option("--set", flags->set,
+                     "Other models and devices in the place of the paper's, as "
+                     "model=Qwen2.5-72B,device=b200,link=5e10: values are shown and not judged");
   command.add_option("--csv", flags->csv, "Also write the values to this file as CSV");
   command.add_option("--svg", flags->svg, "Also draw claimed beside ours into this file");
   const Flag json = command.add_flag("--json", flags->json, "One JSON object instead of tables");

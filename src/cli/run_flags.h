@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "engine/compose.h"
-#include "job/arrivals.h"
 #include "job/job.h"
+#include "job/traffic/arrivals.h"
 #include "layout/machine.h"
 #include "profile/rates.h"
 #include "settings/run_options.h"

@@ -38,10 +38,18 @@ CopyForm LinearForm(std::span<const CopyPoint> points) {
   };
 }
 
+// Null: nobody has measured copies by their sizes.
+static const UtilisationTable* HostCopyTable(const DeviceProfile& device) {
+  if (device.kind != DeviceKind::kCpu) return nullptr;
+  const UtilisationTable* const table = device.Find(TableOp::kCopy, NumberFormat::kBF16);
+  return table != nullptr && table->axes[0].size() >= 2 ? table : nullptr;
+}
+
+bool HasHostCurve(const DeviceProfile& device) { return HostCopyTable(device) != nullptr; }
+
 CopyForm HostCopies(const DeviceProfile& device) {
-  const UtilisationTable* const table =
-      device.kind == DeviceKind::kCpu ? device.Find(TableOp::kCopy, NumberFormat::kBF16) : nullptr;
-  if (table == nullptr || table->axes[0].size() < 2) {
+  const UtilisationTable* const table = HostCopyTable(device);
+  if (table == nullptr) {
     return [latency = device.link_latency_s, rate = HostRate(device)](double bytes) {
       return bytes > 0 ? latency + bytes / rate : 0.0;
     };

@@ -28,6 +28,8 @@ CopyForm LinearForm(std::span<const CopyPoint> points);
 // of the copies of one stream that a CPU's profile has a table of, else of the link's latency and
 // rate. Nothing for no bytes, and never less for more.
 CopyForm HostCopies(const DeviceProfile& device);
+// Whether these go by copies that were measured by size; else by the link's datasheet.
+bool HasHostCurve(const DeviceProfile& device);
 
 struct FormError {
   double mean = 0, most = 0;  // as parts of what was measured

@@ -8,7 +8,7 @@
 #include "engine/backend/backend.h"
 #include "engine/refusal.h"
 #include "kernels/kernel_set.h"
-#include "model/latent_forms.h"
+#include "model/blocks/latent_forms.h"
 #include "price/park_price.h"
 #include "price/steal_price.h"
 #include "price/step_price.h"

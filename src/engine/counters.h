@@ -15,7 +15,7 @@
 
 namespace forebay::engine {
 
-// Who counts, and what is known of the job as a whole.
+// What counters are read from: the replicas, and facts of the whole job.
 struct CounterSources {
   std::span<const Replica* const> replicas;
   std::string isa;          // the kernels' set, or the name of the simulated machine

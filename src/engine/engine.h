@@ -10,7 +10,7 @@
 
 #include "base/rng.h"
 #include "engine/backend/backend.h"
-#include "engine/cancellations.h"
+#include "engine/choices/cancellations.h"
 #include "engine/group.h"
 #include "engine/request_queue.h"
 #include "forebay/engine.h"

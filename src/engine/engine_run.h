@@ -6,7 +6,7 @@
 #include <mutex>
 #include <vector>
 
-#include "engine/cancellations.h"
+#include "engine/choices/cancellations.h"
 #include "engine/hand_over_board.h"
 #include "engine/replica.h"
 #include "engine/request_queue.h"
@@ -51,9 +51,9 @@ class EngineRun {
   void GiveBack(Replica& replica, std::vector<Gift> gifts);
   // The same for gifts to a replica that has left.
   void GiveBack(int replica, std::vector<Gift> gifts);
-  // After the run: the requests that nobody has taken from a replica that failed.
+  // After the run: requests of failed replicas that no other replica took over.
   std::vector<std::unique_ptr<RequestState>> TakeReturned();
-  // Whether the job has nothing more for the replica, but for what others of its group may give.
+  // Whether the job has nothing more for the replica, except what its group's replicas may give.
   bool ended(const Replica& replica) const;
   // Ends what was cancelled, wherever the replica has it. False: a result could not be kept.
   bool Cancel(Replica& replica);

@@ -10,9 +10,9 @@
 //
 // Invariants:
 //  1. All replicas get the same answer in a round, with the same rows of all.
-//  2. Nobody waits for a replica that has left; without it nobody ships any more, since its weights
-//     can still be pulled, but nobody computes with them.
-//  3. Together begins where all have come: whoever is waited for is in a step whose rows are known.
+//  2. No replica waits for one that has left. Without that replica the others stop shipping: they
+//     can still pull its weights, but no rank computes with them.
+//  3. Together begins when all have joined. A replica that others wait for is in a known step.
 #pragma once
 
 #include <cstdint>

@@ -20,8 +20,8 @@ namespace forebay::engine {
 struct Membership {
   model::ReplicaCut cut;             // its place in its replica
   fabric::Fabric* fabric = nullptr;  // outlives the rank; null: it is alone
-  // With whom it meets in a mode: the ranks of its stage that have its rows, and those that have
-  // its weights, all by block.
+  // The ranks that it synchronizes with in a mode: those of its stage with the same rows, and those
+  // with the same weights, all by block.
   struct Mode {
     model::Degrees degrees;
     fabric::Communicator tensor, sequence;
@@ -34,11 +34,11 @@ struct Membership {
   fabric::Communicator stages;  // its like in each stage
   // its like in each replica of the group, by replica: the pool
   fabric::Communicator peers;
-  // What KV is pulled through that is lent; outlives the rank. What it takes from each of the job's
-  // replicas, by replica: nothing from those that lend nothing to it.
+  // The fabric through which lent KV is pulled; outlives the rank. By replica of the job: the parts
+  // that the rank takes; empty for replicas that lend it nothing.
   fabric::Fabric* kv_fabric = nullptr;
   std::vector<std::vector<kv::PullPart>> lent;
-  fabric::Communicator ship_members;  // who computes with each other's rows
+  fabric::Communicator ship_members;  // the ranks that compute rows for each other
   uint64_t replica = 0;               // the number of its replica among the job's
   kv::FileOptions kv_file;            // where its KV lies below, if in a file
   kv::SlowUp slow_kv_up;              // trials

@@ -1,6 +1,6 @@
 // A rank's decoder in each mode in which its replica's ranks share rows and weights of a step
-// (schedule/step_mode.h): the layout's own, whose weights were loaded, and further ones, whose
-// weights are views of these. A step may take any, for KV lies where all find it.
+// (schedule/step_mode.h): the layout's own, which loaded its weights, and further ones with views
+// of these weights. A step may take any of them, because KV lies alike in all.
 //
 // Not thread-safe: the rank's control task calls; counters may be read from any thread.
 #pragma once

@@ -15,10 +15,10 @@
 #include "base/read_file.h"
 #include "base/rng.h"
 #include "model/builtin_configs.h"
-#include "model/config_reader.h"
 #include "model/decoder_weights.h"
 #include "model/family.h"
-#include "model/head_tie.h"
+#include "model/files/config_reader.h"
+#include "model/files/head_tie.h"
 #include "model/unused.h"
 #include "weights/random_reader.h"
 

@@ -31,7 +31,7 @@ struct LogitTask {
   // logits are filled in by the rank; params null: only the logprobs below
   sample::SampleInput input;
   std::vector<int32_t> bans;         // input.banned, where bad words are among them
-  int32_t sequence = -1;             // whose last sampled token this is
+  int32_t sequence = -1;             // gets the drawn token as its last one
   int32_t target = -1;               // prompt logprobs: the prompt's next token
   int64_t target_position = 0;       // where it stands, or the row that is pooled
   int32_t target_logprobs = -1;      // how many alternatives of it
@@ -60,7 +60,7 @@ class Rank {
                                                     const RankParts& parts,
                                                     const Membership& membership);
 
-  // Waits for what is enqueued: it uses everything below.
+  // Waits for the enqueued operations: they use the members below.
   ~Rank() {
     (void)device_->Synchronize(device_->compute());
     host_.reset();
@@ -69,7 +69,7 @@ class Rank {
 
   // After all ranks of the group were created, before the first step.
   base::Status Connect();
-  // Waits for all that is enqueued, so that nobody reads a peer's memory any more.
+  // Waits for all enqueued operations. Then the rank reads no peer's memory any more.
   void Quiesce();
   const share::WeightPool* pool() const { return pool_.get(); }
   const kernels::RoutingCounters* routed() const { return routed_.get(); }  // null: no experts
@@ -162,13 +162,13 @@ class Rank {
   void JoinPool(const share::PoolPlan& pool);
   // Further modes read the weights that are there, cut otherwise, unless they are to have copies.
   base::Status AddModes(const RankParts& parts);
-  // Computes logits of so many wanted rows and draws from them, or takes rows that are pooled; the
-  // rank's share of each.
+  // Of `count` wanted rows from `first` on: computes logits and draws its share of tokens, or
+  // takes the rows that are pooled.
   // decoder: of the step's mode.
   void Wanted(const model::Decoder& decoder, const StepBuffers& buffers, int32_t first,
               int32_t count, LogitTask* tasks);
   void TakeRows(int32_t count, LogitTask* tasks);
-  // Draws those of so many wanted rows that are the rank's.
+  // Draws the tokens of the rank's share of these wanted rows.
   void Sample(const StepBuffers& buffers, int32_t first, int32_t count, LogitTask* tasks);
 
   std::unique_ptr<device::Device> device_;

@@ -41,7 +41,7 @@ class RankSet {
   // Pulls what was lent into the blocks of `sequence`, and waits for it; returns the bytes.
   base::Result<uint64_t> PullLoan(const kv::KvLoan& loan, const kv::GroupBooks& book,
                                   kv::SequenceId sequence);
-  // The same of what lies below, in the tiers of `giver`, whose ranks are cut alike.
+  // The same for blocks in the tiers of `giver`. REQUIRES: its ranks have the same cut.
   base::Result<uint64_t> PullBelow(const kv::KvLoan& loan, const RankSet& giver,
                                    const kv::GroupBooks& book, kv::SequenceId sequence);
   // Before a step is enqueued: what moves between the devices and the tier below, and then what
@@ -51,7 +51,7 @@ class RankSet {
   // Before a step is planned: what was found lost below since the last call, once what came up is
   // there. Errors: kStepTimeout.
   base::Result<kv::LostBlocks> LostBelow();
-  // The same of what is there now.
+  // The blocks that are known to be lost now, without waiting.
   kv::LostBlocks TakeLost();
   // Bytes of all ranks that went down and came up, and processor time of their copies.
   struct TierTraffic {

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/units.h"
-#include "engine/sequence.h"
+#include "engine/choices/sequence.h"
 
 namespace forebay::engine {
 namespace {

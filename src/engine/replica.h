@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/guarded.h"
-#include "engine/choices.h"
+#include "engine/choices/choices.h"
 #include "engine/group_control.h"
 #include "engine/meters.h"
 #include "engine/rank_set.h"

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/sequence.h"
+#include "engine/choices/sequence.h"
 #include "forebay/engine.h"
 #include "runtime/runtime.h"
 #include "schedule/hand_out.h"
@@ -27,7 +27,7 @@ struct TakenRequest {
 // What a replica holds and still has to compute, as far as is known.
 struct ReplicaLoad {
   int64_t tokens = 0, choices = 0, interactive = 0;  // the last: of the choices
-  int64_t step_tokens = 0;  // of the tokens those that its steps compute before it is heard again
+  int64_t step_tokens = 0;  // the part of `tokens` that its steps in flight compute
   // tokens that one choice has yet to generate, of those that are bounded
   int64_t longest_output = 0;
   bool full = false;  // it takes no requests now
@@ -74,8 +74,8 @@ class RequestQueue {
   void Return(int replica, std::vector<std::unique_ptr<RequestState>> requests);
   // After the run: what nobody has taken of them.
   std::vector<std::unique_ptr<RequestState>> TakeReturned();
-  // Takes out what was read ahead and is given up, and counts it as taken by the replica. Blocks
-  // for nobody who waits for a request. A replay hands out all that its log has.
+  // Takes cancelled requests out of what was read ahead, and counts them as taken by the replica.
+  // Never waits for the source. A replay hands out all requests of its log.
   std::vector<int64_t> Withdraw(int replica, const std::function<bool(int64_t id)>& cancelled);
   // False: a result could not be kept; the job is to stop.
   bool Finish(int replica, RequestResult result);
@@ -124,7 +124,7 @@ class RequestQueue {
   // Negative: it has left.
   double HeldTokens(int replica, bool after_its_steps) const;
   std::optional<TakenRequest> Take(int replica, schedule::Taking taking);
-  // All that remains is in ahead_. `asks`: the replica whose turn it is.
+  // Deals out the last requests. REQUIRES: ahead_ has them all. `asks`: the replica that asks.
   void Deal(int asks);
   double MeanOutput() const;
 

@@ -19,14 +19,14 @@
 #include <optional>
 #include <vector>
 
-#include "engine/sequence.h"
+#include "engine/choices/sequence.h"
 #include "kv/loan.h"
 #include "runtime/runtime.h"
 
 namespace forebay::engine {
 
-// All choices of the request wait. What is lent is the KV of those that ran, of which a request
-// that is stolen has one at most, or were parked.
+// A request that changes replicas; all its choices wait. The loans are the KV cache of choices that
+// ran (at most one of a stolen request) or were parked.
 struct Gift {
   int from = 0;  // the replica, among the job's
   std::unique_ptr<RequestState> state;
@@ -54,8 +54,8 @@ class StealBoard {
   // None: the other one goes on asking. Returns the gifts where it has left meanwhile.
   std::vector<Gift> Give(int to, std::vector<Gift> gifts);
 
-  // The replica takes no part any more. Returns what it has not collected: nothing where the group
-  // is done, since who has a gift has not ended (invariant 3).
+  // The replica takes no part any more. Returns the gifts that it has not collected. When the group
+  // is done there are none: a replica with a gift has not ended (invariant 3).
   std::vector<Gift> Leave(int replica);
 
  private:

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "model/latent_forms.h"
+#include "model/blocks/latent_forms.h"
 
 namespace forebay::engine {
 

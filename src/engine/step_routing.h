@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/choices.h"
+#include "engine/choices/choices.h"
 #include "engine/rank.h"
 #include "model/recorded_routing.h"
 

@@ -122,8 +122,9 @@ int HolderOf(std::span<const GatherBlock> blocks, size_t index) {
 void GatherBlocks(device::Stream& stream, Exchange& exchange, const char* label,
                   cost::Collective collective, std::span<const GatherBlock> blocks, std::byte* out,
                   uint64_t row_stride, const MatrixBehind& behind) {
-  FB_CHECK(static_cast<int>(blocks.size()) == exchange.num_ranks(), "{}: {} blocks of {} ranks",
-           label, blocks.size(), exchange.num_ranks());
+  FB_CHECK(static_cast<int>(blocks.size()) == exchange.num_ranks() &&
+               exchange.num_ranks() <= Exchange::kMaxRanks,
+           "{}: {} blocks of {} ranks", label, blocks.size(), exchange.num_ranks());
   GatherArgs args{.num_sources = 0, .out = out, .row_stride = row_stride, .behind = behind};
   uint64_t gathered = 0, end = 0;
   int64_t end_row = 0;
@@ -166,9 +167,9 @@ uint64_t Exchange::StagingBytes(uint64_t part_bytes) {
 base::Result<Exchange> Exchange::Create(Fabric& fabric, const Communicator& communicator,
                                         const device::Region& staging, int channel) {
   const size_t ranks = communicator.ranks.size();
-  if (ranks > kMaxRanks) {
+  if (ranks > kMostRanks) {
     return base::Status(base::kInvalidArgument,
-                        fmt::format("{} ranks meet, at most {} can", ranks, kMaxRanks));
+                        fmt::format("{} ranks meet, at most {} can", ranks, kMostRanks));
   }
   FB_CHECK(communicator.ranks[communicator.my_index] == fabric.rank(),
            "rank {} makes the exchange of rank {}", fabric.rank(),

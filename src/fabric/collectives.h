@@ -35,13 +35,14 @@ inline constexpr int kFirstModeChannel = 7;  // two for each further mode of ran
 // collectives_test.cc breaks 1 and 3 under the hazard checker, and sees it.
 class Exchange {
  public:
-  static constexpr int kMaxRanks = 8;
+  static constexpr int kMaxRanks = 8;    // whose parts one collective reads
+  static constexpr int kMostRanks = 64;  // that may meet
 
   // Bytes of staging for parts of up to `part_bytes`.
   static uint64_t StagingBytes(uint64_t part_bytes);
   // `staging` is this rank's region; regions of that name of all ranks are published.
-  // kUnknownRegion; kInvalidArgument: more than kMaxRanks ranks. A `channel` has one exchange a
-  // communicator.
+  // kUnknownRegion; kInvalidArgument: more than kMostRanks ranks. A `channel` has one exchange a
+  // communicator. Collectives REQUIRE kMaxRanks at most.
   static base::Result<Exchange> Create(Fabric& fabric, const Communicator& communicator,
                                        const device::Region& staging, int channel);
 

@@ -13,7 +13,7 @@
 #include "job/request_feed.h"
 #include "job/result_writer.h"
 #include "job/ticker.h"
-#include "job/timed_source.h"
+#include "job/traffic/timed_source.h"
 
 namespace forebay::job {
 namespace {

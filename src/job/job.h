@@ -8,16 +8,16 @@
 
 #include "base/status.h"
 #include "forebay/engine.h"
-#include "job/arrivals.h"
 #include "job/exit_code.h"
 #include "job/files/job_file.h"
-#include "job/latency.h"
 #include "job/line_order.h"
 #include "job/lines/result_format.h"
 #include "job/lines/text_pipeline.h"
 #include "job/progress.h"
 #include "job/request_builder.h"
 #include "job/summary.h"
+#include "job/traffic/arrivals.h"
+#include "job/traffic/latency.h"
 #include "runtime/runtime.h"
 #include "schedule/lengths.h"
 

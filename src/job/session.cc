@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/cancellations.h"
+#include "engine/choices/cancellations.h"
 #include "engine/group_control.h"
 
 namespace forebay::job {

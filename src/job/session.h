@@ -14,7 +14,7 @@
 
 #include "base/status.h"
 #include "forebay/engine.h"
-#include "job/request_metrics.h"
+#include "job/traffic/request_metrics.h"
 #include "runtime/runtime.h"
 
 namespace forebay::job {

@@ -36,6 +36,8 @@ struct LatentKvArgs {
   const float* rope_cos = nullptr;  // [positions, turned / 2] fp32, scaled
   const float* rope_sin = nullptr;
   uint64_t* digests = nullptr;  // as in RopeKvArgs
+  // 1: another rank has the same latents and keeps their hashes; this one adds 0.
+  int32_t digested_elsewhere = 0;
   int32_t layer_index = 0;
   bool first_layer = false;
 

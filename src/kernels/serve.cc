@@ -36,7 +36,7 @@ bool Computes(const ServedRanks& ranks, int rank, int to, int32_t expert) {
   return ranks.owners[rank * ranks.num_experts + expert] == to;
 }
 
-std::span<const uint8_t> HoldersOf(const GroupServedArgs& args) {
+std::span<const HolderMask> HoldersOf(const GroupServedArgs& args) {
   return {args.holders, static_cast<size_t>(args.ranks.num_experts)};
 }
 
@@ -153,7 +153,7 @@ int FirstOfPart(int member, int num_ranks) { return member - member % num_ranks;
 
 }  // namespace
 
-void ChooseOwners(std::span<const uint8_t> holders, int num_ranks, const int32_t* counts,
+void ChooseOwners(std::span<const HolderMask> holders, int num_ranks, const int32_t* counts,
                   uint8_t* owners) {
   const size_t num_experts = holders.size();
   std::array<int64_t, kMaxServed> rows{};
@@ -163,7 +163,7 @@ void ChooseOwners(std::span<const uint8_t> holders, int num_ranks, const int32_t
   };
   // Who computes where there is no choice; -1: there is one.
   const auto only = [&](int home, size_t expert) {
-    const uint32_t mask = holders[expert];
+    const HolderMask mask = holders[expert];
     if ((mask >> home & 1) != 0) return home;
     return std::has_single_bit(mask) ? std::countr_zero(mask) : -1;
   };

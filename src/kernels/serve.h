@@ -16,18 +16,19 @@
 
 namespace forebay::kernels {
 
-inline constexpr int kMaxServed = 8;  // members
+inline constexpr int kMaxServed = 64;  // members
+using HolderMask = uint64_t;           // a bit a member
 
 // Members compute. Where experts are in parts (tp), rank r's rows are at hand for the members r,
 // num_ranks + r, 2 num_ranks + r, ..., one a part; else rank r is member r.
 //
 // owners [num_ranks, num_experts]: which member computes an expert for whom. The rank's own of the
-// expert's part does if it holds the expert; else of the holders (holders [num_experts], a bit a
-// member, all of one part) that with the fewest rows so far, of those with as many the nearest,
+// expert's part does if it holds the expert; else of the holders (holders [num_experts], all of
+// one part) that with the fewest rows so far, of those with as many the nearest,
 // then the lowest. counts [num_ranks, num_experts] are the rows of each rank that go to an expert;
 // where there is no choice they count first, then experts ascend, and ranks of an expert. null:
 // there are none, and the nearest holder has them.
-void ChooseOwners(std::span<const uint8_t> holders, int num_ranks, const int32_t* counts,
+void ChooseOwners(std::span<const HolderMask> holders, int num_ranks, const int32_t* counts,
                   uint8_t* owners);
 
 // Who computes an expert for whom: owners[rank * num_experts + expert].
@@ -35,8 +36,9 @@ struct ServedRanks {
   int32_t num_ranks = 0, me = 0;
   int32_t member = 0;  // that `me` is
   int32_t num_experts = 0, experts_per_token = 0;
-  int32_t first_row[kMaxServed + 1] = {};  // [num_ranks + 1]
-  uint64_t step[kMaxServed] = {};          // each rank's, for a RoutingSource
+  // All three outlive the operations that take them.
+  const int32_t* first_row = nullptr;  // [num_ranks + 1]
+  const uint64_t* step = nullptr;      // [num_ranks], for a RoutingSource
   const uint8_t* owners = nullptr;
 
   int32_t rows(int rank) const { return first_row[rank + 1] - first_row[rank]; }
@@ -47,7 +49,7 @@ struct GroupServedArgs {
   ServedRanks ranks;
   // Where experts have several holders ChooseOwners is asked first, and what it says written to
   // `owners`, which are those of `ranks`. null: those stand.
-  const uint8_t* holders = nullptr;
+  const HolderMask* holders = nullptr;
   uint8_t* owners = nullptr;
   int32_t* counts = nullptr;            // [num_ranks, num_experts], on the way
   const int32_t* experts = nullptr;     // [all rows, experts_per_token]

@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::ElementsAreArray;
 
-std::vector<int> Owners(const std::vector<uint8_t>& holders, int num_ranks,
+std::vector<int> Owners(const std::vector<HolderMask>& holders, int num_ranks,
                         const std::vector<int32_t>& counts) {
   std::vector<uint8_t> owners(holders.size() * static_cast<size_t>(num_ranks), 99);
   ChooseOwners(holders, num_ranks, counts.empty() ? nullptr : counts.data(), owners.data());
@@ -26,9 +26,9 @@ TEST(ChooseOwners, Table) {
   struct Case {
     const char* what;
     int num_ranks;
-    std::vector<uint8_t> holders;  // [experts]
-    std::vector<int32_t> counts;   // [ranks, experts]
-    std::vector<int> owners;       // [ranks, experts]
+    std::vector<HolderMask> holders;  // [experts]
+    std::vector<int32_t> counts;      // [ranks, experts]
+    std::vector<int> owners;          // [ranks, experts]
   };
   const Case cases[] = {
       {"one holder each", 2, {0b01, 0b10}, {5, 5, 5, 5}, {0, 1, 0, 1}},
@@ -69,11 +69,11 @@ TEST(ChooseOwners, Table) {
 }
 
 // Stretches of experts as DWDP lays them: rank r holds `size` from r x stride on.
-std::vector<uint8_t> Stretches(int num_ranks, int size, int stride) {
-  std::vector<uint8_t> holders(static_cast<size_t>(size + (num_ranks - 1) * stride));
+std::vector<HolderMask> Stretches(int num_ranks, int size, int stride) {
+  std::vector<HolderMask> holders(static_cast<size_t>(size + (num_ranks - 1) * stride));
   for (int rank = 0; rank < num_ranks; ++rank) {
     for (int i = 0; i < size; ++i)
-      holders[static_cast<size_t>(rank * stride + i)] |= static_cast<uint8_t>(1 << rank);
+      holders[static_cast<size_t>(rank * stride + i)] |= HolderMask{1} << rank;
   }
   return holders;
 }
@@ -89,7 +89,7 @@ TEST(ChooseOwners, HoldersAloneComputeAndTheBusiestHasLess) {
   int64_t chosen = 0, nearest = 0;
   for (int trial = 0; trial < 100; ++trial) {
     const int num_ranks = 4, size = trial % 2 == 0 ? 94 : 67;
-    const std::vector<uint8_t> holders = Stretches(num_ranks, size, trial % 2 == 0 ? 54 : 63);
+    const std::vector<HolderMask> holders = Stretches(num_ranks, size, trial % 2 == 0 ? 54 : 63);
     std::vector<int32_t> counts(holders.size() * num_ranks);
     for (int32_t& count : counts) {
       const double uniform = static_cast<double>(rng() % 10'000) / 10'000;
@@ -98,7 +98,7 @@ TEST(ChooseOwners, HoldersAloneComputeAndTheBusiestHasLess) {
     const std::vector<int> owners = Owners(holders, num_ranks, counts);
     for (size_t at = 0; at < owners.size(); ++at) {
       const int rank = static_cast<int>(at / holders.size());
-      const uint32_t mask = holders[at % holders.size()];
+      const HolderMask mask = holders[at % holders.size()];
       EXPECT_TRUE(mask >> owners[at] & 1);
       if ((mask >> rank & 1) != 0) {
         EXPECT_EQ(owners[at], rank);
@@ -127,16 +127,22 @@ class Counted final : public RoutingSource {
 
 TEST(GroupServed, ChoosesAlikeWithDataAndWithout) {
   constexpr int kRanks = 4, kTop = 3;
-  const std::vector<uint8_t> holders = Stretches(kRanks, 5, 1);
+  const std::vector<HolderMask> holders = Stretches(kRanks, 5, 1);
   const auto num_experts = static_cast<int32_t>(holders.size());
   const size_t pairs = holders.size() * kRanks;
   std::mt19937_64 rng(3);
   testing::ImmediateStream stream(1, 1 << 12);
   int64_t moved = 0;
   for (int trial = 0; trial < 50; ++trial) {
-    ServedRanks ranks{.num_ranks = kRanks, .num_experts = num_experts, .experts_per_token = kTop};
+    int32_t first_row[kRanks + 1] = {};
+    const uint64_t steps[kRanks] = {};
     for (int rank = 0; rank < kRanks; ++rank)
-      ranks.first_row[rank + 1] = ranks.first_row[rank] + static_cast<int32_t>(rng() % 9);
+      first_row[rank + 1] = first_row[rank] + static_cast<int32_t>(rng() % 9);
+    ServedRanks ranks{.num_ranks = kRanks,
+                      .num_experts = num_experts,
+                      .experts_per_token = kTop,
+                      .first_row = first_row,
+                      .step = steps};
     const auto rows = static_cast<size_t>(ranks.first_row[kRanks]);
     if (rows == 0) continue;
     std::vector<int32_t> experts(rows * kTop), drawn(pairs);

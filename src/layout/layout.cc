@@ -100,15 +100,23 @@ base::Status CheckExperts(const Layout& layout, const model::ModelConfig& config
                                    layout.experts.text(), config.architecture)};
 }
 
+// Ranks along sp share in the order of their blocks, so that each has what it computes with alone.
+bool InBlockOrder(const Layout& layout, const model::ModelConfig& config) {
+  if (layout.pool_attention) return false;
+  if (layout.pools_layers() && layout.weights.kind != &weights::kStriped) return false;
+  if (!layout.pools_experts()) return true;
+  return layout.expert_size == 0 && layout.experts.parameter == 0 && config.moe &&
+         config.moe->num_experts % layout.ranks_per_stage() == 0;
+}
+
 base::Status CheckPool(const Layout& layout, const model::ModelConfig& config) {
-  const bool in_block_order = layout.weights.kind == &weights::kStriped &&
-                              !layout.pools_experts() && !layout.pool_attention;
-  if (layout.pools_along_sp() && !in_block_order) {
+  if (layout.pools_along_sp() && !InBlockOrder(layout, config)) {
     return {kLayoutPool,
-            fmt::format("--layout: weights={},experts={},pool-attention={} beside sp={}, whose "
-                        "ranks share the FFN in the order of their blocks; expected "
-                        "weights=striped,experts=replicated,pool-attention=off, or sp=1",
-                        layout.weights.text(), layout.experts.text(),
+            fmt::format("--layout: weights={},experts={},expert-size={},pool-attention={} beside "
+                        "sp={}, whose ranks share the FFN in the order of their blocks; expected "
+                        "weights=striped, experts in equal parts, expert-size=least, "
+                        "pool-attention=off, or sp=1",
+                        layout.weights.text(), layout.experts.text(), SizeText(layout),
                         layout.pool_attention ? "on" : "off", layout.sp)};
   }
   FB_RETURN_IF_ERROR(CheckExperts(layout, config));

@@ -6,8 +6,8 @@
 #include "kv/book/block_book.h"
 #include "kv/tier/window.h"
 #include "layout/region_table.h"
+#include "model/blocks/latent_forms.h"
 #include "model/kv_groups.h"
-#include "model/latent_forms.h"
 #include "share/ship_plan.h"
 
 namespace forebay::layout {

@@ -74,6 +74,8 @@ struct MachineOptions {
   bool uncalibrated = false;  // Prices are the datasheet's alone.
   // Partial sums of simulated ranks are priced as if they went from rank to rank in bf16.
   bool tp_wire_bf16 = false;
+  // A simulated source serves copies in the order of their start, not all at once.
+  bool source_queues = false;
 
   cost::Calibration calibration() const {
     return uncalibrated ? cost::Calibration::kUncalibrated : cost::Calibration::kCalibrated;

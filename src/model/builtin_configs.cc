@@ -1,6 +1,6 @@
 #include "model/builtin_configs.h"
 
-#include "model/config_reader.h"
+#include "model/files/config_reader.h"
 
 namespace forebay::model {
 

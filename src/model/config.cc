@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "kernels/kv_layout.h"
-#include "model/config_reader.h"
+#include "model/files/config_reader.h"
 
 namespace forebay::model {
 namespace {

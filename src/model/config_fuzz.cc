@@ -3,8 +3,8 @@
 #include <string_view>
 
 #include "base/check.h"
-#include "model/config_reader.h"
 #include "model/derived.h"
+#include "model/files/config_reader.h"
 
 using namespace forebay;
 

@@ -6,7 +6,7 @@
 #include <map>
 
 #include "base/json.h"
-#include "model/config_reader.h"
+#include "model/files/config_reader.h"
 #include "model/rope.h"
 #include "model/testing/golden_config.h"
 #include "testing/test_data.h"

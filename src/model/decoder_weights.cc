@@ -5,7 +5,7 @@
 
 #include "device/host_writer.h"
 #include "model/blocks/kinds.h"
-#include "model/head_tie.h"
+#include "model/files/head_tie.h"
 #include "model/rope_table.h"
 
 namespace forebay::model {

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "model/builtin_configs.h"
-#include "model/config_reader.h"
 #include "model/family.h"
+#include "model/files/config_reader.h"
 #include "model/testing/golden_config.h"
 #include "testing/test_data.h"
 #include "weights/formats/safetensors.h"

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "model/config_reader.h"
 #include "model/families/families.h"
-#include "model/json_fields.h"
+#include "model/files/config_reader.h"
+#include "model/files/json_fields.h"
 
 namespace forebay::model {
 

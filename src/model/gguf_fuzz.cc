@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "model/config_reader.h"
+#include "model/files/config_reader.h"
 #include "weights/formats/dequantize.h"
 
 using namespace forebay;

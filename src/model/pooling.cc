@@ -10,7 +10,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/read_file.h"
-#include "model/json_fields.h"
+#include "model/files/json_fields.h"
 
 namespace forebay::model {
 namespace {

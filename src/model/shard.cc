@@ -30,14 +30,16 @@ Part HeadsOf(const ModelConfig& config, const Degrees& layout, const Part& block
 }
 Part Alone(int block) { return {block, int64_t{block} + 1}; }
 
-// KV heads that these heads read.
+// KV heads that these heads read. Latents are one for all heads.
 Part KvHeadsOf(const ModelConfig& config, const Part& heads) {
+  if (config.mla) return {0, 1};
   const int64_t group = config.num_heads / config.num_kv_heads;
   return {heads.begin / group, (heads.end - 1) / group + 1};
 }
 
 // Whether the i-th KV head serves the i-th equal run of the heads: what attention assumes.
 bool ShareEvenly(const ModelConfig& config, const Part& heads, const Part& kv) {
+  if (config.mla) return true;
   if (heads.size() % kv.size() != 0) return false;
   const int64_t group = config.num_heads / config.num_kv_heads, run = heads.size() / kv.size();
   for (int64_t head = heads.begin; head < heads.end; ++head) {
@@ -65,9 +67,9 @@ base::Status CheckLeaves(const Degrees& layout, const char* projection, int64_t 
 base::Status CheckCut(const ModelConfig& config, const Degrees& layout, int pp) {
   FB_CHECK(layout.sp > 0 && layout.tp > 0 && pp > 0, "a replica of sp={}, tp={} and pp={}",
            layout.sp, layout.tp, pp);
-  if (layout.ranks() > 1 && config.mla) {
+  if (layout.sp > 1 && config.mla) {
     return {kLayoutExperts, fmt::format("{} beside latent attention ({}) is not there yet; "
-                                        "expected tp=1 and sp=1",
+                                        "expected sp=1",
                                         FormatDegrees(layout), config.architecture)};
   }
   if (layout.ranks() > 1 && config.qk_norm_of_rows) {

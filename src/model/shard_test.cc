@@ -162,6 +162,10 @@ TEST(Shard, RefusalsNameBothNumbers) {
   refusal(Config(14, 2), 3, 1, kShardHeads, "tp=3",
           "rank 1 would have heads 5 to 9, which do not share KV heads 0 to 1");
   refusal(Config(8, 8), 1, 33, kShardLayers, "pp=33", "32 layers");
+  ModelConfig latent = Config(8, 8);
+  latent.mla = MlaConfig{.kv_lora_rank = 64};
+  EXPECT_TRUE(CheckCut(latent, {.tp = 8}, 1).ok());
+  EXPECT_EQ(CheckCut(latent, {.sp = 2}, 1).code(), kLayoutExperts);
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "model/config.h"
-#include "model/json_fields.h"
+#include "model/files/json_fields.h"
 #include "weights/tensor_reader.h"
 
 namespace forebay::model {

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "model/config_reader.h"
+#include "model/files/config_reader.h"
 #include "testing/test_data.h"
 #include "weights/formats/testing/weight_files.h"
 #include "weights/formats/weight_source.h"

@@ -8,7 +8,7 @@
 #include "cost/profile.h"
 #include "kv/tier/block_file.h"
 #include "layout/machine.h"
-#include "model/config_reader.h"
+#include "model/files/config_reader.h"
 
 namespace forebay::open {
 namespace {

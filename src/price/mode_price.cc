@@ -49,7 +49,7 @@ int64_t RoundsOf(const share::ShipPlan& ship, int64_t rows) {
 double Holders(const share::ShipPlan& ship) {
   if (ship.expert_holders.empty()) return 1;
   int64_t held = 0;
-  for (const uint8_t holders : ship.expert_holders) held += std::popcount(holders);
+  for (const kernels::HolderMask holders : ship.expert_holders) held += std::popcount(holders);
   return static_cast<double>(held) / static_cast<double>(ship.expert_holders.size());
 }
 

@@ -14,9 +14,9 @@
 #include "cost/all_reduce.h"
 #include "device/lone_worker.h"
 #include "model/blocks/experts.h"
+#include "model/blocks/latent_forms.h"
 #include "model/decoder.h"
 #include "model/kv_groups.h"
-#include "model/latent_forms.h"
 #include "model/routing.h"
 #include "share/ship.h"
 

@@ -1,6 +1,6 @@
 #include "choose/create_engine.h"
-#include "model/config_reader.h"
 #include "model/decoder_weights.h"
+#include "model/files/config_reader.h"
 #include "profile/cases.h"
 #include "weights/random_reader.h"
 

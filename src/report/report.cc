@@ -120,9 +120,22 @@ class Page {
     if (total_.waits.total() > 0)
       DrawSpread("Compute that waits, % of time", "a replica",
                  [&](const auto& b) { return 100 * b.waits.total() / width; });
+    DrawDistributions();
     DrawModes();
     if (timeline_.lanes().size() > 1) DrawReplicas();
     DrawArrivals();
+  }
+
+  // Draws what part of all steps has at most so much.
+  void DrawDistributions() {
+    Section("Running choices, part of steps", "with at most so many",
+            DrawShares(timeline_.running()));
+    Section("Step time, part of steps", "in at most so many ms", DrawShares(timeline_.step_ms()));
+    if (timeline_.streamed_blocks().Points().back().value == 0) return;
+    Section("KV below the device, part of steps", "that read at most so many blocks from there",
+            DrawShares(timeline_.streamed_blocks()));
+    Section("Waits for KV, part of steps", "of at most so many ms",
+            DrawShares(timeline_.kv_wait_ms()));
   }
 
   void Section(std::string_view title, std::string_view legend, std::string_view drawing) {

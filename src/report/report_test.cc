@@ -59,6 +59,26 @@ TEST(TimelineTest, KeepsSumsWhenItWidens) {
   EXPECT_NEAR(timeline.end_seconds(), time, 1e-12);
 }
 
+TEST(DistributionTest, SharesAreThoseOfTheValues) {
+  Distribution values;
+  for (int i = 1; i <= 100; ++i) values.Add(i);
+  EXPECT_EQ(values.count(), 100);
+  const auto share = [&](double most) {
+    double share = 0;
+    for (const Distribution::Point& point : values.Points()) {
+      if (point.value <= most * 1.02) share = point.share;
+    }
+    return share;
+  };
+  for (const int most : {1, 2, 10, 50, 99}) EXPECT_NEAR(share(most), most / 100.0, 0.03) << most;
+  EXPECT_EQ(values.Points().back().share, 1);
+  EXPECT_NEAR(values.Points().back().value, 100, 2);
+  values.Add(0);
+  EXPECT_EQ(values.Points().front().value, 0);
+  EXPECT_NEAR(values.Points().front().share, 1.0 / 101, 1e-12);
+  EXPECT_TRUE(Distribution().Points().empty());
+}
+
 trace::CountedRun SomeRun() {
   trace::CountedRun run;
   run.summary.end = "complete";
@@ -78,12 +98,13 @@ TEST(ReportTest, DrawsWhatThereIs) {
   for (int i = 0; i < 100; ++i) timeline.OnStep(Step(0, 0.01 * i, 0.01 * (i + 1)));
   trace::CountedRun run = SomeRun();
   std::string html = ReportHtml(run, timeline);
-  for (const char* title : {"Running choices", "Tokens a second", "Step time", "Rows a step",
-                            "KV cache in use", "Summary"}) {
+  for (const char* title :
+       {"Running choices", "Tokens a second", "Step time", "Rows a step", "KV cache in use",
+        "Running choices, part of steps", "Step time, part of steps", ">100 %<", "Summary"}) {
     EXPECT_THAT(html, HasSubstr(title));
   }
-  for (const char* title :
-       {"Pulled over links", "Mode", "Where time went", "Replicas", "A<model>", "nan", "inf\""})
+  for (const char* title : {"Pulled over links", "Mode", "Where time went", "Replicas",
+                            "KV below the device", "A<model>", "nan", "inf\""})
     EXPECT_THAT(html, Not(HasSubstr(title)));
   EXPECT_THAT(html,
               HasSubstr("<h1>A&lt;model&gt;&amp;&quot; on sim:8xh200, simulated; layout dp=8; "
@@ -92,6 +113,7 @@ TEST(ReportTest, DrawsWhatThereIs) {
   StepRecord pulls = Step(1, 1, 1.5);
   pulls.mode.ffn = FfnMode::kPull;
   pulls.bytes_pulled = 1'000'000'000;
+  pulls.kv_blocks_streamed = 300;
   timeline.OnStep(pulls);
   for (const FfnMode mode : {FfnMode::kShip, FfnMode::kGather, FfnMode::kRouted}) {
     StepRecord step = Step(1, 1.5, 2);
@@ -105,7 +127,8 @@ TEST(ReportTest, DrawsWhatThereIs) {
   for (const char* title :
        {"Pulled over links", "Batch by mode", "Mode", "Replicas", "Where time went", "attention",
         "By replica", "busiest to mean: 1.500 in time, 1.500 in tokens",
-        "least to most of 2 replicas",
+        "least to most of 2 replicas", "KV below the device, part of steps",
+        "Waits for KV, part of steps",
         "<i class=\"k0\"></i>local <i class=\"k1\"></i>pull <i class=\"k2\"></i>ship "
         "<i class=\"k3\"></i>gather <i class=\"k4\"></i>routed",
         "<path class=\"k4\"", "pull 25.0 %, ship 25.0 %, gather 25.0 %, routed 25.0 %, pulled"})

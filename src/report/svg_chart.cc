@@ -62,6 +62,17 @@ std::string TimeAxis(double seconds, double bottom) {
   return out;
 }
 
+// Ticks from kTop down to `bottom`, values below.
+std::string ValueAxis(double most, double bottom) {
+  const double step = NiceStep(most, 5);
+  std::string out;
+  for (int i = 0; i * step <= most * 1.0001; ++i) {
+    const double x = kLeft + i * step / most * (kWidth - kLeft - kRight);
+    out += Rule(x, kTop, x, bottom) + Text(x, bottom + 13, "middle", ShortNumber(i * step));
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string EscapeHtml(std::string_view text) {
@@ -132,6 +143,27 @@ std::string SvgChart::Finish() const {
     out += Text(kLeft - 4, Y(i * step_) + 3.5, "end", ShortNumber(i * step_));
   }
   return out + body_ + "</svg>";
+}
+
+std::string DrawShares(const Distribution& values) {
+  const std::vector<Distribution::Point> points = values.Points();
+  const double most = points.empty() || points.back().value <= 0 ? 1 : points.back().value;
+  const double bottom = kHeight - kBottom;
+  const auto y = [&](double share) { return bottom - share * (bottom - kTop); };
+  std::string out = Open(kHeight) + ValueAxis(most, bottom);
+  for (const int percent : {0, 50, 100}) {
+    const double at = y(percent / 100.0);
+    out += Rule(kLeft, at, kWidth - kRight, at) +
+           Text(kLeft - 5, at + 3.5, "end", fmt::format("{} %", percent));
+  }
+  double below = 0;
+  std::string path = fmt::format("M{:.1f} {:.1f}", kLeft, bottom);
+  for (const Distribution::Point& point : points) {
+    const double x = kLeft + point.value / most * (kWidth - kLeft - kRight);
+    path += fmt::format("L{:.1f} {:.1f}L{:.1f} {:.1f}", x, y(below), x, y(point.share));
+    below = point.share;
+  }
+  return out + fmt::format("<path class=\"line a\" d=\"{}\"/></svg>", path);
 }
 
 std::string DrawLanes(double seconds, std::span<const SvgLane> lanes) {

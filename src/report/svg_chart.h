@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "report/distribution.h"
+
 namespace forebay::report {
 
 // `text` with &, <, > and quotes as entities.
@@ -36,6 +38,9 @@ class SvgChart {
   double step_ = 1, top_ = 1;  // distance of ticks; the axis' end
   std::string body_;
 };
+
+// The cumulative distribution of values: their share in percent upwards, values to the right.
+std::string DrawShares(const Distribution& values);
 
 // One lane a replica: the height of `lower` and of `upper` on top of it are parts of the lane's.
 struct SvgLane {

@@ -43,6 +43,10 @@ void Timeline::OnStep(const StepRecord& record) {
   end_seconds_ = std::max(end_seconds_, record.end_seconds);
   while (end_seconds_ > bucket_seconds_ * kBuckets) Widen();
   const double seconds = record.end_seconds - record.begin_seconds;
+  running_.Add(record.running);
+  step_ms_.Add(1e3 * seconds);
+  kv_wait_ms_.Add(1e3 * record.waits[WaitCause::kKv]);
+  streamed_blocks_.Add(static_cast<double>(record.kv_blocks_streamed));
   TimelineBucket step{.busy_seconds = seconds,
                       .sp_seconds = seconds * record.mode.degrees.sp,
                       .waits = record.waits,

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "forebay/engine.h"
+#include "report/distribution.h"
 
 namespace forebay::report {
 
@@ -40,12 +41,19 @@ class Timeline final : public StepObserver {
   // Buckets until the end.
   size_t size() const;
   const std::vector<Lane>& lanes() const { return lanes_; }  // by replica
+  // Of all replicas' steps: choices that run, milliseconds that a step takes and that it waits for
+  // KV, and blocks of KV that it reads from below the device.
+  const Distribution& running() const { return running_; }
+  const Distribution& step_ms() const { return step_ms_; }
+  const Distribution& kv_wait_ms() const { return kv_wait_ms_; }
+  const Distribution& streamed_blocks() const { return streamed_blocks_; }
 
  private:
   void Widen();
 
   double bucket_seconds_ = 1e-3, end_seconds_ = 0;
   std::vector<Lane> lanes_;
+  Distribution running_, step_ms_, kv_wait_ms_, streamed_blocks_;
 };
 
 }  // namespace forebay::report

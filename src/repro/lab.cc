@@ -206,14 +206,24 @@ trace::LengthTrace JobTrace(const JobSetting& job) {
   return *std::move(trace);
 }
 
-base::Result<Decoding> Lab::Decode(const GroupSetting& setting) {
+void Lab::Substitute(std::string* model, std::string* device) {
+  if (!substitutes_.any()) return;
+  substituted_ = true;
+  if (!substitutes_.model.empty()) *model = substitutes_.model;
+  if (!substitutes_.device.empty()) *device = substitutes_.device;
+  if (!device->ends_with(substitutes_.numbers)) *device += substitutes_.numbers;
+}
+
+base::Result<Decoding> Lab::Decode(const GroupSetting& asked) {
+  const GroupSetting setting = Substituted(asked);
   const auto found = decodings_.find(setting);
   if (found != decodings_.end()) return found->second;
   FB_ASSIGN_OR_RETURN(const Decoding decoding, Measure(setting));
   return decodings_.emplace(setting, decoding).first->second;
 }
 
-base::Result<LayoutsCompared> Lab::CompareLayouts(const GroupSetting& setting) {
+base::Result<LayoutsCompared> Lab::CompareLayouts(const GroupSetting& asked) {
+  const GroupSetting setting = Substituted(asked);
   layout::EngineOptions options = OptionsOf(setting);
   options.limits.mean_context = 0;  // the job's
   const int64_t half = setting.context / 2;
@@ -240,7 +250,9 @@ base::Result<LayoutsCompared> Lab::CompareLayouts(const GroupSetting& setting) {
   return compared;
 }
 
-base::Result<JobFigures> Lab::RunJob(const JobSetting& setting) {
+base::Result<JobFigures> Lab::RunJob(const JobSetting& asked) {
+  JobSetting setting = asked;
+  setting.setting = Substituted(asked.setting);
   const auto found = jobs_.find(setting);
   if (found != jobs_.end()) return found->second;
   JobSetting shorter = setting;

@@ -5,9 +5,11 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
 
 #include "layout/layout.h"
 #include "layout/options.h"
+#include "repro/substitutes.h"
 #include "trace/simulation.h"
 
 namespace forebay::repro {
@@ -90,8 +92,20 @@ struct LayoutsCompared {
 class Lab {
  public:
   // `quick`: jobs are an eighth as long.
-  explicit Lab(bool quick = false) : quick_(quick) {}
+  explicit Lab(bool quick = false, Substitutes substitutes = {})
+      : quick_(quick), substitutes_(std::move(substitutes)) {}
   bool quick() const { return quick_; }
+  bool substitutes() const { return substitutes_.any(); }
+
+  // Puts the lab's substitutes in the place of what a scenario asks for; twice is as once. The
+  // lab's own runs do so. A scenario that uses the setting beside them substitutes it first.
+  void Substitute(std::string* model, std::string* device);
+  GroupSetting Substituted(GroupSetting setting) {
+    Substitute(&setting.model, &setting.device);
+    return setting;
+  }
+  // Whether anything was substituted since it was last asked.
+  bool TakeSubstituted() { return std::exchange(substituted_, false); }
 
   base::Result<Decoding> Decode(const GroupSetting& setting);
   base::Result<JobFigures> RunJob(const JobSetting& setting);
@@ -103,6 +117,8 @@ class Lab {
 
  private:
   const bool quick_;
+  const Substitutes substitutes_;
+  bool substituted_ = false;
   std::map<GroupSetting, Decoding> decodings_;
   std::map<JobSetting, JobFigures> jobs_;
   std::map<GroupSetting, LayoutsCompared> compared_;  // without `own`, by what is common to layouts

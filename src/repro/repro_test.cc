@@ -305,6 +305,30 @@ TEST(Dwdp, TheGainPeaksWherePullsAreHidden) {
   EXPECT_GT(gain(32768), gain(131072));
 }
 
+TEST(Substitutes, AreNamedAndChecked) {
+  const auto parsed = ParseSubstitutes("model=Qwen2.5-72B,device=b200,link=5e10,bf16_flops=1e15");
+  ASSERT_TRUE(parsed.ok()) << parsed.status().ToString();
+  EXPECT_EQ(parsed->model, "Qwen2.5-72B");
+  EXPECT_EQ(parsed->device, "b200");
+  EXPECT_EQ(parsed->numbers, ":link_bytes_per_s=5e10:bf16_flops=1e15");
+  EXPECT_FALSE(ParseSubstitutes("")->any());
+  for (const char* wrong : {"model", "=x", "model=", "model=x", "device=x", "speed=3", "link=x"})
+    EXPECT_FALSE(ParseSubstitutes(wrong).ok()) << wrong;
+}
+
+// A row of the same figure with a ninth of the link: other values, and no verdict.
+TEST(Substitutes, ReachRowsThatRun) {
+  const Claim& fetch = ClaimOf("SI6.fetch");
+  Lab papers, ours(false, *ParseSubstitutes("link=5e10"));
+  const auto before = RunRow(fetch, papers), after = RunRow(fetch, ours);
+  ASSERT_TRUE(before.ok() && after.ok());
+  EXPECT_EQ(after->verdict, Verdict::kNotJudged);
+  EXPECT_THAT(RowText(*after), HasSubstr("ours is with --set"));
+  EXPECT_GT(after->findings[0].calibrated, 5 * before->findings[0].calibrated);
+  Lab again(false, *ParseSubstitutes("link=5e10"));
+  EXPECT_THAT(RunRow(ClaimOf("DW3"), again)->setting, HasSubstr("--set does not reach"));
+}
+
 // What takes runs of its own is run for accounts that are shown.
 TEST(Rows, MoreIsAskedForWhereAnAccountIsShown) {
   const auto more_of = [](std::string_view printed, bool all, bool quick) {

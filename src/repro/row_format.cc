@@ -66,6 +66,7 @@ std::string RowText(const RowResult& row) {
   std::string text = fmt::format("{}  {} ({}; {}): {}\n", claim.id, claim.what, claim.source,
                                  KindText(claim), Name(row.verdict));
   if (!row.shortened.empty()) text += fmt::format("  shortened: {}\n", row.shortened);
+  if (!row.setting.empty()) text += fmt::format("  {}\n", row.setting);
   text += fmt::format("  {:<32}{:>10}{:>12}{:>14}  {}\n", "", "claimed", "ours", "uncalibrated",
                       "verdict");
   for (size_t i = 0; i < claim.values.size(); ++i) {

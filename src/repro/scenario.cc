@@ -95,19 +95,33 @@ base::Result<RowResult> RunRow(const Claim& claim, Lab& lab) {
   if (row.claim.values.size() < claim.values.size())
     row.shortened = fmt::format("{} of {} values", row.claim.values.size(), claim.values.size());
   bool less = false;
+  lab.TakeSubstituted();
   for (const ClaimedValue& value : row.claim.values) {
     FindingOr finding = value.measure(lab);
     if (!finding.ok()) return finding.status().WithContext(claim.id);
+    less = less || finding->shortened;
+    if (lab.substitutes()) {
+      row.verdicts.push_back(Verdict::kNotJudged);
+      row.findings.push_back({.calibrated = finding->calibrated,
+                              .uncalibrated = finding->uncalibrated,
+                              .not_reached = std::move(finding->not_reached)});
+      continue;
+    }
     row.verdicts.push_back(finding->shortened ? Verdict::kNotJudged
                            : !finding->not_reached.empty()
                                ? Verdict::kNotReached
                                : Judge(claim, value, finding->calibrated));
     row.verdict = std::max(row.verdict, row.verdicts.back());
-    less = less || finding->shortened;
     if (finding->more && !lab.quick() &&
         (row.verdicts.back() == Verdict::kNotReproduced || claim.account_all))
       FB_RETURN_IF_ERROR(finding->more(&finding->account).WithContext(claim.id));
     row.findings.push_back(*std::move(finding));
+  }
+  if (lab.substitutes()) {
+    row.setting = lab.TakeSubstituted()
+                      ? "ours is with --set, the claim is of the paper's setting"
+                      : "--set does not reach this row: ours is of the paper's setting, too";
+    row.verdict = Verdict::kNotJudged;
   }
   if (less) row.shortened += (row.shortened.empty() ? "" : ", ") + std::string("parts of each");
   if (!row.shortened.empty()) row.verdict = std::max(row.verdict, Verdict::kNotJudged);

@@ -16,7 +16,8 @@ inline constexpr base::ErrorCode kRowUnknown{"repro_row_unknown"};
 
 struct RowResult {
   Claim claim;            // with the values that were run
-  std::string shortened;  // what a quick run left out; empty: nothing
+  std::string shortened;  // What a quick run left out; empty: nothing.
+  std::string setting;    // Of a lab with substitutes: whether they reach the row. Else empty.
   std::vector<Finding> findings;
   std::vector<Verdict> verdicts;  // one for each finding
   Verdict verdict = Verdict::kReproduced;
@@ -30,7 +31,8 @@ base::Result<std::vector<const Claim*>> SelectClaims(std::span<const std::string
 // What a quick run is content with: of a band the first and the last value, of an order the first.
 Claim Reduced(const Claim& claim);
 
-// A quick lab runs the claim reduced. Its verdicts are those of the full run, or kNotJudged.
+// A quick lab runs the claim reduced. Its verdicts are those of the full run, or kNotJudged. A lab
+// with substitutes judges nothing and accounts for nothing: the claim is of another setting.
 base::Result<RowResult> RunRow(const Claim& claim, Lab& lab);
 
 }  // namespace forebay::repro

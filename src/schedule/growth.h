@@ -7,9 +7,9 @@
 
 namespace forebay::schedule {
 
-// How many of the waiting choices, from the first on, can be admitted beside those that run so that
-// the blocks of all never exceed `capacity` times what there is: each grows by a token a step until
-// its expected end, where it gives all back, so that the largest need is at one of the ends.
+// How many waiting choices, from the first on, can be admitted beside the running ones so that the
+// blocks of all never exceed `capacity` times the cache. Each choice grows by a token a step until
+// its expected end and then frees its blocks, so the largest need is at one of the ends.
 int64_t ChoicesThatFit(const StepView& view, double capacity);
 
 }  // namespace forebay::schedule

@@ -10,10 +10,10 @@ namespace forebay::schedule {
 struct TakerView {
   bool takes = true;        // false: it has left the run
   int64_t free_blocks = 0;  // in its KV cache
-  int64_t places = 0;       // choices that may run beside those that do
+  int64_t places = 0;       // further choices that may run
   int64_t running = 0;
-  int64_t waiting = 0;  // choices: preempted ones, or the siblings of those that came
-  int64_t lent = 0;     // choices whose KV others have not pulled yet
+  int64_t waiting = 0;  // choices: preempted ones, or siblings that came with a running one
+  int64_t lent = 0;     // lent choices: other replicas have not yet pulled their KV
 };
 
 // What a request brings.
@@ -28,8 +28,8 @@ struct HandedView {
 // than a cache.
 bool HasRoom(const TakerView& taker, const HandedView& request);
 
-// Index of the taker with the most free blocks of those that have room, the lower one on a tie; -1:
-// none has room.
+// The index of the taker with the most free blocks among those with room, the lower one on a tie;
+// -1: none has room.
 int ChooseTaker(std::span<const TakerView> takers, const HandedView& request);
 
 }  // namespace forebay::schedule

@@ -1,5 +1,5 @@
-// When a replica asks the job's queue for one more request. What it does not need yet is left to
-// others, who may be done sooner. Pure; the policy decides what it gets (Policy::HandOut).
+// When a replica asks the job's queue for one more request. It leaves what it does not need yet to
+// other replicas. Pure; the policy decides which request it gets (Policy::HandOut).
 #pragma once
 
 #include <cstdint>

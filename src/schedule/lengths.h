@@ -1,7 +1,7 @@
-// How long answers will be, as far as can be told: from what requests ask for, from the answers
-// that have ended, in earlier runs of the job too, and from those that still run. Answers to
-// prompts that are about as long, and begin alike, tell of each other as soon as enough of them
-// have ended; until then all do. Pure.
+// Predicts the lengths of answers from the requests' bounds, from ended answers (of earlier runs of
+// the job too), and from running ones. A prediction uses answers to similar prompts (about as long,
+// with the same beginning) as soon as enough of these have ended, and all answers until then.
+// Pure.
 #pragma once
 
 #include <cstdint>
@@ -55,7 +55,7 @@ class Lengths {
   int64_t Left(const AnswerKind& kind, int64_t generated, int64_t room, int64_t known) const;
 
  private:
-  // Answers of one bucket of prompt lengths, or of these the ones whose prompts begin alike.
+  // The answers to prompts of one bucket of lengths; with by_start those that also begin alike.
   struct Bucket {
     uint64_t key;
     bool by_start;

@@ -15,7 +15,7 @@ struct Limits {
   // Rows of a prompt in a step, at least, but for its last ones and where blocks are what it lacks:
   // of models to which a chunk costs more the less of it there is. No more than half of a step.
   int32_t least_chunk = 0;
-  // A prompt is in one step: of models whose rows see what is behind them.
+  // A prompt lies in one step: for models with attention in both directions.
   bool whole_prompts = false;
   int32_t block_tokens = kv::kBlockTokens;
   int32_t total_blocks = 0;
@@ -24,11 +24,11 @@ struct Limits {
   int32_t streamed_blocks = 0;
   // What a policy whose choices grow without memory gives to prompts; 0: all.
   int32_t prompt_blocks = 0;
-  // Of a policy that knows who waits, by price (StepPrices). Seconds between an interactive
-  // choice's tokens, at most: other rows fill its steps up to there. 0: no bound; negative: as many
-  // steps of one row as kTargetSteps.
+  // For policies that order services, by price (StepPrices). The most seconds between tokens of
+  // an interactive choice: other rows fill its steps up to that. 0: no bound; negative:
+  // kTargetSteps steps of one row.
   double target_itl_seconds = 0;
-  // Seconds of a step that no interactive choice is in, since who comes waits for it; 0: no bound.
+  // The most seconds of a step without interactive choices: one that arrives waits; 0: no bound.
   double max_step_seconds = 0;
 };
 

@@ -48,8 +48,8 @@ class LoadWatch {
   // Counts calm steps from here on.
   void Restart() { calm_steps_ = 0; }
 
-  // The running mean of (most rows / mean rows - 1) over the replicas with rows. Steps whose load
-  // alone rules out that they are taken together do not count.
+  // The running mean of (most rows / mean rows - 1) over the replicas with rows. Steps too large to
+  // be taken together do not count.
   double spread() const { return spread_; }
   // The rows a replica below which the load is low.
   double threshold() const { return rule_.Threshold(spread_); }

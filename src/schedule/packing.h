@@ -24,11 +24,11 @@ int64_t NextRowBlocks(const RunningView& choice, const Limits& limits);
 // Blocks that it lacks for what it may hold within `lookahead` more tokens.
 int64_t ReachBlocks(const RunningView& choice, int64_t lookahead, const Limits& limits);
 int64_t ReachBlocks(const WaitingView& choice, int64_t lookahead, const Limits& limits);
-// Rows of a step that a prompt waits for that has so many left.
+// The least rows of a step with which a prompt of `left` remaining rows goes on.
 int64_t LeastRows(int64_t left, const Limits& limits);
 
-// Blocks of those that stay: all, the ones of these on the device, and the ones that cannot be
-// streamed, since they are not full; and what those that go hold alone.
+// The blocks of the choices that stay (all; on the device; those that cannot be streamed because
+// they are not full), and the blocks that the preempted choices alone hold.
 class HeldBlocks {
  public:
   explicit HeldBlocks(const StepView& view);

@@ -54,8 +54,8 @@ struct StepView {
   // want more.
   std::vector<RunningView> elsewhere;
   std::vector<WaitingView> waiting;
-  // Free, evictable, and those that become free by streaming what is full now; less those for what
-  // should not be streamed any more.
+  // Free blocks, evictable ones, and ones that streaming frees now; less the blocks that streamed
+  // ones need when they come back.
   int64_t available_blocks = 0;
   // Those that later steps may have besides, when more blocks are full.
   int64_t later_blocks = 0;
@@ -78,9 +78,9 @@ struct StepView {
 // be computed, prompts and outputs, as far as bounds and what has finished so far tell.
 struct QueueView {
   int replicas = 1;
-  int64_t remaining = -1;       // requests that nobody took yet, at most; -1: not known
+  int64_t remaining = -1;       // the most requests that no replica took yet; -1: not known
   int64_t held = 0;             // requests that this replica took and has not finished
-  double remaining_tokens = 0;  // tokens of those that nobody took
+  double remaining_tokens = 0;  // of these requests
   double held_tokens = 0;       // this replica's
   double held_tokens_by_all = 0;
   // The least that another replica holds which takes requests now; infinite: none does.
@@ -92,8 +92,8 @@ struct QueueView {
   int64_t held_interactive = 0, least_held_interactive = 0;
   int64_t held_choices = 0;        // this replica's requests'
   double held_longest_output = 0;  // tokens that one of them may yet generate; bounded ones count
-  // All that remains is read, and dealt out: what is taken now may be chosen. Outputs are those of
-  // this replica's share.
+  // All remaining requests are read and dealt out, and a replica may choose in its share. Outputs
+  // are those of this share.
   bool at_end = false;
   double outputs = 0;         // tokens of all
   double longest_output = 0;  // one choice's

@@ -25,13 +25,13 @@ class Policy {
   virtual std::string_view name() const = 0;
   // Whether views are to foresee how long choices will be (expected_left).
   virtual bool wants_lengths() const { return false; }
-  // Whether who waits for an answer comes first, in the queue and among the choices that wait, and
-  // steps are to have prices.
+  // Whether interactive requests come first, in the queue and among waiting choices, and steps have
+  // prices.
   virtual bool orders_services() const { return false; }
   // Whether a job's lines are to come in an order in which it ends soonest (job::LineOrder).
   virtual bool orders_lines() const { return false; }
-  // Whether what choices generate is to take no memory, as on no machine: there are blocks for all
-  // of them then, of which prompts may have Limits::prompt_blocks.
+  // Whether generated tokens take no memory, which holds on no machine. There are blocks for all
+  // choices then, and prompts may have Limits::prompt_blocks of them.
   virtual bool growth_is_free() const { return false; }
   virtual StepPreset preset() const { return {}; }
   // Overwrites `plan`, reusing its memory. Each choice alone fits total_blocks (intake refuses the

@@ -24,7 +24,7 @@ inline constexpr int kFlipAtRandom = -1;
 // Empty: the layout has one mode.
 struct ShiftTable {
   std::vector<ShiftEntry> entries;  // ascending rows
-  int flip_every = 0;               // trials: so many steps in each mode in turn, whatever rows say
+  int flip_every = 0;               // trials: steps in each mode in turn, whatever their rows
   // Weights are pooled along sp: a step with sp=1 pulls nothing, for each rank owns its part.
   bool pooled = false;
 

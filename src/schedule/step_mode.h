@@ -29,8 +29,8 @@ base::Result<WantedMode> ParseWantedMode(std::string_view name);
 std::vector<std::string> WantedModeNames();
 std::string WantedModeHelp();
 
-// The counter in EngineStats::mode_counters of steps in this mode, and of steps whose rows or heads
-// are cut over so many ranks: "steps_sp4tp2".
+// The counters in EngineStats::mode_counters of steps in this mode, and of steps in
+// these degrees ("steps_sp4tp2").
 std::string StepsCounter(const StepMode& mode);
 std::string DegreesCounter(const Degrees& degrees);
 

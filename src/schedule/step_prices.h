@@ -10,7 +10,7 @@ namespace forebay::schedule {
 // Rows of a step. A context is a sum over rows of the positions that each sees.
 struct StepRows {
   int64_t rows = 0;
-  int64_t sampled = 0;  // those whose token is drawn
+  int64_t sampled = 0;  // rows of which a token is drawn
   int64_t decode_context = 0, prompt_context = 0;
 
   // `count` rows of one choice from position `begin` on, and whether the last one's token is drawn.
@@ -24,8 +24,8 @@ struct StepRows {
   }
 };
 
-// A step of so many rows, all of one prompt, of which one is drawn, and that see nothing before
-// them.
+// The price of a step of `rows` rows, all of one prompt and from its beginning, of which one is
+// drawn.
 struct RowPrice {
   int64_t rows = 0;
   double seconds = 0;
@@ -39,7 +39,7 @@ struct RowSlopes {
 
 class StepPrices {
  public:
-  // `prices`: of the mode that a step of so many rows takes. REQUIRES: some, by ascending rows.
+  // Each price is of the mode that such a step takes. REQUIRES: at least one, by ascending rows.
   StepPrices(std::vector<RowPrice> prices, const RowSlopes& slopes);
 
   // Between two numbers of rows in proportion.

@@ -12,14 +12,14 @@ namespace forebay::schedule {
 struct ShareView {
   int64_t running = 0, waiting = 0;  // choices
   int64_t in_flight = 0;             // running ones that steps in flight have: not to be planned
-  // Loans that are not over: each takes a place, and all of them together so many blocks.
+  // Open loans: each takes a place, and together they take lent_blocks.
   int64_t loans = 0, lent_blocks = 0;
   int64_t steps = 1;  // that the choices are shared out among; 1: the step may have all
 };
 
 struct StepShare {
-  int64_t running = 0;  // so many running choices, of those that are not in flight, are the step's
-  Limits limits;        // for these and those that it admits
+  int64_t running = 0;  // running choices of the step, among those that are not in flight
+  Limits limits;        // for these choices and those that the step admits
 };
 
 // Steps in flight share the choices evenly: each reads the weights once, so that one with few rows

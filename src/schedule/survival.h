@@ -1,5 +1,5 @@
-// How long answers become, as those tell that have ended, and those that still run, of which is
-// known that they are longer than they are (Kaplan and Meier, 1958). Pure.
+// Estimates how long answers become, from ended answers and from running ones, which are known only
+// to become longer than they are now (Kaplan and Meier, 1958). Pure.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ class Survival {
  public:
   Survival();
 
-  // An answer has ended with so many tokens.
+  // An answer has ended with `output` tokens.
   void Ended(int64_t output);
   int64_t ended() const { return ended_; }
   // The answers that have begun and not ended are told anew: BeginUpdate, Runs of each, EndUpdate.
@@ -22,8 +22,8 @@ class Survival {
   void Runs(int64_t generated);
   void EndUpdate();
 
-  // Tokens that an answer with `generated` of them will yet have: by the mean of the answers that
-  // became longer, and by the length that half of those that came as far exceed.
+  // The tokens that an answer with `generated` ones has still to come: by the mean of the answers
+  // that became longer, and by the median length of the answers that came this far.
   int64_t LeftByMean(int64_t generated) const;
   int64_t LeftByMedian(int64_t generated) const;
 

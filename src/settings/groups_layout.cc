@@ -235,6 +235,12 @@ Group PaperGroup() {
         "Simulated devices: the price of partial sums between `tp` ranks, `exact` (4 bytes an "
         "element, as real ranks send them) or `bf16` (2, as published systems send them)\n"
         "A price alone; the summary names it (`tp_wire`)."},
+       {"--sim-links", kAll, Class::kPaper,
+        Choice(FB_AT(engine.machine.source_queues), {{"fair", false}, {"queue", true}}),
+        "Simulated devices: how copies from one source share its link, `fair` (all at once) or as "
+        "a "
+        "`queue` (in the order of their start, each with all that those before it leave)\n"
+        "A `queue` is a source's copy engine as DWDP has it (section 4.3)."},
        {"--shift-weights", kAll, Class::kPaper,
         Choice(FB_AT(engine.shift.copies_weights), {{"views", false}, {"copy", true}}),
         "What modes beside the layout's own read: `views` of its weights (no further bytes), or a "

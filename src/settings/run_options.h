@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "base/status.h"
-#include "job/arrivals.h"
 #include "job/job.h"
 #include "job/model_options.h"
+#include "job/traffic/arrivals.h"
 #include "layout/options.h"
 
 namespace forebay::settings {

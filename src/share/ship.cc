@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/units.h"
 #include "device/copy.h"
 #include "kernels/reduce.h"
 #include "model/blocks/dense_ffn.h"
@@ -81,13 +82,25 @@ base::Result<std::unique_ptr<ShippedFfn>> ShippedFfn::Create(
 
 void ShippedFfn::Begin(const ShipRows& rows, const ShipSteps& steps) {
   step_rows_ = rows;
-  steps_ = steps;
   const bool gathers = plan_.mode.pulls(), skip = plan_.options.skip_idle || gathers;
   for (int replica = 0; replica < plan_.num_replicas; ++replica) {
     FB_CHECK(gathers || plan_.max_planes == 0 || rows[replica] <= plan_.options.rows,
              "replica {} ships {} rows, at most {} were planned", replica, rows[replica],
              plan_.options.rows);
     first_row_[replica + 1] = first_row_[replica] + std::max(rows[replica], skip ? 0 : 1);
+  }
+  table_ = (table_ + 1) % kStepsKept;
+  StepTable& table = tables_[table_];
+  table.steps = steps;
+  table.first_rows.resize(gathers ? 0 : static_cast<size_t>(NumRounds()));
+  for (size_t round = 0; round < table.first_rows.size(); ++round) {
+    auto& first_row = table.first_rows[round];
+    const int64_t first = static_cast<int64_t>(round) * plan_.options.expert_rows;
+    for (int replica = 0; replica < plan_.num_replicas; ++replica) {
+      const int64_t count =
+          std::clamp<int64_t>(rows[replica] - first, 0, plan_.options.expert_rows);
+      first_row[replica + 1] = first_row[replica] + static_cast<int32_t>(count);
+    }
   }
   const int32_t own = rows[rows_.my_index()];
   counters_.rows += own;
@@ -125,22 +138,31 @@ void ShippedFfn::Run(const model::BlockContext& context, int64_t layer, int32_t 
     AddSums(context, layer, rows);
 }
 
-void ShippedFfn::RunExperts(const model::BlockContext& context, int64_t layer) {
-  // As many rounds as the rank with most rows needs: the others come to all of them, with fewer
-  // rows or none, since all serve.
+// As many rounds as the rank with most rows needs: the others come to all of them, with fewer rows
+// or none, since all serve.
+int64_t ShippedFfn::NumRounds() const {
+  if (plan_.num_experts == 0) return 0;
   const int32_t most =
       *std::max_element(step_rows_.begin(), step_rows_.begin() + plan_.num_replicas);
-  for (int64_t first = 0; first < most; first += plan_.options.expert_rows)
-    RunRound(context, layer, first);
+  return base::CeilDiv(int64_t{most}, int64_t{plan_.options.expert_rows});
 }
 
-void ShippedFfn::RunRound(const model::BlockContext& context, int64_t layer, int64_t first) {
+void ShippedFfn::RunExperts(const model::BlockContext& context, int64_t layer) {
+  for (int64_t round = 0; round < NumRounds(); ++round) RunRound(context, layer, round);
+}
+
+void ShippedFfn::RunRound(const model::BlockContext& context, int64_t layer, int64_t number) {
+  const StepTable& table = tables_[table_];
+  const int32_t* const first_row = table.first_rows[static_cast<size_t>(number)].data();
+  const int64_t first = number * plan_.options.expert_rows;
   Round round{.layer = layer,
               .ranks = {.num_ranks = plan_.num_replicas,
                         .me = rows_.my_index(),
                         .member = plan_.MemberOf(rows_.my_index()),
                         .num_experts = plan_.num_experts,
                         .experts_per_token = plan_.experts_per_token,
+                        .first_row = first_row,
+                        .step = table.steps.data(),
                         .owners = plan_.expert_owners.data()},
               .draw = {.rank = context.replica - static_cast<uint64_t>(rows_.my_index()),
                        .layer = context.weights.shard.layers.begin + layer,
@@ -148,13 +170,6 @@ void ShippedFfn::RunRound(const model::BlockContext& context, int64_t layer, int
                        .first_row = first},
               .row_bytes = tensor::BytesOf(context.dtype,
                                            static_cast<uint64_t>(context.config->hidden_size))};
-  int32_t* const first_row = round.ranks.first_row;
-  for (int replica = 0; replica < plan_.num_replicas; ++replica) {
-    const int64_t rows =
-        std::clamp<int64_t>(step_rows_[replica] - first, 0, plan_.options.expert_rows);
-    first_row[replica + 1] = first_row[replica] + static_cast<int32_t>(rows);
-    round.ranks.step[replica] = steps_[replica];
-  }
   if (context.routing != nullptr) CountRound(context, &round);
   if (!plan_.expert_holders.empty()) {
     round.owners = reinterpret_cast<uint8_t*>(sums_->mine() + plan_.owners_offset);

@@ -19,10 +19,10 @@
 //
 //   each rank with rows   writes them, normed, and which experts they choose, into its staging
 //                           | all meet
-//   each rank             gathers all indices; where ranks hold experts more than once, says by
-//                         them who computes what, as all others do; gathers the rows that its
-//                         experts need, each once, and computes them
-//                           | all meet; who has rows computes the shared expert meanwhile
+//   each rank             gathers all indices; where several ranks hold an expert, derives from
+//                         them which rank computes which rows, as all ranks do; gathers the rows
+//                         that its experts need, each once, and computes them
+//                           | all meet; ranks with rows compute the shared expert meanwhile
 //   each rank with rows   copies what the experts made of its rows, and combines it as at home
 //
 // The copies run on streams that copy weights, and so beside the shared expert as well.
@@ -33,7 +33,7 @@
 // Invariants:
 //  1. All ranks of the pool run a round with the same rows, layer by layer, or a stream waits for
 //     ever. A rank without rows runs it too and serves its own weights.
-//  2. Nothing here waits or allocates after Create.
+//  2. Nothing here waits after Create, or allocates beyond the steps with most rounds.
 #pragma once
 
 #include <array>
@@ -50,10 +50,10 @@
 namespace forebay::share {
 
 // How many rows each replica of the pool has in a step that they take together.
-using ShipRows = std::array<int32_t, fabric::Exchange::kMaxRanks>;
+using ShipRows = std::array<int32_t, fabric::Exchange::kMostRanks>;
 // Each replica's number of that step.
-using ShipSteps = std::array<uint64_t, fabric::Exchange::kMaxRanks>;
-static_assert(kernels::kMaxServed == fabric::Exchange::kMaxRanks);
+using ShipSteps = std::array<uint64_t, fabric::Exchange::kMostRanks>;
+static_assert(kernels::kMaxServed == fabric::Exchange::kMostRanks);
 
 struct ShipCounters {
   std::atomic<int64_t> rows{0};  // rows of this rank's steps
@@ -96,7 +96,7 @@ class ShippedFfn final : public model::RemoteFfn {
   const ShipCounters& counters() const { return counters_; }
 
  private:
-  // Replicas whose rows are computed together, packed in order.
+  // Neighbouring replicas; their rows are packed in order and computed together.
   struct Batch {
     int first_replica, last_replica;
     int64_t first_row;
@@ -114,9 +114,10 @@ class ShippedFfn final : public model::RemoteFfn {
              const Batch& batch);
   void AddSums(const model::BlockContext& context, int64_t layer, int32_t rows);
   // Computes a layer with experts in as many rounds as the busiest rank needs, each of at most
-  // `expert_rows` rows of each rank, from `first` on.
+  // `expert_rows` rows of each rank.
+  int64_t NumRounds() const;
   void RunExperts(const model::BlockContext& context, int64_t layer);
-  void RunRound(const model::BlockContext& context, int64_t layer, int64_t first);
+  void RunRound(const model::BlockContext& context, int64_t layer, int64_t number);
   struct Round {
     int64_t layer;
     kernels::ServedRanks ranks;
@@ -153,9 +154,16 @@ class ShippedFfn final : public model::RemoteFfn {
   std::unique_ptr<fabric::Exchange> sums_;
   ReturnStreams returns_;
   // The first row of each replica among all of the round.
-  std::array<int64_t, fabric::Exchange::kMaxRanks + 1> first_row_{};
+  std::array<int64_t, fabric::Exchange::kMostRanks + 1> first_row_{};
   ShipRows step_rows_{};
-  ShipSteps steps_{};
+  // What operations of rounds read when they run, by step: of more steps than are ever in flight.
+  struct StepTable {
+    std::vector<std::array<int32_t, fabric::Exchange::kMostRanks + 1>> first_rows;  // [rounds]
+    ShipSteps steps{};
+  };
+  static constexpr size_t kStepsKept = 65;
+  std::vector<StepTable> tables_ = std::vector<StepTable>(kStepsKept);
+  size_t table_ = 0;  // of the step that comes
   ShipCounters counters_;
 };
 

@@ -30,14 +30,14 @@ bool HasLeaves(const model::LayerPlan& layer) {
 
 // All layers with experts are alike in this. Of these each tp rank has its part.
 void SetOwners(const std::vector<ShipMember>& stage, int64_t layer, ShipPlan* plan) {
-  std::vector<uint8_t> holders;
+  std::vector<kernels::HolderMask> holders;
   for (int first = 0; const ShipMember& member : stage) {
     const weights::PoolBook& book = *member.pool->book;
     for (int32_t expert = 0; expert < book.group().layer(layer).num_leaves; ++expert) {
-      uint8_t mask = 0;
+      kernels::HolderMask mask = 0;
       for (int rank = 0; rank < plan->num_replicas; ++rank) {
         if (book.OffsetOf(rank, {layer, expert}) != weights::PoolBook::kNotHeld)
-          mask |= static_cast<uint8_t>(1 << (first + rank));
+          mask |= kernels::HolderMask{1} << (first + rank);
       }
       holders.push_back(mask);
     }
@@ -46,7 +46,7 @@ void SetOwners(const std::vector<ShipMember>& stage, int64_t layer, ShipPlan* pl
   plan->num_experts = static_cast<int32_t>(holders.size());
   plan->expert_owners.resize(holders.size() * static_cast<size_t>(plan->num_replicas));
   kernels::ChooseOwners(holders, plan->num_replicas, nullptr, plan->expert_owners.data());
-  const auto alone = [](uint8_t mask) { return std::has_single_bit(mask); };
+  const auto alone = [](kernels::HolderMask mask) { return std::has_single_bit(mask); };
   if (!std::ranges::all_of(holders, alone)) plan->expert_holders = std::move(holders);
 }
 
@@ -75,10 +75,10 @@ base::Result<std::vector<ShipPlan>> PlanShip(const StepMode& mode, const ShipOpt
                   .tp = static_cast<int>(stage.size())};
   for (const int32_t pool_layer : pool.book->group().pool_index)
     shared.layers.push_back({.pooled = pool_layer >= 0});
-  if (shared.num_members() > fabric::Exchange::kMaxRanks) {
+  if (shared.num_members() > fabric::Exchange::kMostRanks) {
     return base::Status(kCannotShip,
                         fmt::format("{} replicas of {} ranks would meet; expected at most {} ranks",
-                                    shared.num_replicas, shared.tp, fabric::Exchange::kMaxRanks));
+                                    shared.num_replicas, shared.tp, fabric::Exchange::kMostRanks));
   }
   if (mode.pulls()) {
     shared.rows_bytes = fabric::Exchange::StagingBytes(1);  // they meet with nothing to say

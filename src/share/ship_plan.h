@@ -7,6 +7,7 @@
 
 #include "base/part.h"
 #include "forebay/step_mode.h"
+#include "kernels/serve.h"
 #include "share/pool_plan.h"
 
 namespace forebay::share {
@@ -58,9 +59,9 @@ struct ShipPlan {
   // replica computes an expert for whom where nothing is known of their rows.
   int32_t num_experts = 0, experts_per_token = 0;
   std::vector<uint8_t> expert_owners;
-  // [num_experts], a bit per member, if an expert has several holders. A round's rows then choose
+  // [num_experts], if an expert has several holders. A round's rows then choose
   // the computing one (kernels::ChooseOwners). Empty: expert_owners decide.
-  std::vector<uint8_t> expert_holders;
+  std::vector<kernels::HolderMask> expert_holders;
   uint64_t sent_row_bytes = 0;  // a row on its way to experts
   // staging regions of a rank: rows for the owners, partial sums for the others
   uint64_t rows_bytes = 0, sums_bytes = 0;

@@ -133,8 +133,8 @@ class WeightPool final : public model::SharedWeights {
   std::vector<std::unique_ptr<device::DeviceEvent>> events_;
   std::vector<device::DeviceEvent*> ready_, consumed_;  // [slots][parts], [slots]
   std::vector<bool> wanted_;  // [slots]: the last fetch brought only chosen experts
-  // The step at hand: whether experts are fetched when they are known to be wanted, how many of its
-  // fetches are of layers of which that is known, by which offsets, and since when.
+  // The current step: whether only experts with rows are fetched, for how many of its fetches these
+  // experts are known, by which offsets, and since when.
   struct {
     bool on = false;
     int64_t fetches = 0;

@@ -8,7 +8,7 @@
 #include <fmt/core.h>
 
 #include "base/rng.h"
-#include "text/unicode.h"
+#include "text/unicode/unicode.h"
 
 namespace forebay::text {
 namespace {

@@ -8,7 +8,7 @@
 #include "text/chat_messages.h"
 #include "text/jinja/json_reader.h"
 #include "text/jinja/template.h"
-#include "text/unicode.h"
+#include "text/unicode/unicode.h"
 
 namespace forebay::text {
 namespace {

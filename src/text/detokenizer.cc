@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "text/decode_token.h"
-#include "text/unicode.h"
+#include "text/unicode/unicode.h"
 
 namespace forebay::text {
 

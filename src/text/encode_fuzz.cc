@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "base/check.h"
-#include "text/byte_alphabet.h"
 #include "text/detokenizer.h"
 #include "text/normalizer.h"
 #include "text/tokenizer.h"
-#include "text/unicode.h"
+#include "text/unicode/byte_alphabet.h"
+#include "text/unicode/unicode.h"
 
 namespace forebay::text {
 namespace {

@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "text/merge_reader.h"
 #include "text/pre_tokenizer.h"
-#include "text/unicode.h"
+#include "text/unicode/unicode.h"
 #include "text/vocabulary.h"
 
 namespace forebay::text {

@@ -9,7 +9,7 @@
 #include "testing/test_data.h"
 #include "text/detokenizer.h"
 #include "text/tokenizer.h"
-#include "text/unicode.h"
+#include "text/unicode/unicode.h"
 
 namespace forebay::text {
 namespace {

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "base/check.h"
-#include "text/reference_ranges.h"
-#include "text/unicode.h"
+#include "text/unicode/reference_ranges.h"
+#include "text/unicode/unicode.h"
 
 namespace forebay::text {
 namespace {

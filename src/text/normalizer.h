@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "text/precompiled.h"
-#include "text/regex.h"
 #include "text/tokenizer_spec.h"
+#include "text/unicode/regex.h"
 
 namespace forebay::text {
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <utility>
 
-#include "text/reference_ranges.h"
-#include "text/regex.h"
-#include "text/unicode.h"
+#include "text/unicode/reference_ranges.h"
+#include "text/unicode/regex.h"
+#include "text/unicode/unicode.h"
 
 namespace forebay::text {
 namespace {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "base/rng.h"
-#include "text/regex.h"
-#include "text/unicode.h"
+#include "text/unicode/regex.h"
+#include "text/unicode/unicode.h"
 
 namespace forebay::text {
 namespace {

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "text/tokenizer_spec.h"
-#include "text/unicode.h"
+#include "text/unicode/unicode.h"
 
 namespace forebay::text {
 namespace {

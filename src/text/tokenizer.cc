@@ -5,11 +5,11 @@
 #include <utility>
 
 #include "base/log.h"
-#include "text/byte_alphabet.h"
 #include "text/decode_token.h"
 #include "text/detokenizer.h"
 #include "text/tokenizer_config.h"
-#include "text/unicode.h"
+#include "text/unicode/byte_alphabet.h"
+#include "text/unicode/unicode.h"
 
 namespace forebay::text {
 

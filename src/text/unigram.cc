@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <deque>
 
-#include "text/unicode.h"
+#include "text/unicode/unicode.h"
 
 namespace forebay::text {
 

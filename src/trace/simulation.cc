@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "job/job.h"
-#include "job/timed_source.h"
+#include "job/traffic/timed_source.h"
 #include "layout/machine.h"
 #include "runtime/real/real_runtime.h"
 #include "runtime/virtual/virtual_runtime.h"

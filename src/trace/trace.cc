@@ -13,7 +13,7 @@
 #include <string_view>
 #include <utility>
 
-#include "job/arrivals.h"
+#include "job/traffic/arrivals.h"
 #include "trace/synthetic_trace.h"
 
 namespace forebay::trace {

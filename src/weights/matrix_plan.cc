@@ -205,10 +205,10 @@ MatrixPlan PlanHeads(std::string label, tensor::DType dtype, std::string name, c
                   .leaves = kernels::LeafBorders::Single(k),
                   .tensor_k = k};
   plan.tensors = {std::move(name)};
-  plan.tensor_rows = {rows.heads * rows.head_rows};
+  plan.tensor_rows = {rows.heads.total * rows.head_rows};
   const int64_t plain = rows.rows - rows.interleaved;
   const HeadOrder turned{rows.interleaved, rows.interleaved, true};
-  for (int64_t head = 0; head < rows.heads; ++head) {
+  for (int64_t head = rows.heads.part.begin; head < rows.heads.part.end; ++head) {
     AddHead(&plan, 0, head * rows.head_rows + rows.first, rows.rows,
             [&](int64_t i) { return i < plain ? i : plain + turned.Stored(i - plain); });
   }
@@ -220,16 +220,17 @@ MatrixPlan PlanTransposedHeads(std::string label, tensor::DType dtype, std::stri
   MatrixPlan plan{.label = std::move(label),
                   .dtype = dtype,
                   .k = rows.rows,
-                  .n = rows.heads * k,
+                  .n = rows.heads.part.size() * k,
                   .leaves = kernels::LeafBorders::Single(rows.rows),
                   .tensor_k = k,
                   .transposed = true};
   plan.tensors = {std::move(name)};
-  plan.tensor_rows = {rows.heads * rows.head_rows};
-  for (int64_t head = 0; head < rows.heads; ++head) {
+  plan.tensor_rows = {rows.heads.total * rows.head_rows};
+  for (int64_t slot = 0; slot < rows.heads.part.size(); ++slot) {
+    const int64_t head = rows.heads.part.begin + slot;
     for (int64_t at = 0; at < k; at += kPanelColumns) {
       const auto width = static_cast<int32_t>(std::min<int64_t>(kPanelColumns, k - at));
-      plan.panels.push_back({{static_cast<int32_t>(head * k + at), width},
+      plan.panels.push_back({{static_cast<int32_t>(slot * k + at), width},
                              {{0, head * rows.head_rows + rows.first, width, 0, at}}});
     }
   }

@@ -159,14 +159,16 @@ inline MatrixPlan Expanded(MatrixPlan plan) {
 
 // A tensor of equal heads in order; some rows of each head are taken.
 struct HeadRows {
-  int64_t heads = 1, head_rows = 0;
+  TensorRows heads = 1;  // of the tensor, and which of them are packed
+  int64_t head_rows = 0;
   int64_t first = 0, rows = 0;  // within a head
   // The last `interleaved` rows taken of a head come in neighbouring pairs that rope rotates
   // together. Their first elements are packed before their second ones, because kernels rotate
   // halves.
   int64_t interleaved = 0;
 };
-// y = x W^T with W these rows [heads * rows, k], packed head by head: no panel crosses a head.
+// y = x W^T with W these rows [packed heads * rows, k], packed head by head: no panel crosses a
+// head.
 MatrixPlan PlanHeads(std::string label, tensor::DType dtype, std::string name, const HeadRows& rows,
                      int64_t k);
 // A matrix a head, y = x W with W these rows [rows, k] of the head: packed head by head.

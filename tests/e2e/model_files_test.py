@@ -91,6 +91,51 @@ class ModelFiles(unittest.TestCase):
             file.write("abc")
         self.assertIn(f"-m {cache}/snapshots/abc", support.call(*ask, env=home).err)
 
+    def test_a_template_for_tools_in_a_gguf_file(self):
+        """Another key before all others: its text is as long as keeps the data aligned."""
+        with open(os.path.join(support.GOLDEN, "gguf", "llama3-gqa-BF16.gguf"), "rb") as file:
+            data = file.read()
+        key, template = b"tokenizer.chat_template.tool_use", b"{{ 'with tools' }}"
+        entry = struct.pack("<Q", len(key)) + key + struct.pack("<I", 8)
+        template += b"{#" + b" " * ((-len(entry) - 8 - len(template) - 4) % 32) + b"#}"
+        entry += struct.pack("<Q", len(template)) + template
+        self.assertEqual(len(entry) % 32, 0)
+        pairs, = struct.unpack("<Q", data[16:24])
+        model = os.path.join(self.temporary.name, "tools.gguf")
+        with open(model, "wb") as file:
+            file.write(data[:16] + struct.pack("<Q", pairs + 1) + entry + data[24:])
+        ask = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1, "return_token_ids": True}
+        source, results = os.path.join(self.temporary.name, "tools.jsonl"), os.path.join(self.temporary.name, "tools-out.jsonl")
+        with open(source, "w") as file:
+            for tools in ({}, {"tools": [{"type": "function", "function": {"name": "f"}}]}):
+                file.write(json.dumps({**ask, **tools}) + "\n")
+        done = support.call("run", "-m", model, "-i", source, "-o", results, "--preserve-order")
+        self.assertEqual(done.code, support.COMPLETE, done.err)
+        self.assertIn("with tools tokenizer.chat_template.tool_use", done.err)
+        with open(results) as file:
+            plain, tools = (json.loads(line)["response"]["body"]["prompt_token_ids"] for line in file)
+        self.assertNotEqual(plain, tools)
+
+    def test_folders_that_are_no_model_say_the_way_on(self):
+        """A LoRA adapter, and an architecture that nobody serves."""
+        source = os.path.join(self.temporary.name, "in.jsonl")
+        with open(source, "w") as file:
+            file.write('{"prompt": "x"}\n')
+        adapter = os.path.join(self.temporary.name, "adapter")
+        os.makedirs(adapter)
+        with open(os.path.join(adapter, "adapter_config.json"), "w") as file:
+            file.write("{}")
+        self.copy(support.LLAMA)
+        with open(os.path.join(self.model, "config.json")) as file:
+            config = json.load(file)
+        with open(os.path.join(self.model, "config.json"), "w") as file:
+            json.dump({**config, "architectures": ["FooForCausalLM"], "model_type": "foo"}, file)
+        for model, texts in ((adapter, ("is a LoRA adapter", "merge_and_unload", "[weights_format_unsupported]")),
+                             (self.model, ('"FooForCausalLM" is not known', "(docs/status.md)", "[model_architecture_unknown]"))):
+            err = support.call("run", "-m", model, "-i", source, "-o", os.path.join(self.temporary.name, "out.jsonl")).err
+            for text in texts:
+                self.assertIn(text, err)
+
 
 if __name__ == "__main__":
     support.main()

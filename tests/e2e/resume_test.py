@@ -441,6 +441,13 @@ class Inputs(support.TestCase):
             self.assertEqual(self.numbers(content), {}, content)
             self.assertEqual(self.numbers(content, "--preserve-order"), {})
             self.assertEqual(self.numbers(content, "--strict"), {})
+        job = self.job([])
+        self.assertIn("has no lines; there is nothing to do", self.expect(job.run(), support.COMPLETE).err)
+        done = self.job([self.LINE % 7])
+        self.expect(done.run(), support.COMPLETE)
+        again = self.expect(done.run(), support.COMPLETE).err
+        self.assertIn("no result by this run", again)
+        self.assertNotIn("none", again)
 
     def test_equal_lines_and_custom_ids(self):
         job = self.job([self.LINE % 7] * 5)

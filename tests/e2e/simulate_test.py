@@ -60,7 +60,9 @@ class Simulate(support.TestCase):
         """A job whose requests wait for each other is not foreseen, and nobody compares it with a forecast."""
         job = ["--devices", "sim:8xh200", "--trace", "synthetic:n=20,prompt=64,output=8"]
         expected = "the whole job was expected to take"
-        self.assertIn(expected, self.run_trace(*job, model="builtin:Llama-3-8B").err)
+        shown = self.run_trace(*job, model="builtin:Llama-3-8B").err
+        self.assertIn(expected, shown)
+        self.assertRegex(shown, r"prices of steps: \d+ % measured, \d+ % derived, \d+ % datasheet")
         for flags in (["--max-concurrency", "1"], ["--request-rate", "10"]):
             self.assertNotIn(expected, self.run_trace(*job, *flags, model="builtin:Llama-3-8B").err)
 
@@ -81,6 +83,20 @@ class Simulate(support.TestCase):
         self.assertRegex(shown.decode(), r"forebay: 1 of \d+ layouts foreseen, the best so far ")
         self.assertTrue(shown.endswith(b"\r\x1b[K"), shown)
         self.assertNotIn("\x1b", self.expect(support.call(*plan), 0).err)
+
+    def test_a_figure_of_a_paper_as_csv_and_picture(self):
+        """Its rows by its name; with another link other values, beside claims that nobody judges then."""
+        csv, svg = self.path("figure.csv"), self.path("figure.svg")
+        values = {}
+        for flags in ([], ["--set", "link=5e10"]):
+            self.expect(support.call("repro", "--figure", "SiDP 11", *flags, "--quick", "--csv", csv, "--svg", svg), 0)
+            values[bool(flags)] = [line.split(",") for line in self.read("figure.csv").splitlines()[1:]]
+            self.assertIn("</svg>", self.read("figure.svg"))
+        self.assertTrue(values[False])
+        self.assertEqual({row[-1] for row in values[True]}, {"not judged"})
+        self.assertNotEqual([row[-3] for row in values[True]], [row[-3] for row in values[False]])
+        self.expect(support.call("repro", "DW3", "--set", "link"), support.USAGE, "is no NAME=VALUE")
+        self.expect(support.call("repro", "DW3", "--set", "model=x"), support.USAGE, "[model_builtin_unknown]")
 
     def test_layouts_as_a_table_and_as_json(self):
         flags = ["plan", "-m", "builtin:Llama-3-8B", "--devices", "sim:2xh200", "--trace", "synthetic:n=40,prompt=256,output=32", "--price-per-hour", "8"]

@@ -1,5 +1,6 @@
 """LLM against `forebay run`, by tokens, texts, log probabilities and digests; bad input."""
 import asyncio
+import io
 import itertools
 import json
 import os
@@ -12,7 +13,7 @@ import pytest
 
 import forebay
 from conftest import FLAGS, FOREBAY, HANGS, LLAMA, drawn, prompts, wait_until
-from forebay import LLM, SamplingParams
+from forebay import LLM, SamplingParams, progress
 from forebay.metrics import Metric
 
 
@@ -313,6 +314,21 @@ def test_progress_is_drawn_as_tqdm_draws_it():
     done = [re.fullmatch(bar, each) for each in bars]
     assert all(done) and done[-1].groups() == ("100", "40"), bars
     assert drawn(call + "False)") == ""
+
+
+def test_progress_without_a_terminal_is_a_line_every_five_seconds(monkeypatch):
+    now, written = [0.0], io.StringIO()
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(progress.sys, "stderr", written)
+    bar = progress.Progress(40, True)
+    for done in range(1, 13):
+        now[0] += 1
+        bar.at(done, 10 * done, 20 * done)
+    bar.close()
+    assert written.getvalue().splitlines() == [
+        "forebay: 6/40 prompts done [00:06<00:34, 1.00it/s, est. speed input: 10.00 toks/s, output: 20.00 toks/s]",
+        "forebay: 12/40 prompts done [00:12<00:28, 1.00it/s, est. speed input: 10.00 toks/s, output: 20.00 toks/s]",
+    ]
 
 
 def test_log_probabilities_of_prompts_and_of_all_tokens(run):

@@ -41,7 +41,11 @@ class SimBackend final : public Backend {
  public:
   SimBackend(runtime::VirtualRuntime& runtime, const layout::LayoutDraft& plan,
              const layout::EngineOptions& options)
-      : engine_(runtime, options.seed), machine_(plan.machine), options_(options) {
+      : engine_(runtime, options.seed,
+                options.machine.source_queues ? device::LinkSharing::kFifo
+                                              : device::LinkSharing::kFair),
+        machine_(plan.machine),
+        options_(options) {
     engine_.set_checker(options.trial.checker);
   }
 

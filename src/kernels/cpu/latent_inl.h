@@ -24,8 +24,11 @@ FB_INLINE void TransformLatents(const LatentKvArgs& args, const BlockRows& rows,
     }
     TurnHalves(args, x + latent, args.turned() / 2, rows.position + r, key + latent);
     if (args.digests == nullptr) continue;
-    const uint64_t digest = DigestHash(key, width * static_cast<int64_t>(sizeof(T)),
-                                       KeyDigestKey(args.layer_index, 0, rows.position + r));
+    uint64_t digest = 0;
+    if (args.digested_elsewhere == 0) {
+      digest = DigestHash(key, width * static_cast<int64_t>(sizeof(T)),
+                          KeyDigestKey(args.layer_index, 0, rows.position + r));
+    }
     KeepDigest(args, rows.entry, rows.slot + r, digest);
   }
   StoreKeys(keys, rows.rows, rows.slot, width, reinterpret_cast<T*>(rows.block));

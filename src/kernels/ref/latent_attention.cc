@@ -39,8 +39,11 @@ void TransformRow(const LatentKvArgs& args, int64_t row) {
   for (int j = 0; j < layout.key_dim; ++j)
     block[(j / 2 * kBlockTokens + slot) * 2 + j % 2] = key[j];
   if (args.digests) {
-    const uint64_t digest = DigestHash(key, layout.key_dim * static_cast<int64_t>(sizeof(T)),
-                                       KeyDigestKey(args.layer_index, 0, position));
+    uint64_t digest = 0;
+    if (args.digested_elsewhere == 0) {
+      digest = DigestHash(key, layout.key_dim * static_cast<int64_t>(sizeof(T)),
+                          KeyDigestKey(args.layer_index, 0, position));
+    }
     KeepDigest(args, entry, slot, digest);
   }
   for (int32_t head = 0; head < args.heads; ++head) {

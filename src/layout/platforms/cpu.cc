@@ -102,6 +102,12 @@ class Cpu final : public Platform {
                           "values of the compute type alone; expected auto, or --numerics pair",
                           cost::Name(*draft.config.stored_kv), numerics)};
     }
+    if (options.machine.source_queues) {
+      return {
+          base::kInvalidArgument,
+          "--sim-links queue on real devices, whose links are what they are; expected --devices "
+          "sim:..., or fair"};
+    }
     if (options.machine.tp_wire_bf16) {
       return {base::kInvalidArgument,
               "--sim-tp-wire bf16 on real devices, whose ranks add exact sums of 4 bytes; expected "

@@ -7,8 +7,8 @@
 #include <span>
 
 #include "model/blocks/kinds.h"
+#include "model/blocks/latent_forms.h"
 #include "model/kv_groups.h"
-#include "model/latent_forms.h"
 
 namespace forebay::model {
 namespace {
@@ -38,7 +38,7 @@ void PlanQueries(const LayerSite& site, LayerPlan* layer) {
   layer->matrices.push_back(
       {kQUp, Block::kAttention, LeafRule::kEven,
        weights::PlanHeads(site.Label(kQUp), site.dtype, rank > 0 ? names.q_up : site.names.q,
-                          {.heads = site.config.num_heads,
+                          {.heads = {site.config.num_heads, site.shard.heads},
                            .head_rows = mla.qk_head_dim(),
                            .rows = mla.qk_head_dim(),
                            .interleaved = site.config.rope_interleaved ? mla.qk_rope_head_dim : 0},
@@ -47,7 +47,7 @@ void PlanQueries(const LayerSite& site, LayerPlan* layer) {
 
 void PlanLatentAttention(const LayerSite& site, LayerPlan* layer) {
   const auto& [config, names, shard, heads, dtype, index] = site;
-  FB_CHECK(shard.cut.tp == 1, "latent attention over {} ranks was not refused", shard.cut.tp);
+  FB_CHECK(shard.cut.sp == 1, "latent attention over sp={} was not refused", shard.cut.sp);
   const MlaConfig& mla = *config.mla;
   site.AddNorm(kAttentionNorm, names.attention_norm, config.hidden_size, layer);
   layer->vectors.push_back({kKvLatentNorm, names.latent.kv_norm, mla.kv_lora_rank});
@@ -61,10 +61,9 @@ void PlanLatentAttention(const LayerSite& site, LayerPlan* layer) {
                           config.hidden_size)});
   // A head's rows of the projection of latents: those of its key, then those of its value.
   const int64_t keys = mla.qk_nope_head_dim, values = mla.v_head_dim;
-  const weights::HeadRows key_rows{
-      .heads = config.num_heads, .head_rows = keys + values, .rows = keys},
-      value_rows{
-          .heads = config.num_heads, .head_rows = keys + values, .first = keys, .rows = values};
+  const weights::TensorRows packed{config.num_heads, shard.heads};
+  const weights::HeadRows key_rows{.heads = packed, .head_rows = keys + values, .rows = keys},
+      value_rows{.heads = packed, .head_rows = keys + values, .first = keys, .rows = values};
   const bool expands = config.expands_prompts();
   layer->matrices.push_back(
       {kAbsorbKeys, Block::kAttention, LeafRule::kEven,
@@ -83,14 +82,14 @@ void PlanLatentAttention(const LayerSite& site, LayerPlan* layer) {
        weights::Expanded(weights::PlanHeads(site.Label(kValueUp), dtype, names.latent.kv_up,
                                             value_rows, mla.kv_lora_rank)),
        expands});
-  layer->matrices.push_back(
-      {kOutput, Block::kAttention, LeafRule::kEven,
-       weights::PlanMatrix(site.Label(kOutput), dtype, names.o, "", config.hidden_size,
-                           config.num_heads * values,
-                           kernels::LeafBorders::ForOutput(config.num_heads, values))});
+  weights::MatrixPlan output = weights::PlanMatrix(
+      site.Label(kOutput), dtype, names.o, "", config.hidden_size, config.num_heads * values,
+      kernels::LeafBorders::ForOutput(config.num_heads, values));
+  output.KeepLeaves(shard.output_leaves);
+  layer->matrices.push_back({kOutput, Block::kAttention, LeafRule::kEven, std::move(output)});
 }
 
-// What a step makes of Activations::attention.
+// What a step makes of Activations::attention; heads are the rank's.
 struct LatentBuffers {
   float* q_down = nullptr;         // [rows, q_lora_rank]
   std::byte* q_latent = nullptr;   // the same of T
@@ -107,12 +106,13 @@ struct LatentBuffers {
 };
 
 // Cuts them from `at` on, for rounds of so many blocks; returns their bytes.
-uint64_t CutLatentBuffers(const ModelConfig& config, tensor::DType dtype, int64_t step_rows,
-                          int64_t blocks, uint64_t pass_bytes, std::byte* at,
+uint64_t CutLatentBuffers(const ModelConfig& config, const Shard& shard, tensor::DType dtype,
+                          int64_t step_rows, int64_t blocks, uint64_t pass_bytes, std::byte* at,
                           LatentBuffers* buffers) {
   const MlaConfig& mla = *config.mla;
+  const int64_t heads = shard.heads.size();
   const auto rows = static_cast<uint64_t>(step_rows), t = uint64_t{tensor::SizeOf(dtype)};
-  const auto head_rows = rows * static_cast<uint64_t>(config.num_heads);
+  const auto head_rows = rows * static_cast<uint64_t>(heads);
   const auto rank = static_cast<uint64_t>(mla.q_lora_rank),
              query = static_cast<uint64_t>(mla.qk_head_dim()),
              latent = static_cast<uint64_t>(mla.latent_dim());
@@ -129,17 +129,18 @@ uint64_t CutLatentBuffers(const ModelConfig& config, tensor::DType dtype, int64_
   const int64_t positions = std::min(blocks, kPieceBlocks) * kernels::kBlockTokens;
   cutter.Cut(&buffers->gathered, static_cast<uint64_t>(positions) * latent * t);
   cutter.Cut(&buffers->packed, kernels::LinearWorkspaceBytes(dtype, positions, mla.kv_lora_rank));
-  cutter.Cut(&buffers->pass, PassBytes(config, dtype, blocks, pass_bytes));
+  cutter.Cut(&buffers->pass, PassBytes(config, heads, dtype, blocks, pass_bytes));
   return cutter.bytes();
 }
 
-BlockWorkspace LatentAttentionWorkspace(const ModelConfig& config, const Shard&,
+BlockWorkspace LatentAttentionWorkspace(const ModelConfig& config, const Shard& shard,
                                         tensor::DType dtype, int64_t rows,
                                         const StepCapacity& capacity) {
   LatentBuffers none;
   const int64_t blocks = ExpandedBlocks(config, rows, capacity.max_model_len);
-  return {CutLatentBuffers(config, dtype, rows, blocks, capacity.expanded_bytes, nullptr, &none),
-          std::max(config.mla->q_lora_rank, config.num_heads * config.mla->v_head_dim)};
+  return {
+      CutLatentBuffers(config, shard, dtype, rows, blocks, capacity.expanded_bytes, nullptr, &none),
+      std::max(config.mla->q_lora_rank, shard.heads.size() * config.mla->v_head_dim)};
 }
 
 // Queries [rows, heads, qk_head_dim], fp32.
@@ -173,7 +174,7 @@ struct HeadRows {
 // y of each head = its matrix of the role times its x.
 void ProjectHeads(const BlockContext& context, int64_t layer, const Role& role, int32_t rows,
                   const HeadRows& x, const HeadRows& y) {
-  const int64_t heads = context.config->num_heads;
+  const int64_t heads = context.weights.shard.heads.size();
   const LayerWeight placed(context, layer, role);
   kernels::PackedWeight weight = placed.placed().weight;
   weight.n /= static_cast<int32_t>(heads);
@@ -206,7 +207,7 @@ void AttendAbsorbed(const Site& site, std::span<kernels::SequenceRows> answers,
                     const kernels::ContextSums& sums) {
   const BlockContext& context = site.context;
   const MlaConfig& mla = *context.config->mla;
-  const int64_t heads = context.config->num_heads;
+  const int64_t heads = context.weights.shard.heads.size();
   const auto project = [&](const Role& role, const HeadRows& x, const HeadRows& y) {
     for (const kernels::LatentForms::Rows& rows : ranges) {
       const auto first = [&](const HeadRows& all) {
@@ -264,7 +265,7 @@ void ProjectLatents(const Site& site, const Role& role, const Pass& pass, int32_
                     std::byte* y) {
   const LayerWeight placed(site.context, site.layer, role);
   kernels::PackedWeight weight = placed.placed().weight;
-  const int64_t all = site.context.config->num_heads, panels = weight.num_panels / all;
+  const int64_t all = site.context.weights.shard.heads.size(), panels = weight.num_panels / all;
   weight.tiles += pass.first * panels;
   weight.num_panels = static_cast<int32_t>(pass.heads * panels);
   weight.n = static_cast<int32_t>(weight.n / all * pass.heads);
@@ -310,7 +311,7 @@ void Expand(const Site& site, const Pass& pass, const uint32_t* blocks, int32_t 
 void AttendExpanded(const Site& site, const kernels::LatentForms& forms) {
   const BlockContext& context = site.context;
   const MlaConfig& mla = *context.config->mla;
-  const int64_t all = context.config->num_heads;
+  const int64_t all = context.weights.shard.heads.size();
   const auto at = [&](std::byte* rows, int64_t head, int64_t width) {
     return rows + tensor::BytesOf(context.dtype, static_cast<uint64_t>(head * width));
   };
@@ -320,7 +321,7 @@ void AttendExpanded(const Site& site, const kernels::LatentForms& forms) {
   batch.block_tables = forms.places;
   for (const auto& round : std::span(forms.rounds, static_cast<size_t>(forms.num_rounds))) {
     batch.num_sequences = round.num_sequences;
-    const int64_t most = HeadsOfPass(*context.config, context.dtype, round.num_blocks,
+    const int64_t most = HeadsOfPass(*context.config, all, context.dtype, round.num_blocks,
                                      context.capacity.expanded_bytes);
     for (int64_t first = 0; first < all; first += most) {
       const Pass pass = CutPass(site, first, std::min(most, all - first), round.num_blocks);
@@ -374,35 +375,36 @@ int64_t MostBlocks(const kernels::LatentForms* forms) {
 void RunLatentAttention(const BlockContext& context, const kernels::StepBatch& batch,
                         const kernels::ContextSums& sums, int64_t layer) {
   const ModelConfig& config = *context.config;
+  const Shard& shard = context.weights.shard;
   const int32_t rows = batch.num_rows;
   const kv::CacheView::Layer& cached = context.kv.layers[layer];
   const kv::CacheView::KvGroupView& group = context.kv.groups[cached.group];
   const kernels::StepBatch in_group = InGroup(batch, cached.group);
   LatentBuffers buffers;
-  CutLatentBuffers(config, context.dtype, rows, MostBlocks(batch.forms),
+  CutLatentBuffers(config, shard, context.dtype, rows, MostBlocks(batch.forms),
                    context.capacity.expanded_bytes, context.activations.attention, &buffers);
   LayerNorm(context, layer, kAttentionNorm, rows, context.activations.normed);
   ProjectQueries(context, layer, rows, buffers);
   LayerLinear(context, layer, kKvDown, context.activations.normed,
               reinterpret_cast<std::byte*>(buffers.kv), rows, kernels::LinearOutput::kF32);
-  kernels::LatentKv(
-      *context.stream, *context.kernels,
-      {.batch = in_group,
-       .layout = group.layout,
-       .layer = cached.bases,
-       .kv = buffers.kv,
-       .kv_norm = context.weights.layers[layer].vector(kKvLatentNorm),
-       .norm_eps = kLatentEps,
-       .queries = buffers.queries,
-       .q = buffers.q,
-       .absorbed = buffers.absorbed,
-       .heads = static_cast<int32_t>(config.num_heads),
-       .plain = static_cast<int32_t>(config.mla->qk_nope_head_dim),
-       .rope_cos = context.weights.rope_cos,
-       .rope_sin = context.weights.rope_sin,
-       .digests = group.digests,
-       .layer_index = static_cast<int32_t>(context.weights.shard.layers.begin + layer),
-       .first_layer = cached.first});
+  kernels::LatentKv(*context.stream, *context.kernels,
+                    {.batch = in_group,
+                     .layout = group.layout,
+                     .layer = cached.bases,
+                     .kv = buffers.kv,
+                     .kv_norm = context.weights.layers[layer].vector(kKvLatentNorm),
+                     .norm_eps = kLatentEps,
+                     .queries = buffers.queries,
+                     .q = buffers.q,
+                     .absorbed = buffers.absorbed,
+                     .heads = static_cast<int32_t>(shard.heads.size()),
+                     .plain = static_cast<int32_t>(config.mla->qk_nope_head_dim),
+                     .rope_cos = context.weights.rope_cos,
+                     .rope_sin = context.weights.rope_sin,
+                     .digests = group.digests,
+                     .digested_elsewhere = shard.kv_copies,
+                     .layer_index = static_cast<int32_t>(shard.layers.begin + layer),
+                     .first_layer = cached.first});
   const LayerKv kv(context, layer);
   Attend({context, in_group, group.layout, kv.bases(), buffers, layer}, sums);
   AddLinear(context, layer, kOutput, kAttentionPostNorm, buffers.attention, rows);

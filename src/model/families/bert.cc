@@ -1,8 +1,8 @@
 // BERT, RoBERTa and XLM-RoBERTa: encoders with learned positions, LayerNorm of each block's sum,
 // and feed-forward blocks of GELU without a gate. RoBERTa counts positions from pad_token_id + 1.
-#include "model/config_reader.h"
 #include "model/families/families.h"
-#include "model/json_fields.h"
+#include "model/files/config_reader.h"
+#include "model/files/json_fields.h"
 
 namespace forebay::model {
 namespace {

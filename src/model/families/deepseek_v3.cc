@@ -3,9 +3,9 @@
 // predict further tokens (num_nextn_predict_layers) are neither counted nor loaded.
 #include "model/families/deepseek_v3.h"
 
-#include "model/config_reader.h"
 #include "model/families/families.h"
-#include "model/json_fields.h"
+#include "model/files/config_reader.h"
+#include "model/files/json_fields.h"
 
 namespace forebay::model {
 namespace {

@@ -1,6 +1,6 @@
 // ERNIE 4.5 (dense): Llama whose rope turns neighbouring pairs, and one switch for all biases.
 #include "model/families/families.h"
-#include "model/json_fields.h"
+#include "model/files/json_fields.h"
 
 namespace forebay::model {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "model/families/families.h"
-#include "model/json_fields.h"
+#include "model/files/json_fields.h"
 
 namespace forebay::model {
 namespace {

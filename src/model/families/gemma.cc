@@ -3,9 +3,9 @@
 // in layers with a window.
 #include <cmath>
 
-#include "model/config_reader.h"
 #include "model/families/families.h"
-#include "model/json_fields.h"
+#include "model/files/config_reader.h"
+#include "model/files/json_fields.h"
 #include "tensor/bf16.h"
 
 namespace forebay::model {

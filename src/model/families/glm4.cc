@@ -1,7 +1,7 @@
 // GLM-4-0414: norms before and after both blocks, rope on neighbouring pairs of a part of a head,
 // biases of q, k and v, gate and up in one tensor.
 #include "model/families/families.h"
-#include "model/json_fields.h"
+#include "model/files/json_fields.h"
 
 namespace forebay::model {
 namespace {

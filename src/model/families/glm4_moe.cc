@@ -2,7 +2,7 @@
 // a part of a head; and GLM-4.7-Flash (Glm4MoeLite), which has DeepSeek's latent attention too.
 #include "model/families/deepseek_v3.h"
 #include "model/families/families.h"
-#include "model/json_fields.h"
+#include "model/files/json_fields.h"
 
 namespace forebay::model {
 namespace {

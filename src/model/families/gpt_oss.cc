@@ -1,8 +1,8 @@
 // gpt-oss 20B and 120B: experts with biases and a clamped SwiGLU, a softmax over the chosen ones,
 // attention with sinks and windows on every other layer.
-#include "model/config_reader.h"
 #include "model/families/families.h"
-#include "model/json_fields.h"
+#include "model/files/config_reader.h"
+#include "model/files/json_fields.h"
 
 namespace forebay::model {
 namespace {

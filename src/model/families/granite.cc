@@ -1,7 +1,7 @@
 // Granite 3 and 4 (dense): Llama with factors of embeddings, scores, residual and logits.
-#include "model/config_reader.h"
 #include "model/families/families.h"
-#include "model/json_fields.h"
+#include "model/files/config_reader.h"
+#include "model/files/json_fields.h"
 
 namespace forebay::model {
 namespace {

@@ -1,6 +1,6 @@
 // Hunyuan (dense): norms of each head of q and k behind rope.
 #include "model/families/families.h"
-#include "model/json_fields.h"
+#include "model/files/json_fields.h"
 
 namespace forebay::model {
 namespace {

@@ -1,9 +1,9 @@
 // Llama 4 (text): experts with a shared one, dense layers between; layers that see their own chunk
 // of the context, and layers without rope that see all of it. Published folders hold a vision part
 // too, of which nothing is read.
-#include "model/config_reader.h"
 #include "model/families/families.h"
-#include "model/json_fields.h"
+#include "model/files/config_reader.h"
+#include "model/files/json_fields.h"
 
 namespace forebay::model {
 namespace {

@@ -1,8 +1,8 @@
 // MiniMax-M2: experts chosen by sigmoids with a correction bias, norms of q and k over all heads of
 // a row, rope on a part of a head. Layers that predict further tokens are not loaded.
-#include "model/config_reader.h"
 #include "model/families/families.h"
-#include "model/json_fields.h"
+#include "model/files/config_reader.h"
+#include "model/files/json_fields.h"
 
 namespace forebay::model {
 namespace {

@@ -1,7 +1,7 @@
 // Ministral 3, and Mistral Small 3 as published with its vision part: Mistral whose q grows with
 // its position.
 #include "model/families/families.h"
-#include "model/json_fields.h"
+#include "model/files/json_fields.h"
 
 namespace forebay::model {
 namespace {

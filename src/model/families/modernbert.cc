@@ -1,8 +1,8 @@
 // ModernBERT: an encoder with rope, gated feed-forward blocks of GELU, LayerNorm without biases,
 // and on most layers a window that reaches as far behind a row as before it.
-#include "model/config_reader.h"
 #include "model/families/families.h"
-#include "model/json_fields.h"
+#include "model/files/config_reader.h"
+#include "model/files/json_fields.h"
 
 namespace forebay::model {
 namespace {

@@ -1,7 +1,7 @@
 // OLMo 2 and 3: norms after blocks and none before, norms of q and k over all heads of a row. OLMo
 // 3 has windows on three layers of four, and scales rope in the full ones alone.
 #include "model/families/families.h"
-#include "model/json_fields.h"
+#include "model/files/json_fields.h"
 
 namespace forebay::model {
 namespace {

@@ -2,9 +2,9 @@
 // layers attention whose output meets a gate. Published folders hold a vision part too, of which
 // nothing is read.
 #include "kernels/delta_net.h"
-#include "model/config_reader.h"
 #include "model/families/families.h"
-#include "model/json_fields.h"
+#include "model/files/config_reader.h"
+#include "model/files/json_fields.h"
 
 namespace forebay::model {
 namespace {

@@ -1,7 +1,7 @@
 // Qwen3 with experts (Qwen3-30B-A3B, Qwen3-235B-A22B).
-#include "model/config_reader.h"
 #include "model/families/families.h"
-#include "model/json_fields.h"
+#include "model/files/config_reader.h"
+#include "model/files/json_fields.h"
 
 namespace forebay::model {
 namespace {

@@ -1,6 +1,6 @@
 // Seed-OSS: biases of q, k and v by one switch, and of the output projection by another.
 #include "model/families/families.h"
-#include "model/json_fields.h"
+#include "model/files/json_fields.h"
 
 namespace forebay::model {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/json.h"
-#include "model/config_reader.h"
+#include "model/files/config_reader.h"
 #include "testing/test_data.h"
 
 namespace forebay::model {

@@ -121,7 +121,9 @@ std::string NameOf(const ContextSteps& s, int64_t steps) {
 
 }  // namespace
 
-base::Result<ContextTimes> RunContext(const ContextSteps& setting, Lab& lab) {
+base::Result<ContextTimes> RunContext(const ContextSteps& asked, Lab& lab) {
+  ContextSteps setting = asked;
+  lab.Substitute(&setting.model, &setting.device);
   const int64_t steps = StepsOf(setting, lab);
   const layout::EngineOptions options = OptionsOf(setting);
   const Prompts prompts = PromptsOf(setting, steps);
@@ -139,7 +141,9 @@ base::Result<ContextTimes> RunContext(const ContextSteps& setting, Lab& lab) {
   return AverageTimes(result->steps, result->run.profile, setting.ranks, setting.device);
 }
 
-base::Result<double> RunMixed(const ContextSteps& setting, Lab& lab) {
+base::Result<double> RunMixed(const ContextSteps& asked, Lab& lab) {
+  ContextSteps setting = asked;
+  lab.Substitute(&setting.model, &setting.device);
   FB_CHECK(setting.steps > 0 && setting.output > 1, "mixed steps of {} outputs", setting.output);
   const Prompts prompts = PromptsOf(setting, setting.steps);
   FB_ASSIGN_OR_RETURN(

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/normal.h"
-#include "job/arrivals.h"
+#include "job/traffic/arrivals.h"
 #include "model/routing.h"
 
 namespace forebay::repro {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "job/latency.h"
+#include "job/traffic/latency.h"
 #include "repro/dwdp/context_steps.h"
 
 namespace forebay::repro {

@@ -13,6 +13,7 @@ constexpr int64_t kFewRows = 4096;  // of a step whose compute does not hide its
 
 // The paper's baseline: the exchange is one of sums.
 base::Result<ContextTimes> RunDep(ContextSteps setting, Lab& lab) {
+  lab.Substitute(&setting.model, &setting.device);
   setting.mode = kShip;
   FB_ASSIGN_OR_RETURN(const ContextTimes times, RunContext(setting, lab));
   return WithSums(setting, times);

@@ -138,7 +138,9 @@ std::string NameOf(const ShiftLayout& layout) {
   return (layout.ends ? "Shift " : "Shift, all modes of ") + name;
 }
 
-base::Result<ShiftOutcome> RunShift(const ShiftRun& run, Lab& lab) {
+base::Result<ShiftOutcome> RunShift(const ShiftRun& asked, Lab& lab) {
+  ShiftRun run = asked;
+  lab.Substitute(&run.model, &run.device);
   const ShiftTraffic& traffic = run.traffic;
   const bool shortens = lab.quick() && traffic.requests > 16 && traffic.bursts.empty();
   const int64_t requests = shortens ? traffic.requests / 8 : traffic.requests;

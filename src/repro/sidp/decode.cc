@@ -155,7 +155,8 @@ base::Status AddPeaks(const Run& run, double claimed_step_ms, Account* account) 
 // Runs `measure` with prices calibrated and, unless it is to be quick, not; the account is of the
 // first.
 template <typename Measure>
-FindingOr Both(const Lab& lab, const GroupSetting& setting, Measure measure) {
+FindingOr Both(Lab& lab, const GroupSetting& asked, Measure measure) {
+  const GroupSetting setting = lab.Substituted(asked);
   Finding finding;
   FB_ASSIGN_OR_RETURN(finding.calibrated, measure(setting, &finding.account));
   if (lab.quick()) return finding;
@@ -174,7 +175,8 @@ base::Result<Run> RunOf(const GroupSetting& setting, Lab& lab) {
 // Two ranks with a choice each: nothing hides the copies, nobody is in their way, and a step is as
 // long as they are.
 base::Result<double> PrefetchMs(bool uncalibrated, Lab& lab) {
-  const GroupSetting two = Pooled({.devices = 2, .uncalibrated = uncalibrated, .batch = 1});
+  const GroupSetting two =
+      lab.Substituted(Pooled({.devices = 2, .uncalibrated = uncalibrated, .batch = 1}));
   FB_ASSIGN_OR_RETURN(const Decoding bare, lab.Decode(two));
   FB_ASSIGN_OR_RETURN(const engine::ModelFiles files,
                       engine::OpenModel(OptionsOf(two).model, true, 0));
@@ -333,8 +335,8 @@ FindingOr StepAgainstFetch(const ShownStep& key, double, Lab& lab) {
               });
 }
 
-FindingOr FetchOfAllLayers(const GroupSetting& key, double, Lab&) {
-  FB_ASSIGN_OR_RETURN(const double fetch_ms, FetchMs(key));
+FindingOr FetchOfAllLayers(const GroupSetting& key, double, Lab& lab) {
+  FB_ASSIGN_OR_RETURN(const double fetch_ms, FetchMs(lab.Substituted(key)));
   return Finding{.calibrated = fetch_ms, .account = {{"fetch ms", fetch_ms}}};
 }
 

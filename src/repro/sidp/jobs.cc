@@ -49,7 +49,10 @@ struct Tails {
   Tail tail, local;
 };
 base::Result<Tails> RunTails(GroupSetting setting, bool uncalibrated) {
-  GroupSetting vllm{.model = setting.model, .devices = setting.devices, .tp = setting.tp};
+  GroupSetting vllm{.device = setting.device,
+                    .model = setting.model,
+                    .devices = setting.devices,
+                    .tp = setting.tp};
   setting.uncalibrated = vllm.uncalibrated = uncalibrated;
   FB_ASSIGN_OR_RETURN(const Tail tail, RunTail(setting));
   FB_ASSIGN_OR_RETURN(const Tail local, RunTail(vllm));
@@ -110,7 +113,8 @@ FindingOr WholeJob(const JobSetting& key, double, Lab& lab) {
   return finding;
 }
 
-FindingOr TailSeconds(const GroupSetting& key, double claimed, Lab&) {
+FindingOr TailSeconds(const GroupSetting& asked, double claimed, Lab& lab) {
+  const GroupSetting key = lab.Substituted(asked);
   FB_ASSIGN_OR_RETURN(const Tails ours, RunTails(key, false));
   FB_ASSIGN_OR_RETURN(const Tails uncalibrated, RunTails(key, true));
   Finding finding{.calibrated = ours.tail.seconds,
@@ -120,7 +124,8 @@ FindingOr TailSeconds(const GroupSetting& key, double claimed, Lab&) {
   return finding;
 }
 
-FindingOr TailOverLocal(const GroupSetting& key, double, Lab&) {
+FindingOr TailOverLocal(const GroupSetting& asked, double, Lab& lab) {
+  const GroupSetting key = lab.Substituted(asked);
   FB_ASSIGN_OR_RETURN(const Tails ours, RunTails(key, false));
   FB_ASSIGN_OR_RETURN(const Tails uncalibrated, RunTails(key, true));
   return Finding{.calibrated = ours.tail.seconds / ours.local.seconds,

@@ -23,6 +23,8 @@ struct Machine {
 };
 
 base::Result<const trace::SimulationResult*> RunArxiv(const Machine& machine, Lab& lab) {
+  std::string model = "Llama-3-8B", device = "a10";
+  lab.Substitute(&model, &device);
   const std::string name =
       fmt::format("arXiv, chunks of {}, {} GB, uncalibrated {}, {}", machine.chunk,
                   machine.memory_gb, machine.uncalibrated, machine.policy);
@@ -31,8 +33,8 @@ base::Result<const trace::SimulationResult*> RunArxiv(const Machine& machine, La
     if (lab.quick()) trace.rows.resize(trace.rows.size() / 8);
     trace::SimulationOptions simulation{.trace = &trace, .record_steps = true};
     layout::EngineOptions& options = simulation.engine;
-    options.model = "builtin:Llama-3-8B";
-    options.machine.devices = *layout::ParseDevices("sim:a10");
+    options.model = "builtin:" + model;
+    options.machine.devices = *layout::ParseDevices("sim:" + device);
     options.limits.max_model_len = 4096;
     options.limits.max_num_batched_tokens = machine.chunk;
     options.machine.memory_bytes =

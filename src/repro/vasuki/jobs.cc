@@ -83,16 +83,18 @@ trace::LengthTrace TraceOf(Task task) {
 
 base::Result<const trace::SimulationResult*> RunVasuki(const VasukiJob& job, const VasukiRun& run,
                                                        Lab& lab) {
+  std::string model = "Llama-3-8B", device = job.device;
+  lab.Substitute(&model, &device);
   const std::string name =
       fmt::format("Vasuki {} {} GB {} {} {} | {} {} {} {}", static_cast<int>(job.task), job.room_gb,
-                  job.device, job.chunk, job.shortest_first, run.policy, run.tier,
+                  device, job.chunk, job.shortest_first, run.policy, run.tier,
                   layout::Name(run.offload), static_cast<int>(run.preempt));
   return lab.Simulate(name, [&]() -> base::Result<trace::SimulationResult> {
     const trace::LengthTrace trace = TraceOf(job, lab.quick());
     trace::SimulationOptions simulation{.trace = &trace};
     layout::EngineOptions& options = simulation.engine;
-    options.model = "builtin:Llama-3-8B";
-    options.machine.devices = *layout::ParseDevices(fmt::format("sim:{}", job.device));
+    options.model = "builtin:" + model;
+    options.machine.devices = *layout::ParseDevices(fmt::format("sim:{}", device));
     options.limits.max_model_len = 4096;
     options.limits.max_num_seqs = 256;
     options.limits.max_num_batched_tokens = static_cast<int32_t>(job.chunk);

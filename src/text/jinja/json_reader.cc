@@ -7,7 +7,7 @@
 #include <deque>
 #include <limits>
 
-#include "text/unicode.h"
+#include "text/unicode/unicode.h"
 
 namespace forebay::text::jinja {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "text/unicode.h"
+#include "text/unicode/unicode.h"
 
 namespace forebay::text::jinja {
 namespace {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "text/jinja/parser_impl.h"
-#include "text/unicode.h"
+#include "text/unicode/unicode.h"
 
 namespace forebay::text::jinja {
 namespace {

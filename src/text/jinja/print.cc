@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "text/jinja/operators.h"
-#include "text/unicode.h"
+#include "text/unicode/unicode.h"
 
 namespace forebay::text::jinja {
 namespace {

@@ -3,7 +3,7 @@
 #include <deque>
 
 #include "text/jinja/text_ops.h"
-#include "text/unicode.h"
+#include "text/unicode/unicode.h"
 
 namespace forebay::text::jinja {
 namespace {

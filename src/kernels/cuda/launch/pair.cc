@@ -75,10 +75,9 @@ template <typename Args>
 DigestParams DigestOf(const Args& args) {
   DigestParams digest{
       .digests = args.digests, .layer_index = args.layer_index, .first_layer = args.first_layer};
-  if constexpr (requires { args.first_kv_head; }) {
-    digest.first_kv_head = args.first_kv_head;
+  if constexpr (requires { args.first_kv_head; }) digest.first_kv_head = args.first_kv_head;
+  if constexpr (requires { args.digested_elsewhere; })
     digest.digested_elsewhere = args.digested_elsewhere;
-  }
   return digest;
 }
 

@@ -236,7 +236,8 @@ FB_DEVICE void LatentKv(const LatentKvParams& args) {
     const uint64_t hash = PutHashed<T>(
         kv.key_dim, DigestKeyOf(kKeyDigest, args.digest.layer_index, 0, position), key,
         [&](int j, T value) { block[(j / 2 * kPositions + slot.slot) * 2 + j % 2] = value; });
-    if (args.digest.digests != nullptr && gpu::Lane() == 0) KeepDigest(args.digest, slot, hash);
+    if (args.digest.digests != nullptr && gpu::Lane() == 0)
+      KeepDigest(args.digest, slot, args.digest.digested_elsewhere == 0 ? hash : 0);
   }
   for (int i = gpu::Tid(); i < args.heads * width; i += gpu::Threads()) {
     const int64_t at = int64_t{row} * args.heads + i / width;

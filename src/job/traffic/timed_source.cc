@@ -1,0 +1,117 @@
+#include "job/traffic/timed_source.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace forebay::job {
+
+TimedSource::TimedSource(runtime::Runtime& runtime, RequestSource& source, ResultSink& sink,
+                         Arrivals arrivals, const RunControl& control, bool each_token)
+    : runtime_(runtime),
+      source_(source),
+      sink_(sink),
+      arrivals_(std::move(arrivals)),
+      control_(control),
+      start_(runtime.Now()),
+      each_token_(each_token),
+      freed_(runtime.NewEvent("a place for the next request")),
+      free_since_(start_) {}
+
+runtime::TimeNs TimedSource::Due() const {
+  const std::lock_guard lock(mutex_);
+  if (arrivals_.max_concurrency > 0 &&
+      static_cast<int64_t>(arrived_.size()) >= arrivals_.max_concurrency)
+    return runtime::kForever;
+  if (given_ >= arrivals_.seconds.size()) return free_since_;
+  const runtime::TimeNs arrival =
+      start_ + static_cast<runtime::TimeNs>(arrivals_.seconds[given_] * 1e9);
+  return std::max(arrival, free_since_);
+}
+
+std::optional<Request> TimedSource::Next(bool wait) {
+  while (!ended()) {
+    freed_->Reset();
+    const runtime::TimeNs due = Due(), now = runtime_.Now();
+    // A source that has nothing left says so only to who asks for one more.
+    if (due <= now || source_.remaining() == 0) {
+      std::optional<Request> request = source_.Next(wait);
+      if (!request) return request;
+      const std::lock_guard lock(mutex_);
+      ++given_;
+      int64_t prompt_tokens = 0;
+      for (const auto& prompt : request->prompts) prompt_tokens += std::ssize(prompt);
+      arrived_.emplace(request->id,
+                       Underway{std::min(due, now), prompt_tokens, {}, request->deadline_seconds});
+      if (each_token_) request->stream = true;
+      return request;
+    }
+    if (!wait) return std::nullopt;
+    freed_->Wait(due == runtime::kForever ? runtime::kGlance
+                                          : std::min(due - now, runtime::kGlance));
+  }
+  return std::nullopt;
+}
+
+bool TimedSource::Finish(RequestResult result) {
+  const runtime::TimeNs now = runtime_.Now();
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = arrived_.find(result.id);
+    const runtime::TimeNs arrival = found->second.arrival;
+    const double deadline = found->second.deadline;
+    if (static_cast<int64_t>(arrived_.size()) == arrivals_.max_concurrency) free_since_ = now;
+    arrived_.erase(found);
+    if (result.error_message.empty()) {
+      int64_t longest = 0;
+      for (const Choice& choice : result.choices)
+        longest = std::max(longest, static_cast<int64_t>(choice.tokens.size()));
+      times_.push_back(
+          {.arrival = Seconds(arrival),
+           .first_token = result.first_token_ns < 0 ? -1 : Seconds(result.first_token_ns),
+           .end = Seconds(now),
+           .longest = longest,
+           .deadline = deadline});
+    }
+  }
+  freed_->Set();
+  return sink_.Finish(std::move(result));
+}
+
+void TimedSource::Progress(ChoicePiece piece) {
+  if (each_token_) {
+    const double now = Seconds(runtime_.Now());
+    const auto choice = static_cast<size_t>(piece.choice);
+    const auto tokens = static_cast<int64_t>(piece.tokens.size());
+    const std::lock_guard lock(mutex_);
+    const auto found = arrived_.find(piece.id);
+    FB_CHECK(found != arrived_.end(), "request {} got a token after its result", piece.id);
+    std::vector<double>& last = found->second.last_token;
+    if (last.size() <= choice) last.resize(choice + 1, -1);
+    if (last[choice] >= 0) between_tokens_.Add(now - last[choice]);
+    last[choice] = now;
+    peak_1s_.Add(now, tokens);
+    peak_10s_.Add(now, tokens);
+    tokens_.Add(now, std::exchange(found->second.prompt_tokens, 0), tokens);
+  }
+  sink_.Progress(std::move(piece));
+}
+
+Latencies TimedSource::latencies() const {
+  Latencies latencies = Summarize(times_);
+  latencies.unfinished = static_cast<int64_t>(arrived_.size());
+  latencies.tokens = {.any = each_token_,
+                      .between = between_tokens_.Summarize(),
+                      .peak_1s = peak_1s_.per_second(),
+                      .peak_10s = peak_10s_.per_second()};
+  const SteadyWindow steady = SteadyWindowOf(Seconds(runtime_.Now()), Ending());
+  if (!each_token_ || steady.end <= steady.begin) return latencies;
+  const TokenBook::Tokens tokens = tokens_.Within(steady);
+  latencies.tokens.steady = steady;
+  latencies.tokens.steady_prompt = tokens.prompt / (steady.end - steady.begin);
+  latencies.tokens.steady_output = tokens.output / (steady.end - steady.begin);
+  return latencies;
+}
+
+}  // namespace forebay::job
