@@ -144,6 +144,7 @@ base::Result<JobFigures> SimulateJob(const JobSetting& job) {
   const trace::LengthTrace trace = JobTrace(job);
   layout::EngineOptions options = OptionsOf(job.setting);
   options.limits.mean_context = 0;  // the trace's
+  if (job.adaptive) options.policy = *schedule::FindPolicy("adaptive");
   FB_ASSIGN_OR_RETURN(const trace::SimulationResult run,
                       trace::Simulate({.engine = options, .trace = &trace, .record_steps = true}));
   const job::JobSummary& summary = run.run.summary;

@@ -68,6 +68,9 @@ struct JobSetting {
   GroupSetting setting;
   int64_t requests = 0;
   int64_t output = 0;  // on average, of the setting's context; 0: an eighth of it
+  // As many choices run as the cache holds at the mean length of finished ones; else as many as
+  // fit.
+  bool adaptive = false;
   auto operator<=>(const JobSetting&) const = default;
 };
 struct JobFigures {

@@ -225,11 +225,15 @@ std::vector<Claim> DwdpClaims() {
           &MergeTakes, {{"DWDP4", "3", 4}}),
       Row<SliceSetting>(
           {"DW9", "DWDP, Table 4", "Tokens a second, slices of 1 MB in turns over peer after peer", "1.081/.995, 1.053/1.039, 1.109/1.098 and 1.139/1.140; 16 "
-           "slices in flight, since a request takes 10 us; a stream an owner does not apply, since all owners' experts go through one list, and a source has no "
-           "queue, since pulls are one-sided", Kind::kOrder},
+           "slices in flight, since a request takes 10 us; a stream an owner does not apply, since all owners' experts go through one list; sources "
+           "share their links fairly", Kind::kOrder},
           &GainOfSlices,
           {{"ratio .5, 16K a step", "> 1", {0.5, 16384}}, {"ratio .8, 16K a step", "> 1", {0.8, 16384}},
            {"ratio .8, 32K a step", "> 1", {0.8, 32768}}, {"ratio .5, 32K a step", "< 1.005", {0.5, 32768}}}),
+      Row<SliceSetting>(
+          {"DW9.queues", "DWDP, Section 4.3", "The same where a source's copies are a queue (--sim-links queue)", "as DW9; two steps a rank; 4,096 rows a step are ours: compute does not hide their pulls",
+           Kind::kOrder, 0, {}, true},
+          &GainOfSlicesInQueues, {{"ratio .5, 16K a step", "> 1", {0.5, 16384}}, {"ratio 1, 4K a step", "> 1", {1, 4096}}}),
       Row<ContextSetting>(
           {"DW2.hidden", "DWDP, Figure 3", "Tokens of one prompt from which a layer hides its prefetch, K",
            "projections in fp8, scores and values in bf16, links at their datasheet's rate", Kind::kBand, 0.2, {}, true},

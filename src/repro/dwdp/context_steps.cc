@@ -68,6 +68,7 @@ layout::EngineOptions OptionsOf(const ContextSteps& setting) {
       *layout::ParseDevices(fmt::format("sim:{}x{}", setting.ranks, setting.device));
   options.machine.routing = *model::ParseRouting(setting.routing, kSeed);
   options.machine.uncalibrated = setting.uncalibrated;
+  options.machine.source_queues = setting.source_queues;
   if (setting.fp8_kv) options.machine.kv_cache_format = cost::NumberFormat::kFP8;
   // What is averaged is a step and its kernels; of a whole job the time alone counts.
   options.profile = setting.output == 1;
@@ -112,11 +113,11 @@ double ContextTimes::*CategoryOf(const device::OpProfile& entry) {
 }
 
 std::string NameOf(const ContextSteps& s, int64_t steps) {
-  return fmt::format("context {} {} {} x{} {} {} {} {} {} {} {}{}{} {} {} {}{}{}{}{}{} {}",
+  return fmt::format("context {} {} {} x{} {} {} {} {} {} {} {}{}{} {} {} {}{}{}{}{}{}{} {}",
                      s.device, s.model, s.routing, s.ranks, schedule::Name(s.mode), s.prompt,
                      s.ratio, s.rows, s.rank_cv, static_cast<int>(s.peers), s.by_part, s.merges,
-                     s.begins_cold, s.slice_bytes, s.round_rows, s.fp8_kv, s.fp4_projections,
-                     s.uncalibrated, s.auto_size, s.alone, steps, s.output);
+                     s.begins_cold, s.slice_bytes, s.round_rows, s.source_queues, s.fp8_kv,
+                     s.fp4_projections, s.uncalibrated, s.auto_size, s.alone, steps, s.output);
 }
 
 }  // namespace

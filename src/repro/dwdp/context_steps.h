@@ -30,8 +30,9 @@ struct ContextSteps {
   double rank_cv = 0;
   fabric::PeerOrder peers = fabric::PeerOrder::kRotated;
   bool by_part = false, merges = false, begins_cold = false;
-  uint64_t slice_bytes = 0;   // as PoolOptions has it
-  int32_t round_rows = 8192;  // that each rank ships at once
+  uint64_t slice_bytes = 0;    // as PoolOptions has it
+  bool source_queues = false;  // as MachineOptions has it
+  int32_t round_rows = 8192;   // that each rank ships at once
   // The KV cache in fp8; else in bf16.
   bool fp8_kv = false;
   // Attention's projections in NVFP4, as experts are; else as the checkpoint has them, in bf16.

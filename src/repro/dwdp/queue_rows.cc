@@ -37,14 +37,18 @@ base::Result<QueuePair> RunPair(Serving dwdp, Lab& lab) {
   return pair;
 }
 
-// What copies cost DWDP's kernels, the gain under less skewed routing, and the median by an offered
-// load that the queue does not bound.
+// What copies cost DWDP's kernels, the gain with an fp8 cache and under less skewed routing, and
+// the median by an offered load that the queue does not bound.
 base::Status AddLoads(Serving serving, const QueuePair& own, double (QueuePair::*gain)() const,
                       Lab& lab, Account* account) {
   serving.alone = true;
   FB_ASSIGN_OR_RETURN(const Served alone, RunServing(serving, lab));
   account->push_back({"interference", own.dwdp.times.compute() - alone.times.compute()});
   serving.by_category = serving.alone = false;
+  Serving fp8 = serving;
+  fp8.fp8_kv = true;
+  FB_ASSIGN_OR_RETURN(const QueuePair with_fp8, RunPair(fp8, lab));
+  account->push_back({"with an fp8 cache", (with_fp8.*gain)()});
   for (const char* routing : kLessSkewed) {
     Serving other = serving;
     other.routing = routing;

@@ -49,6 +49,8 @@ FindingOr GainByRanks(const int& ranks, double claimed, Lab& lab);
 FindingOr MergeTakes(const int& ranks, double claimed, Lab& lab);
 // Tokens a second, with slices of 1 MB in turns over peer after peer.
 FindingOr GainOfSlices(const SliceSetting& key, double claimed, Lab& lab);
+// The same where a source's copies are a queue.
+FindingOr GainOfSlicesInQueues(const SliceSetting& key, double claimed, Lab& lab);
 // DWDP over DEP4, of context groups that always have requests waiting: DEP4's median time to first
 // token over DWDP's, tokens a second and rank, and the latter by the latter with equal lengths.
 FindingOr FirstTokenInQueue(const QueueSetting& key, double claimed, Lab& lab);

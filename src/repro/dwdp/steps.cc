@@ -262,4 +262,16 @@ FindingOr GainOfSlices(const SliceSetting& key, double, Lab& lab) {
       });
 }
 
+FindingOr GainOfSlicesInQueues(const SliceSetting& key, double, Lab& lab) {
+  constexpr int64_t kSteps = 2;
+  const ContextSteps setting{
+      .ratio = key.ratio, .rows = key.rows, .source_queues = true, .fp8_kv = true, .steps = kSteps};
+  FB_ASSIGN_OR_RETURN(const auto slices, RunSlices(setting, lab));
+  const auto& [serial, sliced] = slices;
+  Finding finding{.calibrated = sliced.tokens_per_s() / serial.tokens_per_s()};
+  Append("serial: ", TermsOf(serial), &finding.account);
+  Append("sliced: ", TermsOf(sliced), &finding.account);
+  return finding;
+}
+
 }  // namespace forebay::repro

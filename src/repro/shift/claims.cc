@@ -174,6 +174,9 @@ constexpr std::string_view kSh9 =
     "the paper takes one cost at a time to 0: kernels follow each other here, so that a cost's "
     "share is what that would save";
 constexpr std::string_view kSh10 = "a byte a weight, bf16 KV; the default step of 16,384 rows";
+constexpr std::string_view kSh14 =
+    "as SH1; experts cut over TP's ranks, whole; Scout's layout is SP = 4, TP = 2; balanced "
+    "experts";
 constexpr std::string_view kBest = "budgets of 2048, 4096, 8192 and 16384 tokens a step";
 constexpr std::string_view kSha =
     "every second request; gaps as recorded, times one number so that they come at .5, 1 and 2 "
@@ -247,6 +250,49 @@ std::vector<Compared> AllLengths(Figure figure, const ShiftLayout& other) {
   std::vector<Compared> cells;
   for (ComparedValue& value : ByLength(figure, other, "> 1")) cells.push_back(std::move(value.key));
   return cells;
+}
+
+// The same of the models with experts, of which Scout's layout is SP = 4, TP = 2 (section 4.6).
+std::vector<Compared> WithExperts(Figure figure) {
+  std::vector<Compared> cells;
+  for (const char* const model : {kMoe, kScout}) {
+    const auto run = [&](const ShiftLayout& layout) {
+      return figure == Figure::kTokens ? AtOnce(model, layout, 2048)
+                                       : OneAtATime(model, layout, 2048);
+    };
+    cells.push_back({figure, run(model == kMoe ? kShift : kShiftOfScout), {run(kTp8)}});
+  }
+  return cells;
+}
+void AddWithExperts(Figure figure, std::string_view name, std::string_view printed,
+                    std::vector<ComparedValue>* values) {
+  for (Compared& cell : WithExperts(figure)) {
+    values->push_back(
+        {fmt::format("{}, {}K{}", cell.above.model, cell.above.traffic.prompt / 1024, name),
+         printed, std::move(cell)});
+  }
+}
+std::vector<ComparedValue> TokensWithExperts() {
+  std::vector<ComparedValue> values;
+  AddWithExperts(Figure::kTokens, "", "> 1", &values);
+  return values;
+}
+std::vector<ComparedValue> LatencyWithExperts() {
+  std::vector<ComparedValue> values;
+  AddWithExperts(Figure::kTtft, ": TTFT", "< 1.02", &values);
+  AddWithExperts(Figure::kTpot, ": TPOT", "< 1.02", &values);
+  return values;
+}
+
+// What the fastest layout of Figure 14's smallest model does with short prompts.
+FindingOr PeakWithExperts(const ShiftLayout& layout, double, Lab& lab) {
+  FB_ASSIGN_OR_RETURN(const ShiftOutcome outcome, RunShift(AtOnce(kMoe, layout, 2048), lab));
+  return Finding{.calibrated = 1e-3 * outcome.tokens_per_s,
+                 .account = TermsOf(outcome),
+                 .shortened = outcome.shortened};
+}
+Compared ShortOverDp(const ShiftLayout& layout) {
+  return {Figure::kTokens, AtOnce(kMoe, layout, 2048), {AtOnce(kMoe, kDp8, 2048)}};
 }
 
 // What Shift Parallelism is compared with beyond the paper's DP and TP.
@@ -584,6 +630,29 @@ std::vector<Claim> ShiftClaims() {
       Row<MoeLayout>(
           {"SH10.Scout", "Shift Parallelism, Section 4.6", "Llama-4-Scout, FP8: KV tokens at SP = 4, TP = 2 over SP = 8", kSh10, Kind::kOrder},
           &MoeKvTokensOverSp, {{"KV tokens", "> 1", {kScout, {4, 2}}}}),
+      Row<ShiftLayout>(
+          {"SH14.peak", "Shift Parallelism, Section 4.6", "Qwen3-30B-A3B, FP8, 8 x H200, 2K + 250 tokens, 2,000 at once: K tok/s", kSh14, Kind::kBand, 0.1},
+          &PeakWithExperts, {{"DP8", "250", kDp8}}),
+      Row<Compared>(
+          {"SH14.drop", "Shift Parallelism, Section 4.6", "The same: tokens/s over DP's, from which they suddenly drop", kSh14, Kind::kOrder},
+          &Compare, {{"TP8", "< 1", ShortOverDp(kTp8)}, {"SP8", "< 1", ShortOverDp(kSp8)}, {"Shift", "< 1", ShortOverDp(kShift)}}),
+      Row<Compared>(
+          {"SH14.tokens", "Shift Parallelism, Figure 14", "Models with experts, all at once: Shift Parallelism's tokens/s over TP's", kSh14, Kind::kOrder},
+          &Compare, TokensWithExperts()),
+      Row<Extreme>(
+          {"SH14.most", "Shift Parallelism, Section 4.6", "The same: the most of both models", kSh14, Kind::kBand, 0.1},
+          &MostGained, {{"tokens/s over TP", "1.5", {false, WithExperts(Figure::kTokens)}}}),
+      Row<Compared>(
+          {"SH14.latency", "Shift Parallelism, Section 4.6", "Models with experts, one at a time: Shift Parallelism's over TP's, which it does not increase", kSh14, Kind::kOrder},
+          &Compare, LatencyWithExperts()),
+      Row<MoeLayout>(
+          {"SH14.ep.kv", kBeyondThePaper, "SP with EP, the paper's future work: KV tokens where ranks along sp share the experts, over those where each has all", kSh10, Kind::kOrder},
+          &KvOfSharedExperts, {{"Scout, SP = 8", "> 3", {kScout, {8, 1}}}, {"Qwen3-30B-A3B, SP = 8", "> 1", {kMoe, {8, 1}}}}),
+      Row<Compared>(
+          {"SH14.ep", kBeyondThePaper, "The same, shifting: tokens/s of 2K + 250 tokens, all at once", kSh14, Kind::kOrder},
+          &Compare,
+          {{"Scout, over SP = 4, TP = 2", "> 1", {Figure::kTokens, AtOnce(kScout, kShiftByExpert, 2048), {AtOnce(kScout, kShiftOfScout, 2048)}}},
+           {"Qwen3-30B-A3B, over SP = 8", "> 1", {Figure::kTokens, AtOnce(kMoe, kShiftByExpert, 2048), {AtOnce(kMoe, kShift, 2048)}}}}),
       Row<Compared>(
           {"SHT", "Shift Parallelism, Tables 1 and 3", "Llama-3.1-70B: who wins in low and in high traffic", "4000 + 250 tokens, one at a time and 2,000 at once",
            Kind::kOrder}, &Compare,

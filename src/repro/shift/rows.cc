@@ -392,8 +392,9 @@ struct KvPlan {
   double tokens = 0;  // of a replica
   Account account;    // GB a device
 };
-base::Result<KvPlan> KvPlanOf(const MoeLayout& key) {
+base::Result<KvPlan> KvPlanOf(const MoeLayout& key, bool by_expert = false) {
   ShiftRun run{.model = key.model, .layout = {.sp = key.layout.sp, .tp = key.layout.tp}};
+  run.layout.by_expert = by_expert;
   run.budget = 0;
   const layout::EngineOptions options = OptionsOf(run);
   FB_ASSIGN_OR_RETURN(const model::ModelConfig config, model::LoadBuiltinConfig(key.model));
@@ -420,6 +421,15 @@ FindingOr MoeKvTokensOverSp(const MoeLayout& key, double, Lab&) {
   FB_ASSIGN_OR_RETURN(KvPlan alone, KvPlanOf({key.model, {.sp = key.layout.ranks()}}));
   Finding finding{.calibrated = plan.tokens / alone.tokens, .account = std::move(plan.account)};
   Append("with sp alone: ", std::move(alone.account), &finding.account);
+  return finding;
+}
+
+FindingOr KvOfSharedExperts(const MoeLayout& key, double, Lab&) {
+  FB_ASSIGN_OR_RETURN(KvPlan shared, KvPlanOf(key, true));
+  FB_ASSIGN_OR_RETURN(KvPlan copies, KvPlanOf(key));
+  Finding finding{.calibrated = shared.tokens / copies.tokens,
+                  .account = std::move(shared.account)};
+  Append("with all experts on each rank: ", std::move(copies.account), &finding.account);
   return finding;
 }
 

@@ -107,5 +107,7 @@ FindingOr KvHeadsOfRanks(const MoeLayout& key, double claimed, Lab& lab);
 FindingOr AllToAllBytes(const MoeLayout& key, double claimed, Lab& lab);
 FindingOr MoeKvTokens(const MoeLayout& key, double claimed, Lab& lab);
 FindingOr MoeKvTokensOverSp(const MoeLayout& key, double claimed, Lab& lab);
+// KV tokens where ranks along sp share the experts, over those where each has all.
+FindingOr KvOfSharedExperts(const MoeLayout& key, double claimed, Lab& lab);
 
 }  // namespace forebay::repro

@@ -116,6 +116,7 @@ layout::EngineOptions OptionsOf(const ShiftRun& run) {
   options.machine.tp_wire_bf16 = run.bf16_wire;
   const ShiftLayout& layout = run.layout;
   options.layout = layout::Layout{.dp = layout.dp, .tp = layout.tp, .sp = layout.sp};
+  if (layout.by_expert) options.layout->experts = {&weights::kByExpert};
   if (layout.sp > 1 && !layout.shift)
     options.shift.mode = model::Degrees{.sp = layout.sp, .tp = layout.tp};
   if (layout.shift)
@@ -134,6 +135,7 @@ std::string NameOf(const ShiftLayout& layout) {
                      : layout.tp > 1                ? fmt::format("TP{}", layout.tp)
                                                     : fmt::format("DP{}", layout.dp);
   if (layout.tp > 1 && layout.dp > 1) name = fmt::format("{} x ", layout.dp) + name;
+  if (layout.by_expert) name += " + EP";
   if (!layout.shift) return name;
   return (layout.ends ? "Shift " : "Shift, all modes of ") + name;
 }

@@ -22,12 +22,15 @@ struct ShiftLayout {
   int dp = 1, sp = 1, tp = 1;
   bool shift = false, ends = true;
   int64_t threshold = 0;
+  bool by_expert =
+      false;  // each rank along sp holds an equal part of the experts, and pulls others
 
   auto operator<=>(const ShiftLayout&) const = default;
 };
 inline constexpr ShiftLayout kDp8{.dp = 8}, kTp8{.tp = 8}, kSp8{.sp = 8},
     kShift{.sp = 8, .shift = true}, kSp4Tp2{.sp = 4, .tp = 2}, kTwoTp4{.dp = 2, .tp = 4},
-    kFourTp2{.dp = 4, .tp = 2};
+    kFourTp2{.dp = 4, .tp = 2}, kShiftOfScout{.sp = 4, .tp = 2, .shift = true},
+    kShiftByExpert{.sp = 8, .shift = true, .by_expert = true};
 std::string NameOf(const ShiftLayout& layout);
 
 // Requests all alike, or `mixed`: half of them short prompts (150 + 200 tokens), half of an agent

@@ -209,6 +209,16 @@ std::vector<Claim> SidpClaims() {
            {"B200 Llama-3.1-70B, 1200", "> 1", WholeJobOf("b200", kLlama, 1200)},
            {"H200 Llama-3.1-70B, 400", "> 1", WholeJobOf("h200", kLlama, 400)},
            {"H20 Qwen3-32B, 400", "> 1", WholeJobOf("h20", kQwen3, 400)}}),
+      Row<Batching>(
+          {"SI5.batching", kBeyondThePaper,
+           "Such jobs of 1,200 requests by the two batching strategies of section 5.1: output tokens a second with an adaptive batch over those with a fixed large one",
+           "fixed: continuous, as many choices as the cache holds, the latest preempted; adaptive: as many as it holds at the mean length of finished ones; "
+           "DP+TP is the best of TP4DP2, TP2DP4 and TP1DP8", Kind::kOrder, 0, {}, true},
+          &BatchingStrategy,
+          {{"H20 Qwen3-32B, 1200: SiDP", "< 1.02", {WholeJobOf("h20", kQwen3, 1200), true}},
+           {"H20 Qwen3-32B, 1200: DP+TP", "< 1.02", {WholeJobOf("h20", kQwen3, 1200)}},
+           {"B200 Llama-3.1-70B, 1200: SiDP", "< 1.02", {WholeJobOf("b200", kLlama, 1200), true}},
+           {"B200 Llama-3.1-70B, 1200: DP+TP", "< 1.02", {WholeJobOf("b200", kLlama, 1200)}}}),
       Row<ShownStep>(
           {"SI6.step", "SiDP, Figure 9", "Llama-3.1-70B, tp=2: a decode step over fetching all FFNs once",
            "contexts of 768 tokens", Kind::kOrder},

@@ -88,21 +88,53 @@ FindingOr ModeSwitch(const JobsCompared& key, double, Lab& lab) {
   return finding;
 }
 
-FindingOr WholeJob(const JobSetting& key, double, Lab& lab) {
-  JobSetting sidp = key;
-  sidp.setting.weights = kStriped;
-  sidp.setting.mode = kAuto;
-  FB_ASSIGN_OR_RETURN(const JobFigures pooled, lab.RunJob(sidp));
+namespace {
+
+JobSetting StripedJob(JobSetting job) {
+  job.setting.weights = kStriped;
+  job.setting.mode = kAuto;
+  return job;
+}
+
+// The best of TP4DP2, TP2DP4 and TP1DP8; `alone` is the last.
+struct BestCopies {
   JobFigures best, alone;
-  int best_tp = 0;
+  int tp = 0;
+};
+BestCopies BestOfCopies(const JobSetting& job, Lab& lab) {
+  BestCopies copies;
   for (const int tp : {4, 2, 1}) {
-    JobSetting dp = key;
+    JobSetting dp = job;
     dp.setting.tp = tp;
     auto outcome = lab.RunJob(dp);
     if (!outcome.ok()) continue;  // no replica of so few devices holds the model
-    if (outcome->tokens_per_s > best.tokens_per_s) best = *outcome, best_tp = tp;
-    if (tp == 1) alone = *outcome;
+    if (outcome->tokens_per_s > copies.best.tokens_per_s) copies.best = *outcome, copies.tp = tp;
+    if (tp == 1) copies.alone = *outcome;
   }
+  return copies;
+}
+
+}  // namespace
+
+FindingOr BatchingStrategy(const Batching& key, double, Lab& lab) {
+  const auto run = [&](bool adaptive) -> base::Result<JobFigures> {
+    JobSetting job = key.job;
+    job.adaptive = adaptive;
+    if (key.pools) return lab.RunJob(StripedJob(job));
+    return BestOfCopies(job, lab).best;
+  };
+  FB_ASSIGN_OR_RETURN(const JobFigures fixed, run(false));
+  FB_ASSIGN_OR_RETURN(const JobFigures adaptive, run(true));
+  Finding finding{.calibrated = adaptive.tokens_per_s / fixed.tokens_per_s,
+                  .shortened = fixed.shortened};
+  Append("fixed: ", TermsOf(fixed), &finding.account);
+  Append("adaptive: ", TermsOf(adaptive), &finding.account);
+  return finding;
+}
+
+FindingOr WholeJob(const JobSetting& key, double, Lab& lab) {
+  FB_ASSIGN_OR_RETURN(const JobFigures pooled, lab.RunJob(StripedJob(key)));
+  const auto [best, alone, best_tp] = BestOfCopies(key, lab);
   Finding finding{.calibrated = pooled.tokens_per_s / best.tokens_per_s,
                   .shortened = pooled.shortened};
   Append("SiDP: ", TermsOf(pooled), &finding.account);

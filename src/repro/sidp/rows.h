@@ -26,6 +26,12 @@ struct JobsCompared {
   int64_t requests = 800;
   int64_t output = 0;  // as in JobSetting
 };
+// A job with batches as large as the length of finished choices allows, against batches that fill
+// the cache.
+struct Batching {
+  JobSetting job;
+  bool pools = false;  // SiDP; else the best of DP+TP
+};
 // Peak shifting against none; K tok/s that the figure shows.
 struct Shifting {
   GroupSetting setting;
@@ -54,6 +60,7 @@ FindingOr StepMs(const GroupSetting& key, double claimed, Lab& lab);
 // Whole jobs and their tails.
 FindingOr ModeSwitch(const JobsCompared& key, double claimed, Lab& lab);
 FindingOr WholeJob(const JobSetting& key, double claimed, Lab& lab);
+FindingOr BatchingStrategy(const Batching& key, double claimed, Lab& lab);
 FindingOr TailSeconds(const GroupSetting& key, double claimed, Lab& lab);
 FindingOr TailOverLocal(const GroupSetting& key, double claimed, Lab& lab);
 FindingOr ShareOfPulling(const JobSetting& key, double claimed, Lab& lab);
