@@ -19,7 +19,7 @@ constexpr std::chrono::milliseconds kLiveInterval{100}, kLineInterval{5000};
 
 std::string SearchLine(const choose::SearchProgress& progress) {
   std::string line = fmt::format("{} of {} layouts foreseen", progress.tried, progress.layouts);
-  if (progress.further > 0) line += fmt::format(", {} further trials", progress.further);
+  if (progress.further > 0) line += fmt::format(", {} with other settings", progress.further);
   if (progress.best_seconds > 0)
     line += ", the best so far " + base::FormatDuration(progress.best_seconds);
   return line;

@@ -8,7 +8,7 @@
 
 namespace forebay::cli {
 
-// "12 of 34 layouts foreseen, 3 further trials, the best so far 28.9s".
+// "12 of 34 layouts foreseen, 3 with other settings, the best so far 28.9s".
 std::string SearchLine(const choose::SearchProgress& progress);
 
 // On stderr: one line that moves where that is a terminal, else a line every five seconds. The line

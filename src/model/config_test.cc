@@ -542,6 +542,25 @@ TEST(HfConfig, TheTextPartOfLlama4) {
   EXPECT_EQ(config->moe->num_experts, 4);
 }
 
+TEST(HfConfig, TheTextPartSaysWhetherItsHeadIsTied) {
+  const std::string text = GoldenText("llama4-text"), untied = R"("tie_word_embeddings": false)",
+                    tied = R"("tie_word_embeddings": true)";
+  const size_t at = text.find(untied);
+  ASSERT_NE(at, std::string::npos);
+  const std::string head =
+      R"({"architectures": ["Llama4ForConditionalGeneration"], "vision_config": {}, )";
+  for (const bool is_tied : {true, false}) {
+    std::string part = text;
+    if (is_tied) part.replace(at, untied.size(), tied);
+    testing::internal::CaptureStderr();
+    const auto config = ParseHfConfig(
+        head + (is_tied ? untied : tied) + R"(, "text_config": )" + part + "}", "config.json");
+    EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("is another in text_config"));
+    ASSERT_TRUE(config.ok()) << config.status().ToString();
+    EXPECT_EQ(config->tie_word_embeddings, is_tied);
+  }
+}
+
 TEST(HfConfig, WeightsInScaledFp8AreRead) {
   EXPECT_TRUE(ParseHfConfig(WithKey(GoldenText("qwen3"), "quantization_config",
                                     R"({"quant_method":"fp8","weight_block_size":[128,128]})"),

@@ -78,6 +78,7 @@ std::string RowText(const RowResult& row) {
                         Name(row.verdicts[i]));
   }
   if (!claim.assumed.empty()) text += fmt::format("  assumed: {}\n", claim.assumed);
+  if (!row.setting.empty()) return text;
   for (size_t i = 0; i < claim.values.size(); ++i) {
     const ClaimedValue& value = claim.values[i];
     if (!value.contradiction.why.empty() && row.verdicts[i] >= Verdict::kContradiction) {

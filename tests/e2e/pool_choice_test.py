@@ -160,6 +160,12 @@ class PoolChoice(support.TestCase):
             job.write(content)
             self.assertEqual(job.run("--layout", "auto").code, end)
 
+    def test_where_no_layer_is_pooled_a_forced_mode_says_that_it_was_not_taken(self):
+        job = self.job(support.mixed_requests(random.Random(4), 40), flags=[
+            "--memory", "512MiB", "--threads", 2, "--max-model-len", 512, "--devices", "2xcpu", "--device-profile", "zen4",
+            "--layout", "dp=2,weights=striped,pool=auto", "--mode", "ship"])
+        self.expect(job.run(), support.ERROR, "0 of 3 layers are pooled", "steps_ship is 0", "[mode_not_taken]")
+
     def test_a_cpu_is_measured_once(self):
         cache = os.path.join(self.folder, "cache")
         env = {**os.environ, "XDG_CACHE_HOME": cache}
