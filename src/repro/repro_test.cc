@@ -92,15 +92,15 @@ TEST(Rows, AreSelectedByIdOrGroup) {
   };
   EXPECT_THAT(ids({"DW3"}), testing::ElementsAre("DW3"));
   EXPECT_THAT(ids({"model"}), testing::SizeIs(7));
-  EXPECT_THAT(ids({"sidp"}), testing::SizeIs(27));
+  EXPECT_THAT(ids({"sidp"}), testing::SizeIs(28));
   EXPECT_THAT(
       ids({"vasuki", "dwdp"}),
       testing::ElementsAre(
           "DW3", "DW0", "DW1.DEP4", "DW1.DWDP4", "DW1.gain", "DW1.copy", "DW4.ttft", "DW4.tokens",
           "DW5.ttft", "DW5.tokens", "DW6.ttft", "DW6.tokens", "DW6.rises", "DW7.ttft",
-          "DW10.output", "DW10.user", "DW10.ttft", "DW7", "DW8", "DW9", "DW2.hidden", "DW2.peak",
-          "DW2.speedup", "DW11.memory", "DW11.slower", "DW11.frequency", "DWB", "VA1", "VA2",
-          "VA2.physical", "VA2.link", "VA3.bytes", "VA3", "VA4", "VA5", "VA6", "VA8", "VA9",
+          "DW10.output", "DW10.user", "DW10.ttft", "DW7", "DW8", "DW9", "DW9.queues", "DW2.hidden",
+          "DW2.peak", "DW2.speedup", "DW11.memory", "DW11.slower", "DW11.frequency", "DWB", "VA1",
+          "VA2", "VA2.physical", "VA2.link", "VA3.bytes", "VA3", "VA4", "VA5", "VA6", "VA8", "VA9",
           "VA8.jobs", "VA9.jobs", "VA10", "VA11", "VA11.jobs", "VA12", "VA4.jobs", "VA1.jobs",
           "VA2.jobs", "VA2.chats", "VA3.jobs", "VA4.printed", "VA8.printed", "VA7", "VA7.vllm"));
   EXPECT_THAT(ids({"DW3", "model.Llama-3-8B"}), testing::ElementsAre("model.Llama-3-8B", "DW3"));
