@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """What number formats cost in accuracy: the likelihood of texts under each beside that of the compute type.
 
-usage: accuracy.py FOREBAY MODEL [--text FILE ...] [--tokens N] [--out FILE] [-- FLAGS...]
-Texts are cut into pieces of 2,000 characters; without --text they are this repository's pages. A row is a format: the perplexity of all tokens but
+usage: accuracy.py FOREBAY MODEL [--text FILE ...] [--tokens N] [--piece N] [--out FILE] [-- FLAGS...]
+Texts are cut into pieces of --piece characters; without --text they are this repository's pages. A row is a format: the perplexity of all tokens but
 a piece's first, its change, the mean change of a token's log probability (either way), and how often the likeliest next token is the same.
 """
 import argparse
@@ -17,21 +17,21 @@ import tempfile
 FORMATS = {"compute type": [], "--quantization int8": ["--quantization", "int8"], "--kv-cache-dtype int8": ["--kv-cache-dtype", "int8"],
            "--kv-cache-dtype fp8": ["--kv-cache-dtype", "fp8"],
            "both int8": ["--quantization", "int8", "--kv-cache-dtype", "int8"]}
-PIECE = 2000   # characters
 CHARACTERS = 4  # of a token, about
+LINES_FAILED = 10  # exit code
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
-def pieces(paths, tokens):
+def pieces(paths, tokens, size):
     """Pieces of the texts in order, about `tokens` tokens of them."""
     left = tokens * CHARACTERS
     for path in paths:
         with open(path, encoding="utf-8") as file:
             text = file.read()
-        for begin in range(0, len(text), PIECE):
+        for begin in range(0, len(text), size):
             if left <= 0:
                 return
-            piece = text[begin:begin + PIECE]
+            piece = text[begin:begin + size]
             left -= len(piece)
             yield piece
 
@@ -64,19 +64,21 @@ def main():
     parser.add_argument("model")
     parser.add_argument("--text", nargs="+", default=[os.path.join(ROOT, "ARCHITECTURE.md"), *sorted(glob.glob(os.path.join(ROOT, "docs", "*.md")))])
     parser.add_argument("--tokens", type=int, default=20000)
+    parser.add_argument("--piece", type=int, default=2000)
     parser.add_argument("--out")
     args, flags = parser.parse_known_args()
     flags = [flag for flag in flags if flag != "--"]
     with tempfile.TemporaryDirectory() as folder:
         job = os.path.join(folder, "job.jsonl")
         with open(job, "w", encoding="utf-8") as file:
-            for piece in pieces(args.text, args.tokens):
+            for piece in pieces(args.text, args.tokens, args.piece):
                 file.write(json.dumps({"prompt": piece, "max_tokens": 0, "echo": True, "logprobs": 1}) + "\n")
 
         def run(number, extra):
             output = os.path.join(folder, f"{number}.jsonl")
-            subprocess.run([args.forebay, "run", "-m", args.model, "-i", job, "-o", output, *flags, *extra], check=True,
-                           stderr=subprocess.PIPE)
+            done = subprocess.run([args.forebay, "run", "-m", args.model, "-i", job, "-o", output, *flags, *extra], capture_output=True, text=True)
+            if done.returncode not in (0, LINES_FAILED):
+                sys.exit(done.stderr)
             return tokens_of(output)
 
         found = {name: run(number, extra) for number, (name, extra) in enumerate(FORMATS.items())}

@@ -183,8 +183,8 @@ TEST(LatentForms, HeadsThatTakeTurnsHaveTheSameBits) {
   ASSERT_TRUE(files.ok());
   ASSERT_EQ(files->config.num_heads, 4);
   const tensor::DType dtype = tensor::DType::kBF16;
-  const uint64_t one =
-      model::PassBytes(files->config, dtype, std::ssize(tokens) / kernels::kBlockTokens + 1, 0);
+  const uint64_t one = model::PassBytes(files->config, files->config.num_heads, dtype,
+                                        std::ssize(tokens) / kernels::kBlockTokens + 1, 0);
   int64_t calls_before = 0;
   std::vector<float> logits_before;
   for (const uint64_t heads : {4, 2, 1}) {

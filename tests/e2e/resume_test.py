@@ -34,7 +34,6 @@ class Changed(support.TestCase):
                                f"what changed: {what} (")
         self.assertEqual(finished.err.count(" there, "), 1, "only one of the four changed")
         self.assertEqual(self.finished.raw(), self.before, "a refused file stays as it is")
-        return finished
 
     def change_file(self, name, change):
         path = os.path.join(self.model, name)
@@ -137,9 +136,12 @@ class Changed(support.TestCase):
 
     def test_numerics(self):
         self.refused("the numerics class", "--dtype", "float32")
-        for flag, value, there in (("--kv-cache-dtype", "int8", "-bf16-kvint8"), ("--kv-cache-dtype", "fp8", "-bf16-kvfp8"),
-                                   ("--quantization", "int8", "-w8a8-kvbf16")):
-            self.assertRegex(self.refused("the numerics class", flag, value).err, rf"\(fb-\w+-bf16-kvbf16 there, fb-\w+{there} now\)")
+        job = self.job([{"prompt": "a", "max_tokens": 2}], "classes", model=self.model)
+        self.expect(job.run(), support.COMPLETE)
+        for flag, value, now in (("--kv-cache-dtype", "int8", "-bf16-kvint8"), ("--kv-cache-dtype", "fp8", "-bf16-kvfp8"),
+                                 ("--quantization", "int8", "-w8a8-kvbf16")):
+            refused = self.expect(job.run(flag, value), support.MISMATCH, "results_of_another_job")
+            self.assertRegex(refused.err, rf"the numerics class \(fb-\w+-bf16-kvbf16 there, fb-\w+{now} now\)")
 
     def test_kernel_sets_of_one_class(self):
         """Two kernel sets give the same bits or say that they do not; ref is in the class of the others or in its own."""
