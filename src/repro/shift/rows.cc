@@ -374,7 +374,8 @@ FindingOr AllToAllBytes(const MoeLayout& key, double, Lab&) {
   for (int block = 0; block < key.layout.ranks(); ++block) {
     const model::Shard shard = ShardOfBlock(config, key.layout, block);
     const int index = key.layout.SpIndex(block);
-    const model::UlyssesPlan plan(shard, config.head_dim, tensor::DType::kBF16, kRows, index);
+    const model::UlyssesPlan plan(shard, shard, config.head_dim, tensor::DType::kBF16, kRows,
+                                  index);
     for (int i = 0; i < key.layout.sp; ++i) {
       if (i == index) continue;
       const fabric::GatherBlock &forth = plan.forth()[static_cast<size_t>(i)],
