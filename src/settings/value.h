@@ -2,6 +2,7 @@
 // table (table.h) says which member by FB_AT, and its kind by one of the functions below.
 #pragma once
 
+#include <algorithm>
 #include <charconv>
 #include <concepts>
 #include <cstdint>
@@ -192,7 +193,8 @@ Value Bytes(At at) {
               }};
 }
 
-// One of the names that stand for values.
+// One of the names that stand for values. The first name of a value is the one that is printed and
+// offered; later ones are read.
 template <typename T>
 struct Named {
   std::string name;
@@ -201,7 +203,12 @@ struct Named {
 template <typename At>
 Value Choice(At at, std::vector<Named<Member<At>>> choices) {
   Value value;
-  for (const auto& choice : choices) value.allowed.emplace_back(choice.name);
+  for (auto choice = choices.begin(); choice != choices.end(); ++choice) {
+    const bool again = std::any_of(choices.begin(), choice, [&](const auto& earlier) {
+      return earlier.value == choice->value;
+    });
+    if (!again) value.allowed.emplace_back(choice->name);
+  }
   value.read = [=, names = value.allowed](std::string_view flag, const std::string& text,
                                           RunOptions& options) -> base::Status {
     for (const auto& choice : choices) {
