@@ -388,8 +388,10 @@ TEST_P(GoldenExperts, Bf16LogitsAreAsCloseAsTheReferencesOwn) {
     const double rms = std::sqrt(squares / static_cast<double>(rows * vocab));
     std::printf("%-14s %s rms %.4f over %zu of %zu rows, the reference's own %.4f (ratio %.2f)\n",
                 name.c_str(), set->numerics_class, rms, rows, exact.choices.size(), own, rms / own);
-    // A near tie carries on to later rows through a state.
-    const double least = (name == "qwen3-next" || name == "qwen3.5-moe") ? 0.85 : 0.9;
+    // A near tie carries on to later rows through a state. Of gemma4-moe the reference's own run
+    // keeps 89 % of the rows (meta.json, same_experts).
+    const bool carries = name == "qwen3-next" || name == "qwen3.5-moe";
+    const double least = name == "gemma4-moe" ? 0.8 : carries ? 0.85 : 0.9;
     EXPECT_GE(static_cast<double>(rows), least * static_cast<double>(exact.choices.size()));
     EXPECT_LE(rms, 1.1 * own);
     EXPECT_GT(rms, 0.05 * own) << "too good: was fp32 compute used?";
