@@ -5,7 +5,6 @@
 #include <cmath>
 #include <optional>
 
-#include "kernels/norm.h"
 #include "model/blocks/dense_ffn.h"
 #include "model/blocks/kinds.h"
 
