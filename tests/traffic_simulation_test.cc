@@ -179,7 +179,7 @@ TEST(TrafficSimulation, AnHourOfTooManyPeople) {
   constexpr double kHour = 3600;
   LengthTrace people = TrafficTrace("n=10000,output=40,service=interactive,rate=2.75");
   for (TraceRow& row : people.rows) row.prompt_tokens = 16000;
-  const LengthTrace batch = TrafficTrace("n=100,output=100");
+  const LengthTrace batch = TrafficTrace("n=1000,output=100");
   SimulationOptions options = TrafficOptions(people, batch, "interactive");
   options.engine.limits.target_itl_ms = 400;
   options.engine.limits.max_num_seqs = 32;
@@ -189,7 +189,7 @@ TEST(TrafficSimulation, AnHourOfTooManyPeople) {
   const CountedRun run = RunTraffic(options);
   EXPECT_GT(run.interactive->latencies.first_token.max, 60) << "they could be served";
   EXPECT_EQ(run.interactive->tokens.requests, 10'000);
-  EXPECT_EQ(run.batch->tokens.requests, 100);
+  EXPECT_EQ(run.batch->tokens.requests, 1000);
   EXPECT_GT(watch.steps, 3600);
   EXPECT_LT(watch.without_batch, watch.steps / 100);
   EXPECT_LE(watch.most_waiting, 2 * 32);

@@ -27,7 +27,7 @@ double HurriedUntil(std::vector<DueWork> work, const BatchRate& rate, double now
   for (const DueWork& due : work) {
     tokens += due.tokens;
     const double needs =
-        std::max(tokens / rate.tokens_per_second(), due.longest_output * rate.step_seconds());
+        tokens / rate.tokens_per_second() + due.longest_output * rate.step_seconds();
     if (needs > kShareOfTime * (due.deadline - now_seconds)) hurried = due.deadline;
   }
   return hurried;

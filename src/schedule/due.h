@@ -32,8 +32,8 @@ class BatchRate {
 
 // The latest deadline among those that will be missed, or that leave less than a fifth of the time
 // to spare: forecasts err, and what is late cannot be made good. Batches are served by deadline, so
-// one is done when all that is due by then is; but no sooner than its longest output, of which each
-// token takes a step. -kNoDeadline: there is none, or no step was observed.
+// one is done when all that is due by then is, and its longest output after that at most, of which
+// each token takes a step (Graham's bound). -kNoDeadline: there is none, or no step was observed.
 double HurriedUntil(std::vector<DueWork> work, const BatchRate& rate, double now_seconds);
 
 }  // namespace forebay::schedule
