@@ -35,8 +35,12 @@ class Fill {
     if (!KeepGrowing()) return;
     Decode(Service::kInteractive, {});
     const StepBound people = OfPeople();
+    // Beside people who decode a batch has its one row, whatever prompts of theirs would fill.
+    const bool any_batch = batches_ > 0 || first_batch_ < view_.waiting.size();
+    kept_rows_ = decodes_interactive_ && any_batch ? 1 : 0;
     RunPrompts(Service::kInteractive, people);
     AdmitInteractive(people);
+    kept_rows_ = 0;
     const StepBound batch = OfBatch();
     const double hurried = view_.hurried_until;
     if (hurried > -kNoDeadline) {
@@ -137,7 +141,7 @@ class Fill {
 
   // Blocks for rows of this step, but for those that decoding choices need.
   int64_t free_blocks() const { return held_.Available(view_) - taken_ - next_rows_; }
-  int64_t rows_left() const { return limits_.max_num_batched_tokens - rows_.rows; }
+  int64_t rows_left() const { return limits_.max_num_batched_tokens - rows_.rows - kept_rows_; }
 
   // The least deadline after this one of the service's choices that stay; nothing: there is none.
   std::optional<double> NextDeadline(Service service, double after) const {
@@ -357,6 +361,7 @@ class Fill {
   StepPlan* const plan_;
   HeldBlocks held_;
   StepRows rows_;            // planned
+  int64_t kept_rows_ = 0;    // that prompts of people leave to batches
   int64_t taken_ = 0;        // blocks that these take
   int64_t next_rows_ = 0;    // blocks of decoding choices that are not planned yet
   int64_t promised_ = 0;     // what is left of Promised()
