@@ -309,7 +309,7 @@ class Rates {
     for (size_t i = 0; i < weights; ++i) {
       std::vector<const std::byte*> pointers;
       for (int64_t tile = 0; tile < leaves * panels; ++tile)
-        pointers.push_back(At(pool_) + i * bytes + tile * of_leaf * kernels::cuda::kChunkBytes);
+        pointers.push_back(At(pool_) + i * bytes + tile * of_leaf * kernels::kChunkBytes);
       tiles.push_back(List(pointers));
     }
     std::vector<kernels::PanelColumns> places;
@@ -434,7 +434,7 @@ class Rates {
   // Sequences of blocks that are far apart in the pool.
   kernels::cuda::MmaKvParams Kv(int sequences, int context) {
     const int of_sequence = (context + 31) / 32;
-    const int64_t stride = int64_t{kKvHeads} * 2 * kernels::cuda::HeadHalfBytes(kHeadDim);
+    const int64_t stride = int64_t{kKvHeads} * 2 * kernels::HeadHalfBytes(kHeadDim);
     const auto blocks = static_cast<uint32_t>(static_cast<int64_t>(kPoolBytes) / stride);
     std::vector<uint32_t> table(static_cast<size_t>(sequences) * static_cast<size_t>(of_sequence));
     for (size_t i = 0; i < table.size(); ++i) table[i] = static_cast<uint32_t>(i * 7919 % blocks);
