@@ -4,11 +4,9 @@
 //
 //   mma_linear_256          one leaf, tiles of 256 columns
 //   mma_linear_128          one leaf, tiles of 128 columns, two of rows a cluster: each block
-//   brings
-//                           half of the weights to both
-//   mma_linear_128_leaves   2 to 8 leaves, no gates: each is a chain of its own; two chains and a
-//   pair's sum
-//                           stand in registers, the first four leaves' in shared memory
+//                           brings half of the weights to both
+//   mma_linear_128_leaves   2 to 8 leaves, no gates: each is a chain of its own. Two chains and a
+//                           pair's sum stand in registers, the first four leaves' in shared memory.
 //
 // Producers only move pointers on: addresses worked out at each chunk cost more than its products.
 // Bytes: a tile's rows and columns from L2. Flops: 2 rows columns K. Limit: tensor cores.
