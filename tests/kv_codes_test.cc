@@ -119,9 +119,7 @@ TEST_P(KvCodesTest, ABlockTakesHalf) {
     const auto draft = layout::DraftLayout(options_, files_.config);
     EXPECT_TRUE(draft.ok()) << draft.status().ToString();
     return kv::KvBlockBytes(
-        model::PlanKvGroups(draft->config, draft->dtype, {0, files_.config.num_layers},
-                            files_.config.num_kv_heads),
-        false);
+        model::PlanKvGroups(draft->config, draft->dtype, model::ShardOf(draft->config, {})), false);
   };
   const uint64_t plain = block_bytes({});
   EXPECT_EQ(block_bytes(NumberFormat::kFP8) * 2, plain);

@@ -327,9 +327,11 @@ TEST(Decide, DevicesOfShapesMayHaveAnFp8Cache) {
     EXPECT_EQ(fp8.KvBlockBytes(false) * 2, plain.KvBlockBytes(false)) << name;
     EXPECT_EQ(fp8.ranks[0].memory.num_blocks, plain.ranks[0].memory.num_blocks);
     EXPECT_EQ(fp8.ranks[0].memory.weight_bytes(), plain.ranks[0].memory.weight_bytes());
-    options.machine.devices = *layout::ParseDevices("cpu");
-    EXPECT_EQ(Decide(options, config).status().code(), layout::kKvCacheDtype);
-    if (config.mla) continue;
+    if (config.mla) {
+      options.machine.devices = *layout::ParseDevices("cpu");
+      EXPECT_EQ(Decide(options, config).status().code(), layout::kKvCacheDtype);
+      continue;
+    }
     const auto step = [&](const layout::LayoutPlan& plan) {
       const price::StepPricer pricer(plan.config, plan.dtype, {}, plan.ranks[0].memory.capacity,
                                      plan.machine.profile,
