@@ -79,13 +79,17 @@ std::vector<float> AllLogits(Loaded& loaded, const std::vector<int32_t>& tokens,
   std::vector<float> logits;
   for (size_t begin = 0; begin < tokens.size(); begin += kRows) {
     const size_t count = std::min<size_t>(kRows, tokens.size() - begin);
+    // The state, where layers keep one, stays in place 0; the first rows begin without.
+    const kv::StatePart part{static_cast<int64_t>(begin + count), 0};
     buffers.Begin();
     buffers.Add({.tokens = std::span(tokens).subspan(begin, count),
                  .first_position = static_cast<int64_t>(begin),
                  .sequence = 0,
                  .logits = {0, INT64_MAX},
                  .last_logits = false,
-                 .prompt_tokens = prompt_tokens});
+                 .prompt_tokens = prompt_tokens,
+                 .state_place = begin == 0 ? -1 : 0,
+                 .state_parts = std::span(&part, loaded.plan.states.empty() ? 0 : 1)});
     std::vector<engine::LogitTask> tasks(count);
     loaded.rank->EnqueueStep(&tasks);
     FB_CHECK(loaded.rank->WaitStep(runtime::kForever).ok(), "the step failed");

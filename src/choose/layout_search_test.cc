@@ -116,7 +116,7 @@ TEST(LayoutSearch, StepsOfASmallCardLeaveRoomForKv) {
 // Slots for two layers ahead leave no room for a mixture's experts, slots for one do.
 TEST(LayoutSearch, SlotsAreAsSmallAsTheModelNeeds) {
   const Decision plan =
-      *DecideLayout(Options("sim:8xh200", 8), *model::LoadBuiltinConfig("DeepSeek-R1-FP8"));
+      *DecideLayout(Options("sim:8xh200", 400), *model::LoadBuiltinConfig("DeepSeek-R1-FP8"));
   EXPECT_TRUE(plan.layout.pools_experts()) << layout::FormatLayout(plan.layout);
   EXPECT_THAT(plan.flags, HasSubstr("--pool-look-ahead 1 --pool-parts matrix"));
 }

@@ -462,8 +462,8 @@ TEST(DerivedFigures, AgreeWithTheEnginesMemoryPlan) {
     const double weights = static_cast<double>(plan->bytes(layout::RegionUse::kWeights)) /
                            (2.0 * static_cast<double>(figures.params));
     EXPECT_GE(weights, 1) << text.name;
-    // panels of 64 columns, tables of tiles, vectors in fp32
-    EXPECT_LT(weights, 1.001) << text.name;
+    // panels of 64 columns (a state's gates have a column a head), tables of tiles, vectors in fp32
+    EXPECT_LT(weights, config.delta_net ? 1.004 : 1.001) << text.name;
     EXPECT_EQ(kv::KvBlockBytes(plan->kv_groups, false),
               figures.kv_values * 2 * kernels::kBlockTokens)
         << text.name;
