@@ -70,6 +70,7 @@ class Traffic(Bench):
             sys.exit(f"{' '.join(command)}\n{errors}")
         with open(summary) as file:
             figures = json.load(file)
+        figures |= {key: figures["engine"][key] for key in ("preemptions", "recomputed_tokens")}
         with open(steps) as file:
             figures["steps_taken"] = [step for step in map(json.loads, file) if step["end"] <= seconds]
         of_batch = [step for step in figures["steps_taken"] if batch_rows(step) > 0]
@@ -117,7 +118,7 @@ class Traffic(Bench):
 
         def over(of, load, key, name):
             return of[load, "auto"][key] / of[load, name][key] if of[load, name][key] else float("nan")
-        better = {"real": max(("SP", "TP"), key=lambda name: real_of["bursts", name]["burst"])}["real"]
+        better = max(("SP", "TP"), key=lambda name: real_of["bursts", name]["burst"])
         bars = [("between bursts, auto's TPOT over TP's", "<= 1.05", "chat", TPOT, "TP"), ("its TTFT over SP's", "<= 1.05", "chat", TTFT, "SP"),
                 (f"in bursts, its rows/s over {better}'s, the better", ">= 0.97", "bursts", "burst", better)]
         lines.append("")
