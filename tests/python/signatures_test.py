@@ -58,10 +58,10 @@ def test_every_parameter_of_a_line_may_be_asked_for():
     of_lines, of_nobody = (set(re.findall(r"^\| `(\w+)`", part, re.MULTILINE)) for part in (asked, refused))
     ours = {field.name for field in dataclasses.fields(forebay.SamplingParams)}
     # Other names of `n`, `max_tokens` and `logprobs`; what every output has (the prompt's ids, the tokens') or a caller can put together;
-    # what other calls are for (`loglikelihood`, `embed`); and `service_tier`, which lines alone have.
+    # what other calls are for (`loglikelihood`, `embed`, `classify`); and `service_tier`, which lines alone have.
     assert of_lines - ours == {
         "best_of", "max_completion_tokens", "top_logprobs", "return_token_ids", "return_tokens_as_token_ids", "echo", "prompt_logprobs_from",
-        "service_tier", "dimensions", "top_n", "encoding_format", "normalize",
+        "service_tier", "dimensions", "top_n", "encoding_format", "normalize", "use_activation",
     }
     assert ours - of_lines - of_nobody == {"detokenize", "output_kind"}
 
