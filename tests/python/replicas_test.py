@@ -28,8 +28,8 @@ def test_replicas_share_what_is_asked_at_once(count):
         tokens = [replica["tokens"] for replica in llm.stats()["replicas"]]
     each = sum(tokens) // count
     assert sum(tokens) == each * count
-        # Beyond one request: what a replica takes from one that lags, where other programs want the cores.
-        assert max(tokens) - min(tokens) <= max(1, count // 4) * each, tokens
+    # Beyond one request: what a replica takes from one that lags, where other programs want the cores.
+    assert max(tokens) - min(tokens) <= max(1, count // 4) * each, tokens
 
 
 def test_replicas_stay_level_over_a_thousand_calls():
