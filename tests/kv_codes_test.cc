@@ -2,18 +2,15 @@
 // and layout gives one answer, digests included. What moves blocks moves codes and scales as bytes.
 #include <unistd.h>
 
-#include <map>
-
-#include "kernels/testing/tile_sets.h"
 #include "model/kv_groups.h"
-#include "testing/layout_fixture.h"
+#include "testing/sets_fixture.h"
 
 namespace forebay {
 namespace {
 
 using cost::NumberFormat;
 
-class KvCodesTest : public LayoutTest {
+class KvCodesTest : public SetsTest {
  protected:
   Answers RunWith(std::optional<NumberFormat> format) {
     options_.machine.kv_cache_format = format;
@@ -27,18 +24,7 @@ TEST_P(KvCodesTest, EverySetGivesTheDigestsOfItsOracle) {
     options_.machine.dtype = dtype;
     for (const NumberFormat format : {NumberFormat::kInt8, NumberFormat::kFP8}) {
       options_.machine.kv_cache_format = format;
-      std::map<std::string, Answers> of_class;  // oracles are slow
-      for (const auto& [set, oracle] : kernels::testing::SetsWithOracles()) {
-        options_.machine.kernels = &set;
-        const Answers answers = Run("cpu", "");
-        if (!of_class.contains(numerics_class_)) {
-          options_.machine.kernels = &oracle;
-          of_class[numerics_class_] = Run("cpu", "");
-        }
-        EXPECT_EQ(answers, of_class[numerics_class_]) << set.name;
-        EXPECT_TRUE(numerics_class_.ends_with(format == NumberFormat::kInt8 ? "-kvint8" : "-kvfp8"))
-            << numerics_class_;
-      }
+      ExpectOraclesAnswers(testing::EndsWith(format == NumberFormat::kInt8 ? "-kvint8" : "-kvfp8"));
     }
   }
 }

@@ -2,15 +2,12 @@
 // weights expanded when they are loaded, in every set and layout.
 #include <gtest/gtest.h>
 
-#include <map>
-
-#include "kernels/testing/tile_sets.h"
-#include "testing/layout_fixture.h"
+#include "testing/sets_fixture.h"
 
 namespace forebay {
 namespace {
 
-class StoredTest : public LayoutTest {
+class StoredTest : public SetsTest {
  protected:
   Answers RunExpanded(const std::string& devices, const std::string& layout) {
     options_.machine.quantization.expanded = true;
@@ -102,19 +99,8 @@ TEST_P(Int8Test, EverySetGivesTheDigestsOfItsOracle) {
   requests_.resize(4);
   for (const tensor::DType dtype : {tensor::DType::kBF16, tensor::DType::kF32}) {
     options_.machine.dtype = dtype;
-    std::map<std::string, Answers> of_class;  // oracles are slow
-    for (const auto& [set, oracle] : kernels::testing::SetsWithOracles()) {
-      options_.machine.kernels = &set;
-      const Answers answers = Run("cpu", "");
-      if (!of_class.contains(numerics_class_)) {
-        options_.machine.kernels = &oracle;
-        of_class[numerics_class_] = Run("cpu", "");
-      }
-      EXPECT_EQ(answers, of_class[numerics_class_]) << set.name;
-      EXPECT_NE(numerics_class_.find(dtype == tensor::DType::kF32 ? "-w8a8-kvf32" : "-w8a8-kvbf16"),
-                std::string::npos)
-          << numerics_class_;
-    }
+    ExpectOraclesAnswers(
+        testing::HasSubstr(dtype == tensor::DType::kF32 ? "-w8a8-kvf32" : "-w8a8-kvbf16"));
   }
 }
 

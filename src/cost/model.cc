@@ -47,10 +47,16 @@ PriceResult FromTable(const UtilisationTable& table, NumberFormat format, const 
   return {seconds, how, BoundOf(work, seconds, floor), table.mark};
 }
 
+// The same in the table's own format, of what has no heads.
+PriceResult FromTable(const UtilisationTable& table, const Point& wanted, double floor,
+                      const DeviceProfile& device) {
+  return FromTable(table, table.format, wanted, 0, floor, device);
+}
+
 PriceResult LinearFromTable(const UtilisationTable& table, double rows, double n, double k,
                             const DeviceProfile& device) {
   const Point point = table.by_weights ? Point{rows, n * k, 1} : Point{rows, n, k};
-  return FromTable(table, table.format, point, 0, device.op_floor_s, device);
+  return FromTable(table, point, device.op_floor_s, device);
 }
 
 // A CPU's workers are dealt panels of columns: an odd panel costs as much as one each. Many rows
@@ -250,8 +256,7 @@ PriceResult PriceCopy(const OpDesc& op, const DeviceProfile& device, bool calibr
   const double sharers = std::max(op.sharers, 1);
   // Between the ranks of a CPU every copy goes through the one memory.
   if (table != nullptr && op.read_bytes > 0 && device.kind == DeviceKind::kCpu) {
-    return FromTable(*table, table->format, {op.read_bytes, sharers, 1}, 0, device.link_latency_s,
-                     device);
+    return FromTable(*table, {op.read_bytes, sharers, 1}, device.link_latency_s, device);
   }
   if (op.link == Link::kLocal) {
     return Default({0, (op.read_bytes + op.write_bytes) / device.memory_bytes_per_s},
@@ -275,8 +280,7 @@ PriceResult PriceCollective(const OpDesc& op, const DeviceProfile& device, bool 
   const TableOp kind = TableOf(op.collective);
   const UtilisationTable* table = calibrated ? device.Find(kind, NumberFormat::kBF16) : nullptr;
   if (table != nullptr && op.read_bytes > 0) {
-    return FromTable(*table, table->format, {op.read_bytes, double(op.ranks), 1}, 0,
-                     table->floor_seconds, device);
+    return FromTable(*table, {op.read_bytes, double(op.ranks), 1}, table->floor_seconds, device);
   }
   OpDesc copy = op;
   copy.link = Link::kPeer;
@@ -303,16 +307,15 @@ PriceResult PriceRows(TableOp kind, double rows, NumberFormat format, const OpDe
                       const DeviceProfile& device) {
   const UtilisationTable* table = op.columns > 0 ? device.Find(kind, format) : nullptr;
   if (table == nullptr) return PriceStreaming(op, device);
-  return FromTable(*table, table->format, {rows, double(op.columns), 1}, 0, device.op_floor_s,
-                   device);
+  return FromTable(*table, {rows, double(op.columns), 1}, device.op_floor_s, device);
 }
 
 PriceResult PriceRecurrence(const OpDesc& op, const DeviceProfile& device) {
   const UtilisationTable* const table = device.Find(TableOp::kRecurrence, NumberFormat::kF32);
   const double elements = op.read_bytes / BytesPerElement(NumberFormat::kF32);
   if (table == nullptr || elements == 0) return PriceStreaming(op, device);
-  return FromTable(*table, table->format, {op.flops / (kRecurrenceFlops * elements), elements, 1},
-                   0, device.op_floor_s, device);
+  return FromTable(*table, {op.flops / (kRecurrenceFlops * elements), elements, 1},
+                   device.op_floor_s, device);
 }
 
 // Logits are fp32. Rows that draw cost more than rows that take the greatest.
@@ -341,8 +344,7 @@ PriceResult PriceRope(const OpDesc& op, const DeviceProfile& device) {
   PriceResult result{0, How::kExact, Bound::kOverhead};
   for (const auto& [table, rows] : {std::pair(prompts, prefill), std::pair(decoding, decode)}) {
     if (rows <= 0) continue;
-    const PriceResult part =
-        FromTable(*table, table->format, {rows, columns, group}, 0, device.op_floor_s, device);
+    const PriceResult part = FromTable(*table, {rows, columns, group}, device.op_floor_s, device);
     result = {result.seconds + part.seconds, std::max(result.how, part.how), part.bound, part.mark};
   }
   return result;

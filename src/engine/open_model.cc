@@ -130,14 +130,22 @@ base::Status CheckUnused(const weights::WeightSource& source, const ModelFiles& 
 
 // Names that begin with "model." beside a head of tokens lack that where the file is of the body
 // alone, as most files of models that make vectors.
-void NameBody(weights::WeightSource* source) {
-  constexpr std::string_view kBody = "model.", kEmbedding = "embed_tokens.weight";
-  if (!source->Has(kEmbedding)) return;
+std::string NameOfBody(const model::ModelConfig& /*config*/, std::string_view stored) {
+  constexpr model::Beginning kBeginnings[] = {{"embed_tokens.weight", "model.embed_tokens.weight"},
+                                              {"layers.", "model.layers."},
+                                              {"norm.weight", "model.norm.weight"}};
+  return model::WithBeginning(stored, kBeginnings);
+}
+
+// Each tensor gets the name that `name_here` has for it.
+void Rename(const model::ModelConfig& config,
+            std::string (*name_here)(const model::ModelConfig&, std::string_view),
+            weights::WeightSource* source) {
   std::vector<std::string> stored;
   for (const weights::TensorInfo& tensor : source->tensors()) stored.push_back(tensor.name);
   for (const std::string& name : stored) {
-    const bool of_body = name == kEmbedding || name.starts_with("layers.") || name == "norm.weight";
-    if (of_body) source->Rename(name, std::string(kBody) + name);
+    std::string here = name_here(config, name);
+    if (here != name) source->Rename(name, std::move(here));
   }
 }
 
@@ -214,15 +222,9 @@ base::Status OpenFiles(ModelFiles* files) {
     }
     FB_RETURN_IF_ERROR(ReadGenerationConfig(files->path, &files->generation));
   }
-  if (auto* const name_here = model::FindFamily(files->config.family)->name_here) {
-    std::vector<std::string> stored;
-    for (const weights::TensorInfo& tensor : owned->tensors()) stored.push_back(tensor.name);
-    for (const std::string& name : stored) {
-      std::string here = name_here(files->config, name);
-      if (here != name) owned->Rename(name, std::move(here));
-    }
-  }
-  NameBody(owned.get());
+  if (auto* const name_here = model::FindFamily(files->config.family)->name_here)
+    Rename(files->config, name_here, owned.get());
+  if (owned->Has("embed_tokens.weight")) Rename(files->config, &NameOfBody, owned.get());
   FB_RETURN_IF_ERROR(ResolveHead(owned.get(), files));
   FB_RETURN_IF_ERROR(CheckUnused(*owned, *files));
   files->config.forms = FormsOf(*owned);

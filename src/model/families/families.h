@@ -36,4 +36,7 @@ extern const Family kQwen35;
 extern const Family kQwen35Moe;
 extern const Family kQwen3Next;
 
+// What all Gemmas have: norms behind blocks, a factor of the embedding, a cap of logits (gemma.cc).
+void ReadAnyGemma(JsonFields* in, ModelConfig* config);
+
 }  // namespace forebay::model

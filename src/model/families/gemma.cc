@@ -17,18 +17,12 @@ constexpr std::string_view kGemma3Architectures[] = {
 
 void ReadGemma(JsonFields* in, ModelConfig* config) {
   constexpr double kLeast = 1e-6, kMost = 1e6;
-  config->norm_after = true;
+  ReadAnyGemma(in, config);
   config->norm_plus_one = true;
-  config->tie_word_embeddings = in->Bool("tie_word_embeddings", true);
-  // The factor is rounded to the type of published weights.
-  config->embedding_factor = tensor::ToFloat(
-      tensor::ToBF16(static_cast<float>(std::sqrt(static_cast<double>(config->hidden_size)))));
   const double scalar = in->Float("query_pre_attn_scalar", kLeast, kMost, 256);
   config->score_factor = static_cast<float>(1 / std::sqrt(scalar));
   if (in->Has("attn_logit_softcapping"))
     config->score_cap = static_cast<float>(in->Float("attn_logit_softcapping", kLeast, kMost));
-  if (in->Has("final_logit_softcapping"))
-    config->logits_cap = static_cast<float>(in->Float("final_logit_softcapping", kLeast, kMost));
 }
 
 // EmbeddingGemma sees both ways, with half of a window on either side.
@@ -56,6 +50,16 @@ GgufImplied Gemma3Implied(const GgufSizes& sizes) {
 }
 
 }  // namespace
+
+void ReadAnyGemma(JsonFields* in, ModelConfig* config) {
+  config->norm_after = true;
+  config->tie_word_embeddings = in->Bool("tie_word_embeddings", true);
+  // The factor is rounded to the type of published weights.
+  config->embedding_factor = tensor::ToFloat(
+      tensor::ToBF16(static_cast<float>(std::sqrt(static_cast<double>(config->hidden_size)))));
+  if (in->Has("final_logit_softcapping"))
+    config->logits_cap = static_cast<float>(in->Float("final_logit_softcapping", 1e-6, 1e6));
+}
 
 const Family kGemma2{"gemma2",
                      kGemma2Architectures,

@@ -1,12 +1,9 @@
 // Gemma 4 (text): Gemma 3's norms with weights as they are stored; heads of other sizes, and keys
 // as values, in layers without a window; v normed. E2B and E4B take inputs by layer, and their last
 // layers read the keys and values of earlier ones; 26B-A4B has experts beside its dense blocks.
-#include <cmath>
-
 #include "model/families/families.h"
 #include "model/files/config_reader.h"
 #include "model/files/json_fields.h"
-#include "tensor/bf16.h"
 
 namespace forebay::model {
 namespace {
@@ -50,16 +47,10 @@ void ReadGemma4(JsonFields* in, ModelConfig* config) {
   if (const std::string both = in->String("use_bidirectional_attention", "vision");
       both != "vision")
     in->Unsupported("use_bidirectional_attention", both, "vision, or none");
-  config->norm_after = true;
+  ReadAnyGemma(in, config);
   config->value_norm = true;
   config->layer_scales = true;
   config->score_factor = 1;
-  config->tie_word_embeddings = in->Bool("tie_word_embeddings", true);
-  // The factor is rounded to the type of published weights.
-  config->embedding_factor = tensor::ToFloat(
-      tensor::ToBF16(static_cast<float>(std::sqrt(static_cast<double>(config->hidden_size)))));
-  if (in->Has("final_logit_softcapping"))
-    config->logits_cap = static_cast<float>(in->Float("final_logit_softcapping", 1e-6, 1e6));
   ReadFullLayers(in, config);
   config->kv_readers = in->Int("num_kv_shared_layers", 0, config->num_layers - 1, 0);
   if (in->Bool("use_double_wide_mlp", false) && config->kv_readers > 0)

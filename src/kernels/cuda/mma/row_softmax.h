@@ -41,10 +41,9 @@ FB_DEVICE void Probabilities(const float (&c)[kStepTiles][2], float c128, float 
 #pragma unroll
   for (int t = 0; t < kStepTiles; ++t) {
     const float p0 = ProbabilityOf(c[t][0], c128, bias), p1 = ProbabilityOf(c[t][1], c128, bias);
-    float(&sum)[4] = lanes;
     const int i = t % 2 * 2;
-    sum[i] = t < 2 ? p0 : sum[i] + p0;
-    sum[i + 1] = t < 2 ? p1 : sum[i + 1] + p1;
+    lanes[i] = t < 2 ? p0 : lanes[i] + p0;
+    lanes[i + 1] = t < 2 ? p1 : lanes[i + 1] + p1;
     words[t] = gpu::PairOf(p0, p1);
   }
 }
