@@ -56,7 +56,11 @@ tests "jobs on tiny models, class mma_k16f25" 120 jobs.txt 'TensorCores*CudaJobs
 [ -n "$emulated" ] || stage "rates" 60 limits.jsonl "${check[@]}" rates
 tests "all other kernels" 60 kernels.txt '-Trial.*:PairKernels.*:Cuda*.*:*CudaJobs*'
 for class in pair mma_k16f25; do
-  [ -n "$emulated" ] || stage "rates of jobs, class $class" 60 jobs.jsonl "${check[@]}" job-rates $class "$here"/data/models/*
+  [ -n "$emulated" ] || stage "rates of jobs, class $class" 60 jobs.jsonl "${check[@]}" job-rates $class "$here"/data/models/{smollm2-135m,qwen3-0.6b}
+done
+# Lengths and models of the public scoreboard of synthetic data (docs/gpu.md).
+for model in smollm2-135m smollm2-1.7b qwen3-0.6b qwen3-4b qwen3-8b; do
+  [ -n "$emulated" ] || stage "long jobs of $model" 60 jobs.jsonl "${check[@]}" long-jobs mma_k16f25 256 "$here/data/lengths.csv" "$here/data/models/$model"
 done
 [ -n "$emulated" ] || stage "limits" 60 limits.jsonl "${check[@]}" limits
 sanitizer=

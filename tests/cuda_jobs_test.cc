@@ -13,6 +13,7 @@
 #include "device/cuda/testing/emulated_driver.h"
 #include "kernels/cuda/registry.h"
 #include "kernels/cuda/testing/emulated_launch.h"
+#include "kernels/cuda/trial/params.h"
 #include "layout/platform.h"
 #include "runtime/real/real_runtime.h"
 #include "testing/golden_files.h"
@@ -108,7 +109,10 @@ class CudaJobs : public testing::TestWithParam<std::tuple<const char*, const cha
               const std::string& layout) {
     options.machine.devices = layout::ParseDevices(devices).value();
     if (!layout.empty()) options.layout = layout::ParseLayout(layout).value();
-    options.machine.kernels = options.machine.devices.platform->Kernels("auto", numerics_).value();
+    if (named_ || devices == "cpu") {
+      options.machine.kernels =
+          options.machine.devices.platform->Kernels("auto", numerics_).value();
+    }
     const auto runtime = runtime::CreateRealRuntime();
     auto engine = choose::CreateEngine(*runtime, options, files_, nullptr);
     if (!engine.ok()) {
@@ -128,7 +132,7 @@ class CudaJobs : public testing::TestWithParam<std::tuple<const char*, const cha
     EmulatedDriver emulated(
         {.seed = 1,
          .memory_bytes = 256 << 20,
-         .kernel = RunKernel,
+         .kernel = run_kernel_,
          .params_bytes =
              [](std::string_view name) {
                return kernels::cuda::testing::EmulatedKernelNamed(name).params_bytes();
@@ -163,6 +167,8 @@ class CudaJobs : public testing::TestWithParam<std::tuple<const char*, const cha
   layout::EngineOptions options_;
   EngineStats stats_;
   std::string_view numerics_ = "pair";
+  bool named_ = true;  // --numerics of jobs on GPUs; else it is auto
+  device::testing::EmulatedKernelFn run_kernel_ = RunKernel;  // of the emulated driver
   size_t queue_commands_ = 1024;  // of the emulated driver
 
  private:
@@ -204,6 +210,23 @@ TEST_P(CudaJobs, HaveOneAnswerAloneAndInABatch) {
   options = options_;
   options.limits.max_num_batched_tokens = 17;
   ExpectCpusAnswers(options, "cuda", "");
+}
+
+// --numerics auto: tensor cores, unless they sum in another order.
+TEST_P(CudaJobs, TakeTensorCoresThatCanBeTrusted) {
+  if (numerics_ != kMma || std::get<0>(GetParam()) != std::string_view("llama3-gqa"))
+    GTEST_SKIP() << "one model shows it";
+  named_ = false;
+  ExpectCpusAnswers(options_, "cuda", "");
+  if (RealDriver() != nullptr) return;
+  numerics_ = "pair";
+  const Answers of_pair = RunOnCpu();
+  run_kernel_ = [](std::string_view name, const auto& config, const void* params, uint64_t seed) {
+    const base::Status status = RunKernel(name, config, params, seed);
+    if (name == "trial_mma") *static_cast<const kernels::cuda::StepTrialParams*>(params)->d += 1;
+    return status;
+  };
+  EXPECT_EQ(RunOnGpu(options_, "cuda", ""), of_pair);
 }
 
 class CudaJobsOfRanks : public CudaJobs {};

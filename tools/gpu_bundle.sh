@@ -16,7 +16,7 @@ for model in llama3-gqa qwen3 mistral phi3 qwen2-tied gemma2 gemma3 glm4 granite
   mkdir -p "$bundle/data/golden/models/$model"
   cp tests/golden/models/"$model"/{config.json,model.safetensors} "$bundle/data/golden/models/$model/"
 done
-cp -r bench/gpu/models "$bundle/data/"
+cp -r bench/gpu/models bench/gpu/lengths.csv "$bundle/data/"
 strip -o "$bundle/gpu_check" build/release/bench/gpu/gpu_check
 ldd "$bundle/gpu_check" | awk '$3 ~ /^\// {print $3}' | while read -r library; do
   case $(basename "$library") in

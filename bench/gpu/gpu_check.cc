@@ -5,6 +5,7 @@
 //   gpu_check limits    a line of JSON a figure
 //   gpu_check rates     likewise, of the kernels of class mma_k16f25
 //   gpu_check job-rates CLASS MODEL...    likewise, of jobs on random weights in a numerics class
+//   gpu_check long-jobs CLASS COUNT LENGTHS MODEL...    likewise, of requests of a file's lengths
 //   gpu_check jobs [GoogleTest's flags]   whole jobs on tiny models
 //   gpu_check [GoogleTest's flags]        all other tests
 //
@@ -520,6 +521,9 @@ int main(int argc, char** argv) {
   // On memory of the host's own: a kernel that reads it faults.
   if (jobs) RunTests(filter, argc, argv);
   const std::string_view command = argc > 1 ? argv[1] : "";
+  const auto check = [](const base::Status& status) {
+    if (!status.ok()) bench::Gpu::Exit(status);
+  };
   if (command == "facts") {
     bench::PrintFacts(gpu);
   } else if (command == "limits") {
@@ -527,10 +531,15 @@ int main(int argc, char** argv) {
   } else if (command == "rates") {
     bench::PrintRates(gpu);
   } else if (command == "job-rates") {
+    const std::vector<bench::JobLengths> lengths(64, {.prompt = 128, .output = 32});
     for (int i = 3; i < argc; ++i) {
-      if (const base::Status status = bench::PrintJobRate(argv[i], argv[2]); !status.ok())
-        bench::Gpu::Exit(status);
+      for (const bool profile : {false, true})
+        check(bench::PrintJobRate(argv[i], argv[2], lengths, profile));
     }
+  } else if (command == "long-jobs" && argc > 4) {
+    const auto lengths = bench::ReadJobLengths(argv[4], std::atoi(argv[3]));
+    check(lengths.status());
+    for (int i = 5; i < argc; ++i) check(bench::PrintJobRate(argv[i], argv[2], *lengths, false));
   } else {
     void* heap = nullptr;
     gpu.Do(gpu.driver().MemHostAlloc(&heap, bench::kHeapBytes,

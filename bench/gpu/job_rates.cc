@@ -4,9 +4,10 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <functional>
+#include <sstream>
 #include <utility>
-#include <vector>
 
 #include "base/rng.h"
 #include "choose/create_engine.h"
@@ -18,20 +19,18 @@
 namespace forebay::bench {
 namespace {
 
-constexpr int kRequests = 64, kPrompt = 128, kOutput = 32;
-
-std::vector<Request> MakeRequests(int64_t vocab) {
+std::vector<Request> MakeRequests(const std::vector<JobLengths>& lengths, int64_t vocab) {
   base::Rng rng(5);
-  std::vector<Request> requests(kRequests);
-  for (int i = 0; i < kRequests; ++i) {
-    Request& request = requests[static_cast<size_t>(i)];
-    request.id = request.line = i;
-    std::vector<int32_t> prompt(kPrompt);
+  std::vector<Request> requests(lengths.size());
+  for (size_t i = 0; i < requests.size(); ++i) {
+    Request& request = requests[i];
+    request.id = request.line = static_cast<int64_t>(i);
+    std::vector<int32_t> prompt(static_cast<size_t>(lengths[i].prompt));
     for (int32_t& token : prompt)
       token = static_cast<int32_t>(rng.Below(static_cast<uint64_t>(vocab)));
     request.prompts = {prompt};
     request.sampling.temperature = 0;
-    request.sampling.max_tokens = kOutput;
+    request.sampling.max_tokens = lengths[i].output;
     request.sampling.ignore_eos = true;
   }
   return requests;
@@ -39,7 +38,28 @@ std::vector<Request> MakeRequests(int64_t vocab) {
 
 }  // namespace
 
-base::Status PrintJobRate(const std::string& model, std::string_view numerics) {
+base::Result<std::vector<JobLengths>> ReadJobLengths(const std::string& path, int count) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);  // the names of its columns
+  std::vector<JobLengths> lengths;
+  while (static_cast<int>(lengths.size()) < count && std::getline(file, line)) {
+    JobLengths& of = lengths.emplace_back();
+    char comma = 0;
+    if (!(std::istringstream(line) >> of.prompt >> comma >> of.output)) {
+      return base::Status(base::kInvalidArgument,
+                          fmt::format("{}: '{}'; expected PROMPT,OUTPUT", path, line));
+    }
+  }
+  if (static_cast<int>(lengths.size()) < count) {
+    return base::Status(base::kInvalidArgument, fmt::format("{} has {} lengths; expected {}", path,
+                                                            lengths.size(), count));
+  }
+  return lengths;
+}
+
+base::Status PrintJobRate(const std::string& model, std::string_view numerics,
+                          const std::vector<JobLengths>& lengths, bool profile) {
   const auto runtime = runtime::CreateRealRuntime();
   runtime::TimeNs last = runtime->Now();
   const auto seconds = [&] {
@@ -51,31 +71,42 @@ base::Status PrintJobRate(const std::string& model, std::string_view numerics) {
   FB_ASSIGN_OR_RETURN(options.machine.devices, layout::ParseDevices("cuda"));
   FB_ASSIGN_OR_RETURN(options.machine.kernels,
                       options.machine.devices.platform->Kernels("auto", numerics));
-  options.limits.max_model_len = 1024;
-  options.limits.max_num_seqs = kRequests;
+  int64_t longest = 0, output = 0, prompt = 0;
+  for (const JobLengths& of : lengths) {
+    longest = std::max<int64_t>(longest, of.prompt + of.output);
+    output += of.output;
+    prompt += of.prompt;
+  }
+  options.limits.max_model_len = longest;
+  options.limits.max_num_seqs = std::min<int64_t>(1024,
+                                                  static_cast<int64_t>(lengths.size()));
   options.random_weights = true;
+  options.profile = profile;
+  FB_ASSIGN_OR_RETURN(const auto engine, choose::CreateEngine(*runtime, options, files, nullptr));
+  const double load = seconds();
+  const auto results =
+      testing_support::RunAll(*engine, MakeRequests(lengths, files.config.vocab_size));
+  const double took = seconds();
+  for (const RequestResult& result : results) {
+    if (!result.error_message.empty()) return {device::kCudaFailed, result.error_message};
+  }
   const std::string name = std::filesystem::path(model).filename();
-  for (const bool profile : {false, true}) {
-    options.profile = profile;
-    FB_ASSIGN_OR_RETURN(const auto engine, choose::CreateEngine(*runtime, options, files, nullptr));
-    const double load = seconds();
-    const auto results = testing_support::RunAll(*engine, MakeRequests(files.config.vocab_size));
-    const double took = seconds();
-    for (const RequestResult& result : results) {
-      if (!result.error_message.empty()) return {device::kCudaFailed, result.error_message};
-    }
-    if (!profile) {
-      const auto figure = [&](const char* what, double value, const char* unit) {
-        fmt::print(
-            "{{\"figure\": \"job of class {}, {}, {}\", \"value\": {:.4g}, "
-            "\"unit\": \"{}\"}}\n",
-            numerics, name, what, value, unit);
-      };
-      figure("load", load, "s");
-      figure("64 x (128 + 32) tokens", took, "s");
-      figure("generated", kRequests * kOutput / took, "tokens/s");
-      continue;
-    }
+  if (!profile) {
+    const EngineStats stats = engine->stats();
+    const auto figure = [&](const char* what, double value, const char* unit) {
+      fmt::print(
+          "{{\"figure\": \"{} x ({} + {}), class {}, {}, {}\", \"value\": {:.4g}, "
+          "\"unit\": \"{}\"}}\n",
+          lengths.size(), prompt / std::ssize(lengths), output / std::ssize(lengths), numerics,
+          name, what, value, unit);
+    };
+    figure("load", load, "s");
+    figure("job", took, "s");
+    figure("generated", static_cast<double>(output) / took, "tokens/s");
+    figure("a step", 1e3 * took / static_cast<double>(stats.steps), "ms");
+    figure("between steps", 1e3 * (took - stats.step_seconds) / static_cast<double>(stats.steps),
+           "ms");
+  } else {
     std::vector<device::OpProfile> operations = engine->Profile();
     std::ranges::sort(operations, std::greater(), &device::OpProfile::seconds);
     for (const device::OpProfile& operation : operations) {

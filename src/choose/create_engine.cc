@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "choose/decide_job.h"
 #include "choose/least_steps.h"
+#include "layout/platform.h"
 
 namespace forebay::choose {
 namespace {
@@ -58,7 +59,16 @@ base::Result<std::unique_ptr<engine::LocalEngine>> CreateEngine(
     LogChoices(options, role.plan);
     plan.roles.push_back({role.role, std::move(role.plan), role.mode});
   }
-  return engine::CreateEngine(runtime, options, plan, files, tokenizer);
+  auto engine = engine::CreateEngine(runtime, options, plan, files, tokenizer);
+  if (engine.ok() || engine.status().code() != kernels::kNumericsUnavailable ||
+      options.machine.kernels != nullptr)
+    return engine;
+  base::Log(base::LogLevel::kWarning,
+            fmt::format("{}; --numerics auto takes class pair", engine.status().message()));
+  layout::EngineOptions pair = options;
+  FB_ASSIGN_OR_RETURN(pair.machine.kernels,
+                      options.machine.devices.platform->Kernels("auto", "pair"));
+  return CreateEngine(runtime, pair, files, tokenizer);
 }
 
 }  // namespace forebay::choose

@@ -50,7 +50,7 @@ base::Result<LayoutDraft> DraftLayout(const EngineOptions& options, const model:
   draft.dtype = options.machine.dtype;
   draft.kernels = options.machine.kernels;
   if (draft.kernels == nullptr) {
-    FB_ASSIGN_OR_RETURN(draft.kernels, platform.Kernels("auto", "auto"));
+    FB_ASSIGN_OR_RETURN(draft.kernels, platform.DefaultKernels(options));
   }
   FB_ASSIGN_OR_RETURN(draft.config, platform.AsStored(options.machine, model));
   draft.config.packed = draft.kernels->packed;

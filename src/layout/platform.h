@@ -19,6 +19,8 @@ class Platform {
   // The kernels by --isa and --numerics: the CPU's, as kernels::ChooseKernels, or the device's own.
   virtual base::Result<const kernels::KernelSet*> Kernels(std::string_view isa,
                                                           std::string_view numerics) const;
+  // Those of --isa auto and --numerics auto. Errors: those of asking the device.
+  virtual base::Result<const kernels::KernelSet*> DefaultKernels(const EngineOptions& options) const;
   // Fills in what such devices give: profile, budgets, workers, defaults of a step's limits. `plan`
   // has spec and scratch_bytes. Errors: kInvalidArgument and those of LoadProfile; kOffloadingSize
   // and kKvFileSize where memory below the device is taken from the same.

@@ -98,7 +98,7 @@ Group DevicesGroup() {
         "It changes no answer, except that `amx` and `mma` are numerics classes of their own. "
         "`auto` takes `amx` where the CPU has it (name another set to agree with machines that do "
         "not), else the AVX-512 set whose products are faster: `avx512bf16` on AMD, `avx512f` on "
-        "Intel; on GPUs `pair`."},
+        "Intel; on GPUs `mma` where each is a Hopper (H100, H200), else `pair`."},
        {"--numerics", kModel, Class::kTuning, Text(FB_AT(numerics)),
         "Numerics class: `auto` (that of the instruction set), `pair`, `amx_*`, `mma_k16f25` "
         "(GPUs, and `--isa ref`) or `mma_k8f24` (`--isa ref`)\n"

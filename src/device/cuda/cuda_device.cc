@@ -281,7 +281,7 @@ base::Result<CudaMemory> MemoryOfGpu(const Driver& driver, int ordinal) {
   if (status.ok()) status = driver.Check(driver.MemGetInfo(&free, &total), "asking its memory");
   driver.DevicePrimaryCtxRelease(gpu.device);
   FB_RETURN_IF_ERROR(status);
-  return CudaMemory{free, total, name};
+  return CudaMemory{free, total, name, gpu.architecture};
 }
 
 base::Status ConnectGpus(const Driver& driver, std::span<const int> ordinals) {

@@ -40,6 +40,7 @@ base::Result<std::unique_ptr<Device>> CreateCudaDevice(runtime::Runtime& runtime
 struct CudaMemory {
   uint64_t free = 0, total = 0;
   std::string gpu;  // its name
+  int architecture = 0;  // compute capability, tenfold
 };
 base::Result<CudaMemory> MemoryOfGpu(const Driver& driver, int ordinal);
 // Lets kernels of each of these GPUs reach the memory of the others. REQUIRES: each has a device.

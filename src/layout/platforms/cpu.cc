@@ -135,6 +135,10 @@ base::Result<const kernels::KernelSet*> Platform::Kernels(std::string_view isa,
   return kernels::ChooseKernels(isa, numerics);
 }
 
+base::Result<const kernels::KernelSet*> Platform::DefaultKernels(const EngineOptions&) const {
+  return Kernels("auto", "auto");
+}
+
 const Platform& CpuPlatform() {
   static const Cpu platform;
   return platform;

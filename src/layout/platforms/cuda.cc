@@ -25,6 +25,13 @@ base::Result<const device::Driver*> DriverOf(const EngineOptions& options) {
   return device::OpenDriver();
 }
 
+base::Status CheckImages(const EngineOptions& options) {
+  if (kernels::cuda::HasImages() || options.trial.driver != nullptr) return {};
+  return {device::kCudaUnavailable,
+          "--devices cuda: this build has no kernels for GPUs; `tools/setup.sh cuda` fetches a "
+          "compiler for them, then build again"};
+}
+
 // The built-in profile nearest to this GPU: rates of memory first.
 const char* NearestProfile(std::string_view gpu) {
   for (const auto& [part, profile] : {std::pair("B200", "b200"), std::pair("H200", "h200"),
@@ -39,7 +46,6 @@ class Cuda final : public Platform {
  public:
   base::Result<const kernels::KernelSet*> Kernels(std::string_view isa,
                                                   std::string_view numerics) const override {
-    // `auto` is class `pair` until a GPU has run jobs of the other.
     const kernels::KernelSet* const sets[] = {&kernels::cuda::PairKernels(),
                                               &kernels::cuda::MmaKernels()};
     const kernels::KernelSet* named = nullptr;
@@ -63,13 +69,21 @@ class Cuda final : public Platform {
                         : named->numerics_class));
   }
 
+  // Tensor cores where each GPU is a Hopper. The start tries them (kernels/cuda/launch/trial.h).
+  base::Result<const kernels::KernelSet*> DefaultKernels(
+      const EngineOptions& options) const override {
+    FB_RETURN_IF_ERROR(CheckImages(options));
+    FB_ASSIGN_OR_RETURN(const device::Driver* driver, DriverOf(options));
+    for (const int ordinal : options.machine.devices.ordinals) {
+      FB_ASSIGN_OR_RETURN(const device::CudaMemory gpu, device::MemoryOfGpu(*driver, ordinal));
+      if (gpu.architecture != 90) return &kernels::cuda::PairKernels();
+    }
+    return &kernels::cuda::MmaKernels();
+  }
+
   base::Status Plan(const EngineOptions& options, const kernels::KernelSet& set,
                     MachinePlan* plan) const override {
-    if (!kernels::cuda::HasImages() && options.trial.driver == nullptr) {
-      return {device::kCudaUnavailable,
-              "--devices cuda: this build has no kernels for GPUs; `tools/setup.sh cuda` fetches a "
-              "compiler for them, then build again"};
-    }
+    FB_RETURN_IF_ERROR(CheckImages(options));
     FB_ASSIGN_OR_RETURN(const device::Driver* driver, DriverOf(options));
     const MachineOptions& machine = options.machine;
     const std::vector<int>& ordinals = plan->spec.ordinals;
