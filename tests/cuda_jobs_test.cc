@@ -169,7 +169,7 @@ class CudaJobs : public testing::TestWithParam<std::tuple<const char*, const cha
   std::string_view numerics_ = "pair";
   bool named_ = true;  // --numerics of jobs on GPUs; else it is auto
   device::testing::EmulatedKernelFn run_kernel_ = RunKernel;  // of the emulated driver
-  size_t queue_commands_ = 1024;  // of the emulated driver
+  size_t queue_commands_ = 1024;                              // of the emulated driver
 
  private:
   Answers cpu_;  // the whole model's, once asked for

@@ -52,8 +52,8 @@ base::Result<std::vector<JobLengths>> ReadJobLengths(const std::string& path, in
     }
   }
   if (static_cast<int>(lengths.size()) < count) {
-    return base::Status(base::kInvalidArgument, fmt::format("{} has {} lengths; expected {}", path,
-                                                            lengths.size(), count));
+    return base::Status(base::kInvalidArgument,
+                        fmt::format("{} has {} lengths; expected {}", path, lengths.size(), count));
   }
   return lengths;
 }
@@ -78,8 +78,7 @@ base::Status PrintJobRate(const std::string& model, std::string_view numerics,
     prompt += of.prompt;
   }
   options.limits.max_model_len = longest;
-  options.limits.max_num_seqs = std::min<int64_t>(1024,
-                                                  static_cast<int64_t>(lengths.size()));
+  options.limits.max_num_seqs = std::min<int64_t>(1024, static_cast<int64_t>(lengths.size()));
   options.random_weights = true;
   options.profile = profile;
   FB_ASSIGN_OR_RETURN(const auto engine, choose::CreateEngine(*runtime, options, files, nullptr));

@@ -20,7 +20,8 @@ class Platform {
   virtual base::Result<const kernels::KernelSet*> Kernels(std::string_view isa,
                                                           std::string_view numerics) const;
   // Those of --isa auto and --numerics auto. Errors: those of asking the device.
-  virtual base::Result<const kernels::KernelSet*> DefaultKernels(const EngineOptions& options) const;
+  virtual base::Result<const kernels::KernelSet*> DefaultKernels(
+      const EngineOptions& options) const;
   // Fills in what such devices give: profile, budgets, workers, defaults of a step's limits. `plan`
   // has spec and scratch_bytes. Errors: kInvalidArgument and those of LoadProfile; kOffloadingSize
   // and kKvFileSize where memory below the device is taken from the same.

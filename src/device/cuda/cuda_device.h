@@ -39,7 +39,7 @@ base::Result<std::unique_ptr<Device>> CreateCudaDevice(runtime::Runtime& runtime
 // CreateCudaDevice.
 struct CudaMemory {
   uint64_t free = 0, total = 0;
-  std::string gpu;  // its name
+  std::string gpu;       // its name
   int architecture = 0;  // compute capability, tenfold
 };
 base::Result<CudaMemory> MemoryOfGpu(const Driver& driver, int ordinal);
