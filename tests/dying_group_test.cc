@@ -170,14 +170,17 @@ TEST_P(DyingGroupTest, AnswersStayTheSameToTheBit) {
   const Answers expected = Run("cpu", "");
   const std::string layout =
       fmt::format("groups=2,dp=2,weights=by_layer,pool={}", files_.config.num_layers);
+  int64_t returned = 0;
   for (const auto& [mode, fault] : {std::pair{kPull, fabric::FaultPlan{.rank = 1, .at_pull = 5}},
                                     {kPull, {.rank = 2, .at_pull = 9}},
                                     {kShip, {.rank = 3, .at_post = 9}}}) {
     options_.ship.mode = mode;
     options_.trial.fault = fault;
     EXPECT_EQ(Run("4xcpu", layout), expected) << fault.rank;
-    EXPECT_GT(stats_.requests_returned, 0) << fault.rank;
+    returned += stats_.requests_returned;
   }
+  // A group that dies may hold no request: which it takes depends on real time.
+  EXPECT_GT(returned, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, DyingGroupTest, testing::Values("llama3-gqa"));
