@@ -293,7 +293,8 @@ INSTANTIATE_TEST_SUITE_P(
     &NameOf);
 INSTANTIATE_TEST_SUITE_P(TensorCores, CudaJobs,
                          testing::Combine(testing::Values("llama3-gqa", "qwen2-tied", "gemma2",
-                                                          "qwen3-awq", "gpt-oss", "deepseek-v3"),
+                                                          "qwen3-awq", "qwen3-moe", "mixtral",
+                                                          "gpt-oss", "deepseek-v3"),
                                           testing::Values(kMma.data())),
                          &NameOf);
 INSTANTIATE_TEST_SUITE_P(TensorCores, CudaJobsOfRanks,

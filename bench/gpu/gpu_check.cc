@@ -19,6 +19,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <numeric>
 #include <string_view>
 #include <vector>
 
@@ -31,6 +32,7 @@
 #include "device/cuda/modules.h"
 #include "device/cuda/testing/driver_under_test.h"
 #include "device/lone_worker.h"
+#include "kernels/cuda/launch/experts.h"
 #include "kernels/cuda/launch/mma.h"
 #include "kernels/cuda/registry.h"
 #include "kernels/cuda/testing/launcher.h"
@@ -302,49 +304,29 @@ class Rates {
   }
 
   void Linear(std::string_view name, int rows, int columns, int k, int leaves) {
-    const int64_t panels = columns / 64, of_leaf = k / 64 / leaves;
-    const size_t bytes = static_cast<size_t>(columns) * static_cast<size_t>(k) * 2;
-    const size_t weights = std::clamp<size_t>(kPoolBytes / bytes, 1, 16);
-    used_ = 0;
-    std::vector<const std::byte* const*> tiles;
-    for (size_t i = 0; i < weights; ++i) {
-      std::vector<const std::byte*> pointers;
-      for (int64_t tile = 0; tile < leaves * panels; ++tile)
-        pointers.push_back(At(pool_) + i * bytes + tile * of_leaf * kernels::kChunkBytes);
-      tiles.push_back(List(pointers));
-    }
-    std::vector<kernels::PanelColumns> places;
-    for (int32_t panel = 0; panel < panels; ++panel) places.push_back({panel * 64, 64});
-    const kernels::cuda::LinearOutputs to{
-        .y = At(out_),
-        .y_stride = columns,
-        .panels = reinterpret_cast<const int32_t*>(List(places)),
-        .output = static_cast<int32_t>(kernels::LinearOutput::kRounded),
-        .rows = rows};
-    const auto run = [&](auto params, auto plan_of) {
-      params.x = At(in_);
-      params.to = to;
-      params.num_panels = static_cast<int32_t>(panels);
-      params.num_leaves = leaves;
-      for (int leaf = 0; leaf <= leaves; ++leaf)
-        params.leaf_begin[leaf] = static_cast<int32_t>(leaf * of_leaf);
-      const kernels::cuda::KernelPlan plan = plan_of(multiprocessors_, &params);
-      return Seconds([&](int i) {
-        params.tiles = tiles[static_cast<size_t>(i) % weights];
-        gpu_.Launch(plan.kernel, plan.shape, params);
-      });
-    };
-    const double seconds =
-        rows <= 64 ? run(kernels::cuda::SmallLinearParams{}, kernels::cuda::PlanSmallLinear)
-                   : run(kernels::cuda::ManyLinearParams{.x_chunks = k / 64,
-                                                         .row_blocks = (rows + 63) / 64},
-                         kernels::cuda::PlanManyLinear);
+    const double seconds = LinearSeconds(rows, columns, k, leaves);
     const std::string what = fmt::format("linear {}, {} rows", name, rows);
     PrintFigure(what, seconds * 1e6, "us");
     if (rows <= 64) {
-      PrintFigure(what, static_cast<double>(bytes) / seconds * 1e-9, "GB/s");
+      PrintFigure(what, 2.0 * columns * k / seconds * 1e-9, "GB/s");
     } else {
       PrintFigure(what, 2.0 * rows * columns * k / seconds * 1e-12, "TFLOP/s");
+    }
+  }
+
+  // A layer's 128 experts, matrices of [columns, k], for `tokens` rows that choose 8 of them: all
+  // experts alike, and as they are drawn. Beside a dense layer with as many rows as an expert has
+  // and the columns of all. REQUIRES: a row for each expert.
+  void Experts(std::string_view name, int tokens, int columns, int k,
+               kernels::LinearOutput output) {
+    const double dense = LinearSeconds(tokens * kChosen / kExperts, columns * kExperts, k, 1);
+    for (const bool drawn : {false, true}) {
+      const double seconds = ExpertsSeconds(tokens, columns, k, output, drawn);
+      const std::string what =
+          fmt::format("experts {}, {} rows of 8{}", name, tokens, drawn ? ", drawn" : "");
+      PrintFigure(what, seconds * 1e6, "us");
+      PrintFigure(what, 2.0 * tokens * kChosen * columns * k / seconds * 1e-12, "TFLOP/s");
+      PrintFigure(what + ", of a dense layer", dense / seconds, "ratio");
     }
   }
 
@@ -400,8 +382,99 @@ class Rates {
   static constexpr size_t kPoolBytes = size_t{2} << 30, kRowBytes = size_t{512} << 20,
                           kListBytes = size_t{8} << 20;
   static constexpr int kHeads = 32, kKvHeads = 8, kHeadDim = 128;
+  static constexpr int kExperts = 128, kChosen = 8;
 
   static std::byte* At(cu::DevicePtr memory) { return reinterpret_cast<std::byte*>(memory); }
+
+  // A launch of a linear layer, of several whose weights take turns.
+  double LinearSeconds(int rows, int columns, int k, int leaves) {
+    const int64_t panels = columns / 64, of_leaf = k / 64 / leaves;
+    const size_t bytes = static_cast<size_t>(columns) * static_cast<size_t>(k) * 2;
+    const size_t weights = std::clamp<size_t>(kPoolBytes / bytes, 1, 16);
+    used_ = 0;
+    std::vector<const std::byte* const*> tiles;
+    for (size_t i = 0; i < weights; ++i) {
+      std::vector<const std::byte*> pointers;
+      for (int64_t tile = 0; tile < leaves * panels; ++tile)
+        pointers.push_back(At(pool_) + i * bytes + tile * of_leaf * kernels::kChunkBytes);
+      tiles.push_back(List(pointers));
+    }
+    std::vector<kernels::PanelColumns> places;
+    for (int32_t panel = 0; panel < panels; ++panel) places.push_back({panel * 64, 64});
+    const kernels::cuda::LinearOutputs to{
+        .y = At(out_),
+        .y_stride = columns,
+        .panels = reinterpret_cast<const int32_t*>(List(places)),
+        .output = static_cast<int32_t>(kernels::LinearOutput::kRounded),
+        .rows = rows};
+    const auto run = [&](auto params, auto plan_of) {
+      params.x = At(in_);
+      params.to = to;
+      params.num_panels = static_cast<int32_t>(panels);
+      params.num_leaves = leaves;
+      for (int leaf = 0; leaf <= leaves; ++leaf)
+        params.leaf_begin[leaf] = static_cast<int32_t>(leaf * of_leaf);
+      const kernels::cuda::KernelPlan plan = plan_of(multiprocessors_, &params);
+      return Seconds([&](int i) {
+        params.tiles = tiles[static_cast<size_t>(i) % weights];
+        gpu_.Launch(plan.kernel, plan.shape, params);
+      });
+    };
+    return rows <= 64 ? run(kernels::cuda::SmallLinearParams{}, kernels::cuda::PlanSmallLinear)
+                      : run(kernels::cuda::ManyLinearParams{.x_chunks = k / 64,
+                                                            .row_blocks = (rows + 63) / 64},
+                            kernels::cuda::PlanManyLinear);
+  }
+
+  double ExpertsSeconds(int tokens, int columns, int k, kernels::LinearOutput output, bool drawn) {
+    used_ = 0;
+    const int slots = tokens * kChosen, panels = columns / 64;
+    std::vector<std::vector<int32_t>> rows_of(kExperts);
+    base::Rng rng(5);
+    for (int token = 0; token < tokens; ++token) {
+      std::vector<int> experts(kExperts);
+      std::iota(experts.begin(), experts.end(), drawn ? 0 : token * kChosen);
+      for (int i = 0; i < kChosen; ++i) {
+        if (drawn)
+          std::swap(experts[i], experts[i + rng.Below(static_cast<uint64_t>(kExperts - i))]);
+        rows_of[static_cast<size_t>(experts[i] % kExperts)].push_back(token);
+      }
+    }
+    std::vector<int32_t> offsets = {0}, x_rows;
+    std::vector<const std::byte*> runs;
+    const int64_t tile_bytes = int64_t{k} / 64 * kernels::kChunkBytes;
+    for (int expert = 0; expert < kExperts; ++expert) {
+      const std::vector<int32_t>& rows = rows_of[static_cast<size_t>(expert)];
+      x_rows.insert(x_rows.end(), rows.begin(), rows.end());
+      offsets.push_back(static_cast<int32_t>(x_rows.size()));
+      runs.push_back(At(pool_) + expert * panels * tile_bytes);
+    }
+    const bool gated = kernels::IsGated(output);
+    std::vector<kernels::PanelColumns> places;
+    for (int panel = 0; panel < panels; ++panel)
+      places.push_back({panel * (gated ? 32 : 64), gated ? 32 : 64});
+    const kernels::cuda::ExpertsParams params{
+        .runs = List(runs),
+        .tile_bytes = tile_bytes,
+        .offsets = List(offsets),
+        .x = At(in_),
+        .x_rows = gated ? List(x_rows) : nullptr,
+        .x_granules = k / 8,
+        .to = {.y = At(out_),
+               .y_stride = gated ? columns / 2 : columns,
+               .panels = reinterpret_cast<const int32_t*>(List(places)),
+               .output = static_cast<int32_t>(output)},
+        .num_experts = kExperts,
+        .num_panels = panels,
+        .k = k};
+    const auto run = [&](const kernels::cuda::KernelPlan& plan, const auto& of_kernel) {
+      return Seconds([&](int) { gpu_.Launch(plan.kernel, plan.shape, of_kernel); });
+    };
+    if (slots > kernels::cuda::kFewExpertRows * kExperts)
+      return run(kernels::cuda::PlanManyExperts(multiprocessors_, slots, params), params);
+    kernels::cuda::SmallExpertsParams small{.of = params};
+    return run(kernels::cuda::PlanSmallExperts(multiprocessors_, slots, &small), small);
+  }
 
   // bf16 of both signs, in [2^-5, 2^-4).
   void Fill(cu::DevicePtr memory, size_t bytes) {
@@ -480,6 +553,11 @@ void PrintRates(Gpu& gpu) {
   }
   rates.Linear("0.6B o (1024 x 2048, 8 leaves)", 1, 1024, 2048, 8);
   rates.Linear("8192 x 8192", 8192, 8192, 8192, 1);
+  for (const int tokens : {16, 64, 512, 4096}) {
+    rates.Experts("30B-A3B gate and up (1536 x 2048)", tokens, 1536, 2048,
+                  kernels::LinearOutput::kSiluMul);
+    rates.Experts("30B-A3B down (2048 x 768)", tokens, 2048, 768, kernels::LinearOutput::kRounded);
+  }
   for (const int sequences : {1, 16, 64, 256}) rates.Decode(sequences, 1024);
   rates.Decode(32, 8192);
   for (const auto& [prompts, rows] :

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "device/cuda/launch_context.h"
+#include "kernels/cuda/launch/experts.h"
 #include "kernels/cuda/launch/mma.h"
 #include "kernels/cuda/mma/params.h"
 #include "kernels/cuda/pair/params.h"
@@ -148,6 +149,9 @@ void Linear(const LinearArgs& args, const device::WorkerContext& context) {
 }
 
 void Experts(const ExpertsArgs& args, const device::WorkerContext& context) {
+  if (args.weight.packed == PackedForm::kCuda &&
+      LaunchExperts(args, static_cast<const device::LaunchContext&>(context)))
+    return;
   LinearParams params{};
   FillWeight(args.weight, &params);
   params.num_nodes = 1;

@@ -7,10 +7,13 @@
 //                           brings half of the weights to both
 //   mma_linear_128_leaves   2 to 8 leaves, no gates: each is a chain of its own. Two chains and a
 //                           pair's sum stand in registers, the first four leaves' in shared memory.
+//   mma_experts_256         experts (mma/expert_tiles.h), tiles as of mma_linear_256; the producer
+//                           group gathers rows, its first lanes bring the panels
 //
 // Producers only move pointers on: addresses worked out at each chunk cost more than its products.
 // Bytes: a tile's rows and columns from L2. Flops: 2 rows columns K. Limit: tensor cores.
 #include "kernels/cuda/mma/arithmetic.h"
+#include "kernels/cuda/mma/expert_tiles.h"
 #include "kernels/cuda/mma/params.h"
 #include "kernels/cuda/pair/linear_rows.h"
 #include "kernels/cuda/wgmma.h"
@@ -66,23 +69,25 @@ struct TilePlace {
   }
 };
 
-template <int kColumns, int kStages, int kBlocks, bool kLeaves>
+template <int kColumns, int kStages, int kBlocks, bool kLeaves, typename Params = ManyLinearParams>
 struct Many {
   static constexpr int kStageBytes = ManyStageBytes({kColumns, kStages, kBlocks, kLeaves});
   using Sums = float[kColumns / 2];
 
-  const ManyLinearParams& args;
+  const Params& args;
   Ring<kBlocks> ring;
   std::byte* store;
   Four* plane;
   int rank, tiles, chunks;
 
-  FB_DEVICE explicit Many(const ManyLinearParams& params)
+  // `bringers`: threads that arrive at a stage which they fill. `of_tiles`: of experts, those of
+  // the columns of each.
+  FB_DEVICE Many(const Params& params, int of_tiles, int of_chunks, int bringers)
       : args(params),
         ring{},
         rank(kBlocks == 1 ? 0 : gpu::ClusterRank()),
-        tiles(args.row_tiles * args.column_tiles),
-        chunks(args.leaf_begin[args.num_leaves]) {
+        tiles(of_tiles),
+        chunks(of_chunks) {
     FB_SHARED(std::byte, shared);
     store = shared + kStages * kStageBytes;
     std::byte* const planes = store + kManyStoreBytes;
@@ -92,7 +97,7 @@ struct Many {
     ring = {shared, bars, bars + kStages, kStages, kStageBytes};
     if (gpu::Tid() == 0) {
       for (int i = 0; i < kStages; ++i) {
-        gpu::BarInit(ring.full + i, 2);  // rows and weights
+        gpu::BarInit(ring.full + i, bringers);
         gpu::BarInit(ring.empty + i, kConsumerWarps * kBlocks);
       }
       gpu::BarFence();
@@ -193,7 +198,51 @@ struct Many {
       } else {
         Chain(sums, chunks, consumer);
       }
-      Store(sums, RowBlock(at, consumer), at.column * (kColumns / kChunkSide));
+      Store(sums, args.to, RowBlock(at, consumer), at.column * (kColumns / kChunkSide));
+    }
+  }
+
+  // Experts: rows by the whole group, a panel by each of its first lanes. A warp's rows have landed
+  // when its own later stages are on their way.
+  FB_DEVICE void BringExperts(const int32_t* offsets) {
+    constexpr int kPanels = kColumns / kChunkSide, kLater = kStages - 2;
+    RowGather<kManyRows, kGroup> rows(args);
+    StageArrivals<kLater> arrivals;
+    const int lane = gpu::Tid();
+    ForEachExpertTile<kManyRows>(args, tiles, offsets, [&](const ExpertTile& tile) {
+      rows.Take(args, tile);
+      const std::byte* from =
+          PanelOfExpert(args, tile.expert, tile.column * kPanels + lane % kPanels);
+#pragma unroll 1
+      for (int k = 0; k < chunks; ++k, from += kChunkBytes, ring.Next()) {
+        gpu::BarWait(ring.empty + ring.stage, ring.parity ^ 1);
+        gpu::Bar* const full = ring.full + ring.stage;
+        if (lane == 0) gpu::BarExpect(full, kColumns * 128);
+        gpu::SyncWarp();
+        if (lane < kPanels)
+          gpu::BulkCopy(ring.At() + (2 + lane) * kChunkBytes, from, kChunkBytes, full);
+        rows.Copy(ring.At(), k);
+        arrivals.Later(ring.full, kStages);
+      }
+    });
+    arrivals.All(ring.full, kStages);
+  }
+
+  FB_DEVICE void ConsumeExperts(const int32_t* offsets, int consumer) {
+    Sums sums;
+    ForEachExpertTile<kManyRows>(args, tiles, offsets, [&](const ExpertTile& tile) {
+      const int row_block = tile.row_tile * kConsumers + consumer;
+      if (row_block * kChunkSide >= tile.rows) return Pass();
+      Chain(sums, chunks, consumer);
+      Store(sums, OutputsOfExpert(args, tile), row_block, tile.column * (kColumns / kChunkSide));
+    });
+  }
+  // A tile without rows of this consumer.
+  FB_DEVICE void Pass() {
+#pragma unroll 1
+    for (int k = 0; k < chunks; ++k, ring.Next()) {
+      gpu::BarWait(ring.full + ring.stage, ring.parity);
+      ring.Release(ring.stage);
     }
   }
 
@@ -231,7 +280,7 @@ struct Many {
 
   // A warp's 16 rows, a panel at a time through shared memory of its own: eights of columns, that
   // of row r at place (eight ^ r % 8).
-  FB_DEVICE void Store(const Sums& sums, int row_block, int first_panel) {
+  FB_DEVICE void Store(const Sums& sums, const LinearOutputs& to, int row_block, int first_panel) {
     // Registers are short where leaves are added.
     const int thread = gpu::Here(gpu::Tid()) - kGroup, lane = thread % gpu::kWarpLanes;
     const int warp = thread / gpu::kWarpLanes;
@@ -239,7 +288,7 @@ struct Many {
     const int first_row = row_block * kChunkSide + warp % 4 * kWarpRows;
 #pragma unroll
     for (int panel = 0; panel < kColumns / kChunkSide; ++panel) {
-      if (first_row >= args.to.rows || first_panel + panel >= args.num_panels) continue;
+      if (first_row >= to.rows || first_panel + panel >= args.num_panels) continue;
 #pragma unroll
       for (int i = 0; i < 32; i += 2) {
         const int row = lane / 4 + i / 2 % 2 * 8;
@@ -249,13 +298,13 @@ struct Many {
         to[1] = sums[panel * 32 + i + 1];
       }
       gpu::SyncWarp();
-      StorePanel(staged, first_row, first_panel + panel, lane);
+      StorePanel(to, staged, first_row, first_panel + panel, lane);
       gpu::SyncWarp();
     }
   }
 
-  FB_DEVICE void StorePanel(const float* staged, int first_row, int panel, int lane) {
-    const LinearOutputs& to = args.to;
+  FB_DEVICE void StorePanel(const LinearOutputs& to, const float* staged, int first_row, int panel,
+                            int lane) {
     const bool gated = !kLeaves && IsGatedOutput(to.output);
     const int eights = gated ? 4 : 8;
     const int32_t width = to.panels[2 * panel + 1];
@@ -317,7 +366,8 @@ FB_DEVICE void Run(const ManyLinearParams& args) {
   // Of what a launch takes, 168 a thread.
   constexpr int kProducer = kLeaves ? 24 : 40, kConsumer = kLeaves ? 240 : 232;
   static_assert(kProducer + kConsumers * kConsumer <= 3 * 168);
-  Many<kColumns, kStages, kBlocks, kLeaves> many(args);
+  Many<kColumns, kStages, kBlocks, kLeaves> many(args, args.row_tiles * args.column_tiles,
+                                                 args.leaf_begin[args.num_leaves], 2);
   const int group = gpu::Tid() / kGroup;
   if (group == 0) {
     gpu::RegistersDown<kProducer>();
@@ -332,6 +382,26 @@ FB_DEVICE void Run(const ManyLinearParams& args) {
   if constexpr (kBlocks > 1) gpu::ClusterSync();
 }
 
+FB_DEVICE void RunExperts(const ExpertsParams& args) {
+  constexpr int kProducer = 56, kConsumer = 224;  // registers, as in Run
+  static_assert(kProducer + kConsumers * kConsumer <= 3 * 168);
+  FB_SHARED(std::byte, shared);
+  auto* const offsets = reinterpret_cast<int32_t*>(shared + ManySharedBytes(kMany256));
+  TakeOffsets(args, offsets);
+  constexpr ManyForm kForm = kMany256;
+  Many<kForm.columns, kForm.stages, 1, false, ExpertsParams> many(
+      args, (args.num_panels * kChunkSide + kForm.columns - 1) / kForm.columns,
+      ChunksOfExpert(args), 1 + kGroup / gpu::kWarpLanes);
+  const int group = gpu::Tid() / kGroup;
+  if (group == 0) {
+    gpu::RegistersDown<kProducer>();
+    many.BringExperts(offsets);
+  } else {
+    gpu::RegistersUp<kConsumer>();
+    many.ConsumeExperts(offsets, group - 1);
+  }
+}
+
 }  // namespace
 
 #define FB_LINEAR_MANY(name, form)                                  \
@@ -341,5 +411,6 @@ FB_DEVICE void Run(const ManyLinearParams& args) {
 FB_LINEAR_MANY(mma_linear_256, kMany256)
 FB_LINEAR_MANY(mma_linear_128, kMany128)
 FB_LINEAR_MANY(mma_linear_128_leaves, kManyLeaves)
+FB_KERNEL(mma_experts_256, ExpertsParams, kManyThreads, 1) { RunExperts(args); }
 
 }  // namespace forebay::kernels::cuda

@@ -6,11 +6,14 @@
 //   mma_linear_leaves   2 to 8 leaves; warp l has leaf l of all units, and the tree adds up planes
 //                       in shared memory: a half to nine tenths of the time that a warp takes for
 //                       one leaf after the other
+//   mma_experts_small   experts (mma/expert_tiles.h) of few rows each, else as linear_chain; the
+//                       producer's lanes gather rows
 //
 // A warp of its own fills a ring by bulk copies: weights while the kernel before still runs, x as
 // soon as that has ended. Its lanes hold a copy's address each and only move it on.
 // Bytes: the weights once, x once a block from L2. Flops: 2 rows columns K. Limit: reading weights.
 #include "kernels/cuda/hopper.h"
+#include "kernels/cuda/mma/expert_tiles.h"
 #include "kernels/cuda/mma/params.h"
 #include "kernels/cuda/pair/linear_rows.h"
 
@@ -106,10 +109,11 @@ struct Ring {
   FB_DEVICE void Next() {
     if (++stage == stages) stage = 0, parity ^= 1;
   }
-  FB_DEVICE void Init() const {
+  // `bringers`: arrivals of those who fill a stage.
+  FB_DEVICE void Init(int bringers = 1) const {
     if (gpu::Tid() == 0) {
       for (int i = 0; i < stages; ++i) {
-        gpu::BarInit(full + i, 1);
+        gpu::BarInit(full + i, bringers);
         gpu::BarInit(empty + i, kSmallConsumers);
       }
       gpu::BarFence();
@@ -232,6 +236,77 @@ FB_DEVICE void Chain(const SmallLinearParams& args) {
       for (int j = 0; j < kTiles; ++j) StoreTile(args.to, unit, first_tile + j, sums[u][j]);
     }
   }
+}
+
+// A tile is kTiles eights of rows and args.units units; slices as in Chain.
+template <int kTiles, int kUnits>
+FB_DEVICE void Experts(const SmallExpertsParams& args) {
+  FB_SHARED(std::byte, shared);
+  constexpr int kRows = kTiles * 8, kXBytes = kTiles * kTileBytes;
+  const ExpertsParams& of = args.of;
+  const int chunks = ChunksOfExpert(of), slice = kXBytes + args.units * kUnitBytes;
+  Ring ring{shared, nullptr, nullptr, args.stages, slice * args.stage_chunks};
+  ring.full = reinterpret_cast<gpu::Bar*>(shared + ring.stages * ring.stage_bytes);
+  ring.empty = ring.full + ring.stages;
+  auto* const offsets = reinterpret_cast<int32_t*>(ring.empty + ring.stages);
+  TakeOffsets(of, offsets);
+  ring.Init(2);
+  const int total = of.num_panels * (kChunkSide / kUnitColumns);
+  const int groups = (total + args.units - 1) / args.units;
+  if (gpu::Warp() == kSmallConsumers) {
+    RowGather<kRows, gpu::kWarpLanes> rows(of);
+    StageArrivals<kSmallExpertsLater> arrivals;
+    ForEachExpertTile<kRows>(of, groups, offsets, [&](const ExpertTile& tile) {
+      rows.Take(of, tile);
+      Copies copies;
+#pragma unroll
+      for (int i = 0; i < kCopiesOfLane; ++i) {
+        const int index = gpu::Lane() + i * gpu::kWarpLanes, part = index % args.units;
+        const int unit = Least(tile.column * args.units + part, total - 1);
+        const int ahead = index / args.units;
+        copies.is_x[i] = false;
+        copies.ahead[i] = ahead;
+        copies.end[i] = ahead < args.stage_chunks ? chunks : 0;
+        copies.to[i] = ahead * slice + kXBytes + part * kUnitBytes;
+        copies.from[i] = PanelOfExpert(of, tile.expert, unit / 4) + unit % 4 * kUnitBytes +
+                         int64_t{ahead} * kChunkBytes;
+      }
+      for (int chunk = 0; chunk < chunks; chunk += args.stage_chunks, ring.Next()) {
+        const int here = Least(args.stage_chunks, chunks - chunk);
+        gpu::Bar* const full = ring.full + ring.stage;
+        gpu::BarWait(ring.empty + ring.stage, ring.parity ^ 1);
+        if (gpu::Lane() == 0) gpu::BarExpect(full, here * args.units * kUnitBytes);
+        gpu::SyncWarp();
+        copies.Issue(ring.Stage(), chunk, full, false, true, 0);
+        for (int i = 0; i < here; ++i) rows.Copy(ring.Stage() + i * slice, chunk + i);
+        arrivals.Later(ring.full, ring.stages);
+      }
+    });
+    arrivals.All(ring.full, ring.stages);
+    return;
+  }
+  const int first_unit = gpu::Warp() * kUnits;
+  const int units = Least(kUnits, args.units - first_unit);  // below 1: this warp has none
+  ForEachExpertTile<kRows>(of, groups, offsets, [&](const ExpertTile& tile) {
+    float sums[kUnits][kTiles][4] = {};
+    for (int chunk = 0; chunk < chunks; chunk += args.stage_chunks) {
+      gpu::BarWait(ring.full + ring.stage, ring.parity);
+      const int here = Least(args.stage_chunks, chunks - chunk);
+      for (int i = 0; i < here && units > 0; ++i) {
+        const uint32_t at = gpu::Smem(ring.Stage() + i * slice);
+        AddChunk<kTiles, kUnits>(at + kXBytes + first_unit * kUnitBytes, at, units, sums);
+      }
+      ring.Release();
+    }
+    const LinearOutputs to = OutputsOfExpert(of, tile);
+#pragma unroll
+    for (int u = 0; u < kUnits; ++u) {
+      const int unit = tile.column * args.units + first_unit + u;
+      if (u >= units || unit >= total) continue;
+#pragma unroll
+      for (int j = 0; j < kTiles; ++j) StoreTile(to, unit, tile.row_tile * kTiles + j, sums[u][j]);
+    }
+  });
 }
 
 // A block has one group of units, and the planes lie over its ring.
@@ -360,5 +435,16 @@ FB_LINEAR_SMALL(leaves, Leaves, 1, 3)
 FB_LINEAR_SMALL(leaves, Leaves, 2, 3)
 FB_LINEAR_SMALL(leaves, Leaves, 4, 3)
 FB_LINEAR_SMALL(leaves, Leaves, 8, 3)
+
+#define FB_EXPERTS_SMALL(tiles, units)                                                   \
+  FB_KERNEL(mma_experts_small_##tiles##_##units, SmallExpertsParams, kSmallThreads, 1) { \
+    Experts<tiles, units>(args);                                                         \
+  }
+FB_EXPERTS_SMALL(1, 1)
+FB_EXPERTS_SMALL(2, 1)
+FB_EXPERTS_SMALL(4, 1)
+FB_EXPERTS_SMALL(1, 2)
+FB_EXPERTS_SMALL(2, 2)
+FB_EXPERTS_SMALL(4, 2)
 
 }  // namespace forebay::kernels::cuda

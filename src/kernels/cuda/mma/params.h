@@ -90,6 +90,29 @@ constexpr int ManySharedBytes(ManyForm form) {
   return form.stages * (ManyStageBytes(form) + 16) + ManyPlaneBytes(form) + kManyStoreBytes;
 }
 
+// Matrices of experts, or of heads (kernels/experts.h), one leaf of K each, as tiles of one grid.
+// Rows of x are gathered as they lie.
+struct ExpertsParams {
+  const std::byte* const* runs;   // [num_experts], panel after panel; null: heads
+  const std::byte* const* tiles;  // of heads: [num_experts * num_panels]
+  int64_t tile_bytes;             // of a run's
+  const int32_t* offsets;         // [num_experts + 1]: rows of the grouped order; null: heads
+  const std::byte* x;             // bf16, granules of 8 elements
+  const int32_t* x_rows;          // of the grouped order; null: as numbered
+  int64_t x_granules, x_step;     // from a row to the next; from a head's x to the next one's
+  LinearOutputs to;               // rounded or gated; rows: of each head
+  int64_t y_step;                 // elements
+  int32_t num_experts, num_panels;
+  int32_t k;  // a multiple of 8
+};
+// The small kernel: blocks take `units` of 16 columns along K together. Rows of a stage have landed
+// when so many later stages are on their way; there is one more at least.
+inline constexpr int kSmallExpertsLater = 2;
+struct SmallExpertsParams {
+  ExpertsParams of;
+  int32_t units, stage_chunks, stages;
+};
+
 // KV of one layer: for each head of a block K, then V, each [head_dim / 64][32 positions][64] in
 // the swizzle of chunks. Entries of block tables are those of kernels/kv_layout.h.
 struct MmaKvParams {
