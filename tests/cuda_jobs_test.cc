@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <map>
 
+#include "base/read_file.h"
 #include "base/rng.h"
+#include "base/testing/temporary_folder.h"
 #include "choose/create_engine.h"
 #include "device/cuda/testing/driver_under_test.h"
 #include "device/cuda/testing/emulated_driver.h"
@@ -229,29 +231,71 @@ TEST_P(CudaJobs, TakeTensorCoresThatCanBeTrusted) {
   EXPECT_EQ(RunOnGpu(options_, "cuda", ""), of_pair);
 }
 
-class CudaJobsOfRanks : public CudaJobs {};
-TEST_P(CudaJobsOfRanks, ThatShareAGpu) {
-  const bool experts = files_.config.moe.has_value();
-  std::vector<std::string> layouts = {"dp=2"};
-  if (!experts) layouts.insert(layouts.end(), {"tp=2", "sp=2"});
-  if (files_.config.num_layers > 1) {
-    layouts.push_back("pp=2");
-    if (!experts) {
-      layouts.insert(layouts.end(),
-                     {"dp=2,weights=by_layer,pool=2", "dp=2,weights=sharded,pool=2"});
-    }
-  }
-  for (const std::string& layout : layouts) {
-    layout::EngineOptions options = options_;
+class CudaJobsOfRanks : public CudaJobs {
+ protected:
+  void ExpectCpusAnswersOf(const std::string& layout) {
     // Less than a step of these layers.
     queue_commands_ = 32;
-    if (layout.find("pool") != std::string::npos)
-      options.ship.mode = schedule::ParseWantedMode("pull").value();
-    ExpectCpusAnswers(options, "2xcuda:0", layout);
-    if (options.ship.mode) {
-      EXPECT_GT(stats_.mode_counters["bytes_pulled"], 0) << layout;
-    }
+    ExpectCpusAnswers(options_, "2xcuda:0", layout);
   }
+  // `mode`: of --mode; what it counts is above 0.
+  void ExpectCpusAnswersIn(const char* mode, const std::string& layout, const char* counter) {
+    layout::EngineOptions options = options_;
+    options.ship.mode = schedule::ParseWantedMode(mode).value();
+    if (!options.ship.mode) {
+      options.ship.threshold = 6;
+      options.ship.patience = 1;
+      options.ship.rounds.rows = 5;
+    }
+    options.ship.rounds.expert_rows = 7;
+    queue_commands_ = 32;
+    ExpectCpusAnswers(options, "2xcuda:0", layout);
+    EXPECT_GT(stats_.mode_counters[counter], 0) << mode << " " << layout;
+  }
+};
+
+TEST_P(CudaJobsOfRanks, ThatShareAGpu) {
+  for (const char* layout : {"dp=2", "tp=2", "sp=2", "pp=2"}) {
+    if (files_.config.num_layers > 1 || layout != std::string("pp=2")) ExpectCpusAnswersOf(layout);
+  }
+}
+
+// The papers' ways to share weights (docs/layouts.md).
+TEST_P(CudaJobsOfRanks, ShareWeights) {
+  if (files_.config.num_layers < 2) GTEST_SKIP() << "one layer";
+  if (!files_.config.moe) {
+    ExpectCpusAnswersIn("ship", "dp=2,weights=striped,pool=2", "bytes_shipped");
+    if (numerics_ == kMma) return;
+    ExpectCpusAnswersIn("pull", "dp=2,weights=by_layer,pool=2", "bytes_pulled");
+    ExpectCpusAnswersIn("pull", "dp=2,weights=sharded,pool=2", "bytes_pulled");
+    ExpectCpusAnswersIn("ship", "dp=2,weights=by_layer,pool=2", "bytes_shipped");
+    ExpectCpusAnswersIn("auto", "dp=2,weights=striped,pool=2", "bytes_shipped");
+    return;
+  }
+  ExpectCpusAnswersIn("ship", "dp=2,experts=by_expert", "expert_rows_returned");
+  if (numerics_ == kMma) return;
+  ExpectCpusAnswersIn("pull", "dp=2,experts=by_expert", "bytes_pulled");
+  ExpectCpusAnswersIn("routed", "dp=2,experts=by_expert", "bytes_routed");
+  // Some experts have two holders.
+  ExpectCpusAnswersIn(
+      "ship",
+      fmt::format("dp=2,experts=by_expert,expert-size={}", files_.config.moe->num_experts / 2 + 1),
+      "expert_rows_returned");
+}
+
+// Which experts rows chose, whichever steps had them.
+TEST_P(CudaJobsOfRanks, RecordRouting) {
+  if (!files_.config.moe || numerics_ == kMma) GTEST_SKIP() << "one model shows it";
+  layout::EngineOptions options = options_;
+  options.prefix_caching = false;
+  options.limits.max_num_seqs = 1;
+  const auto record = [&](const std::string& devices) {
+    const base::TemporaryFolder folder;
+    options.machine.record_routing = folder.path() + "/chosen.routing";
+    devices == "cpu" ? Run(options, devices, "") : RunOnGpu(options, devices, "");
+    return base::ReadFile(options.machine.record_routing).value();
+  };
+  EXPECT_EQ(record("cuda"), record("cpu"));
 }
 
 // Fewer blocks than the running choices have: their KV is streamed from pinned memory or a file.
@@ -298,7 +342,7 @@ INSTANTIATE_TEST_SUITE_P(TensorCores, CudaJobs,
                                           testing::Values(kMma.data())),
                          &NameOf);
 INSTANTIATE_TEST_SUITE_P(TensorCores, CudaJobsOfRanks,
-                         testing::Combine(testing::Values("llama3-gqa", "qwen3-awq"),
+                         testing::Combine(testing::Values("llama3-gqa", "qwen3-awq", "qwen3-moe"),
                                           testing::Values(kMma.data())),
                          &NameOf);
 INSTANTIATE_TEST_SUITE_P(Layouts, CudaJobsOfRanks,

@@ -129,6 +129,7 @@ class GpuLaunch final : public device::LaunchContext {
   explicit GpuLaunch(Gpu& gpu) : gpu_(gpu) {
     architecture = gpu.architecture();
     multiprocessors = gpu.Attribute(cu::Attribute::kMultiprocessors);
+    kernels = kernels::cuda::Kernels();
     scratch = gpu.scratch();
     scratch_bytes = Gpu::kScratchBytes;
   }

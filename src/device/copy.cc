@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "device/cuda/copy_params.h"
+#include "device/cuda/launch_context.h"
+
 namespace forebay::device {
 namespace {
 
@@ -55,6 +58,19 @@ void CopyItems(const ItemCopy& args, const WorkerContext& context) {
   }
 }
 
+void LaunchItems(const void* raw, const LaunchContext& context) {
+  const ItemCopy& args = *static_cast<const ItemCopy*>(raw);
+  const CopyItemsParams params{.to = args.destination,
+                               .from = args.source,
+                               .item_bytes = args.item_bytes,
+                               .offsets = args.offsets};
+  const uint64_t pieces = (args.item_bytes + kCopyPieceBytes - 1) / kCopyPieceBytes;
+  context.Launch("pair_copy_items",
+                 {.blocks = {static_cast<int>(args.num_items), static_cast<int>(pieces), 1},
+                  .threads = kCopyThreads},
+                 params);
+}
+
 void CompleteItems(const void* raw, cost::OpDesc* desc) {
   const ItemCopy& args = *static_cast<const ItemCopy*>(raw);
   int64_t copied = 0;
@@ -79,6 +95,7 @@ Operation MakeItemCopy(const char* label, const ItemCopy& copy) {
           .Reads(copy.source, bytes)
           .Writes(copy.destination, bytes);
   operation.complete = CompleteItems;
+  operation.launch = LaunchItems;
   operation.further_accesses = OffsetReads;
   return operation;
 }

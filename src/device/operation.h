@@ -14,6 +14,8 @@
 
 namespace forebay::device {
 
+class LaunchContext;
+
 // A range of device memory (own or a peer's) that an operation reads or writes. Addresses are
 // unique across the ranks of a group on every device (`sim` reserves address space without memory),
 // so a pointer names (rank, region, offset).
@@ -66,6 +68,7 @@ struct Operation {
   using AccessesFn = void (*)(const void* args, std::vector<Access>* accesses);
   using CompleteFn = void (*)(const void* args, cost::OpDesc* desc);
   using CopiesFn = void (*)(const void* args, std::vector<CopiedRows>* copies);
+  using LaunchFn = void (*)(const void* args, const LaunchContext& context);
   static constexpr int kMaxAccesses = 12;
   static constexpr int kMaxArgBytes = 384;
 
@@ -74,8 +77,8 @@ struct Operation {
   // writes control memory: its code runs on `sim` too, where others' does not
   bool control = false;
   // Its code is a plain function, not a kernel set's. Where the host does not reach data memory
-  // (Device::host_reaches_data) a device makes the copies that `copies` lists. Without a list the
-  // host runs the code in its place in the stream; that needs `on_host`.
+  // (Device::host_reaches_data) a device calls `launch`, or makes the copies that `copies` lists.
+  // Without either the host runs the code in its place in the stream; that needs `on_host`.
   bool plain = false;
   // The code touches memory that the host reaches alone, on every device.
   bool on_host = false;
@@ -91,6 +94,9 @@ struct Operation {
   CompleteFn complete = nullptr;
   // Appends what the code copies, where it does nothing else. Null: it does.
   CopiesFn copies = nullptr;
+  // Launches kernels that do what the code does (device/cuda/launch_context.h). Null: there are
+  // none.
+  LaunchFn launch = nullptr;
   cost::OpDesc CompleteDesc() const {
     cost::OpDesc whole = desc;
     if (complete != nullptr) complete(args.data(), &whole);

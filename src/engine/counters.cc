@@ -263,15 +263,16 @@ Count Shipped(const RankSource& of) {
 
 Count BytesShipped(const RankSource& of) {
   const ShipCounters* const shipped = ShippedBy(of.rank);
-  return shipped ? Count(shipped->bytes + shipped->experts.bytes) : std::nullopt;
+  if (shipped == nullptr) return std::nullopt;
+  return shipped->bytes + (shipped->experts != nullptr ? shipped->experts->bytes.load() : 0);
 }
 
 template <std::atomic<int64_t> ServedCounters::*kMember>
 Count Served(const RankSource& of) {
   const ShipCounters* const shipped = ShippedBy(of.rank);
-  if (shipped == nullptr) return std::nullopt;
+  if (shipped == nullptr || shipped->experts == nullptr) return std::nullopt;
   // The rank that gathers rows counts them, and so does the rank that gets them back.
-  const ServedCounters& experts = shipped->experts;
+  const ServedCounters& experts = *shipped->experts;
   return If(experts.rows_sent > 0 || experts.rows_returned > 0, experts.*kMember);
 }
 

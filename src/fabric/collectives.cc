@@ -7,11 +7,14 @@
 #include "base/check.h"
 #include "base/units.h"
 #include "device/copy.h"
+#include "device/cuda/copy_params.h"
+#include "device/cuda/launch_context.h"
 
 namespace forebay::fabric {
 namespace {
 
 constexpr uint64_t kAlignment = 64;
+static_assert(Exchange::kMaxRanks == device::kMostGatheredParts);
 
 uint64_t HalfBytes(const device::Region& staging) {
   return staging.bytes / 2 / kAlignment * kAlignment;
@@ -95,6 +98,22 @@ void GatherRows(const RowGatherArgs& args, const device::WorkerContext& context)
                   static_cast<uint64_t>(part.end - part.begin) * bytes);
     }
   }
+}
+
+void LaunchRowGather(const void* raw, const device::LaunchContext& context) {
+  const RowGatherArgs& args = *static_cast<const RowGatherArgs*>(raw);
+  device::GatherRowsParams params{.to = args.out,
+                                  .parts = {},
+                                  .borders = {},
+                                  .num_parts = args.num_ranks,
+                                  .offsets = args.rows.offsets,
+                                  .row_bytes = args.rows.row_bytes};
+  std::copy_n(args.parts, args.num_ranks, params.parts);
+  std::copy_n(args.rows.borders, args.num_ranks + 1, params.borders);
+  context.Launch(
+      "pair_gather_rows",
+      {.blocks = {static_cast<int>(args.rows.most_rows), 1, 1}, .threads = device::kCopyThreads},
+      params);
 }
 
 void CompleteRowGather(const void* raw, cost::OpDesc* desc) {
@@ -224,6 +243,7 @@ void AllGather(device::Stream& stream, Exchange& exchange, const char* label,
   // Offsets are written on the device: how many rows there are is known when the operation begins.
   operation.complete = CompleteRowGather;
   operation.further_accesses = RowGatherReads;
+  operation.launch = LaunchRowGather;
   const auto borders = static_cast<uint64_t>(rows.borders[args.num_ranks] + 1);
   stream.Enqueue(operation.Reads(rows.offsets, borders * sizeof(*rows.offsets)).Writes(out, most));
 }

@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "device/copy.h"
+#include "kernels/cuda/launch/serve.h"
 #include "kernels/group_slots.h"
 
 namespace forebay::kernels {
@@ -207,7 +208,8 @@ void GroupServed(device::Stream& stream, const GroupServedArgs& args) {
     operation.run = &GroupCounts;
     operation.control = true;
   }
-  operation.Reads(args.experts, bytes).Writes(args.source, bytes).Writes(args.positions, bytes);
+  operation.launch = cuda::LaunchGroupServed;
+  operation.Writes(args.experts, bytes).Writes(args.source, bytes).Writes(args.positions, bytes);
   operation.Writes(args.offsets,
                    (static_cast<uint64_t>(ranks.num_experts) + 1) * sizeof(*args.offsets));
   if (args.holders != nullptr) {
@@ -228,6 +230,7 @@ void GatherServed(device::Stream& stream, const GatherServedArgs& args) {
   const uint64_t bytes = static_cast<uint64_t>(rows) * args.row_bytes;
   device::Operation operation = device::MakeOperation<&Gather>(
       Describe(cost::OpKind::kCopy, "ship_rows", rows, 0, bytes), args);
+  operation.launch = cuda::LaunchGatherServed;
   operation.Reads(args.from, bytes).Writes(args.to, bytes);
   operation.Reads(args.experts, IndexBytes(args.ranks, rows));
   operation.Reads(args.ranks.owners, OwnerBytes(args.ranks));
@@ -250,6 +253,7 @@ void ReturnServed(device::Stream& stream, const ReturnServedArgs& args) {
       device::MakeOperation<&Return>(Describe(cost::OpKind::kCopy, "ship_outputs", rows, 0,
                                               static_cast<uint64_t>(slots) * args.row_bytes),
                                      args);
+  operation.launch = cuda::LaunchReturnServed;
   operation.Reads(args.from, all * args.row_bytes);
   operation.Writes(args.to, static_cast<uint64_t>(slots) * args.row_bytes);
   operation.Reads(args.experts, IndexBytes(ranks, rows));

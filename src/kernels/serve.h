@@ -52,7 +52,7 @@ struct GroupServedArgs {
   const HolderMask* holders = nullptr;
   uint8_t* owners = nullptr;
   int32_t* counts = nullptr;            // [num_ranks, num_experts], on the way
-  const int32_t* experts = nullptr;     // [all rows, experts_per_token]
+  int32_t* experts = nullptr;           // [all rows, experts_per_token]; undefined behind it
   int32_t* offsets = nullptr;           // [num_experts + 1], control memory
   int32_t* source = nullptr;            // [all slots]: the row
   int32_t* positions = nullptr;         // [all rows, experts_per_token]; -1: another one's

@@ -77,7 +77,29 @@ base::Result<std::unique_ptr<ShippedFfn>> ShippedFfn::Create(
                         fabric::Exchange::Create(fabric, members, *staging.sums, kSumsChannel));
     ship->sums_ = std::make_unique<fabric::Exchange>(std::move(sums_exchange));
   }
+  if (plan.num_experts > 0) FB_RETURN_IF_ERROR(ship->MakeTables(device));
   return ship;
+}
+
+base::Status ShippedFfn::MakeTables(device::Device& device) {
+  const std::vector<uint8_t>& owners = plan_.expert_owners;
+  const std::vector<kernels::HolderMask>& holders = plan_.expert_holders;
+  constexpr uint64_t kAlignment = 64;
+  const uint64_t bytes = base::RoundUp(3 * kAlignment + sizeof(kernels::ServedCounters) +
+                                           std::span(holders).size_bytes() + owners.size(),
+                                       4 * base::kKiB);
+  host_ = device.NewHostArena(bytes);
+  FB_ASSIGN_OR_RETURN(const device::Region* region,
+                      host_->Allocate("ship tables", bytes, device::MemoryUse::kControl));
+  device::RegionCutter cutter(*region);
+  counters_.experts = new (cutter.Cut(sizeof(kernels::ServedCounters))) kernels::ServedCounters;
+  expert_holders_ = {
+      reinterpret_cast<kernels::HolderMask*>(cutter.Cut(std::span(holders).size_bytes())),
+      holders.size()};
+  expert_owners_ = {reinterpret_cast<uint8_t*>(cutter.Cut(owners.size())), owners.size()};
+  std::ranges::copy(holders, expert_holders_.begin());
+  std::ranges::copy(owners, expert_owners_.begin());
+  return {};
 }
 
 void ShippedFfn::Begin(const ShipRows& rows, const ShipSteps& steps) {
@@ -163,7 +185,7 @@ void ShippedFfn::RunRound(const model::BlockContext& context, int64_t layer, int
                         .experts_per_token = plan_.experts_per_token,
                         .first_row = first_row,
                         .step = table.steps.data(),
-                        .owners = plan_.expert_owners.data()},
+                        .owners = expert_owners_.data()},
               .draw = {.rank = context.replica - static_cast<uint64_t>(rows_.my_index()),
                        .layer = context.weights.shard.layers.begin + layer,
                        .experts_per_token = plan_.experts_per_token,
@@ -247,7 +269,7 @@ void ShippedFfn::GatherRows(const model::BlockContext& context, const Round& rou
                          .from = staged,
                          .to = context.activations.gathered + at * round.row_bytes,
                          .row_bytes = plan_.sent_row_bytes,
-                         .counters = &counters_.experts,
+                         .counters = counters_.experts,
                          .count = round.count(rank, round.ranks.member)});
 }
 
@@ -267,7 +289,7 @@ void ShippedFfn::ServeRows(const model::BlockContext& context, const Round& roun
   const bool chooses = round.owners != nullptr;
   kernels::GroupServed(*context.stream,
                        {.ranks = ranks,
-                        .holders = chooses ? plan_.expert_holders.data() : nullptr,
+                        .holders = chooses ? expert_holders_.data() : nullptr,
                         .owners = round.owners,
                         .counts = reinterpret_cast<int32_t*>(made + plan_.counts_offset),
                         .experts = round.gathered_experts,
@@ -304,7 +326,7 @@ std::byte* ShippedFfn::ReturnRows(device::Stream& stream, const Round& round, in
                                  .from = theirs + plan_.outputs_offset,
                                  .to = to,
                                  .row_bytes = round.row_bytes,
-                                 .counters = &counters_.experts,
+                                 .counters = counters_.experts,
                                  .count = count});
   return count == nullptr ? to : to + static_cast<uint64_t>(count->slots) * round.row_bytes;
 }

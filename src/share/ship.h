@@ -39,6 +39,7 @@
 #include <array>
 #include <atomic>
 #include <memory>
+#include <span>
 
 #include "fabric/collectives.h"
 #include "kernels/serve.h"
@@ -61,7 +62,8 @@ struct ShipCounters {
   std::atomic<int64_t> rows_skipped{0};
   std::atomic<int64_t> bytes{0};  // copied from other ranks: rows and partial sums
   std::atomic<int64_t> meetings{0};
-  kernels::ServedCounters experts;  // rows of experts between ranks
+  // Rows of experts between ranks, in memory that kernels reach; null: there are no experts.
+  kernels::ServedCounters* experts = nullptr;
 };
 
 // An owner computes its leaves of a layer without experts for `rows` rows in activations.gathered,
@@ -105,6 +107,8 @@ class ShippedFfn final : public model::RemoteFfn {
 
   ShippedFfn(const ShipPlan& plan, device::Device& device, fabric::Fabric& fabric,
              fabric::Exchange rows);
+  // The tables that operations of rounds read, and the counters that they add to.
+  base::Status MakeTables(device::Device& device);
   void Meet(device::Stream& stream, fabric::Exchange& exchange) {
     exchange.Meet(stream);
     ++counters_.meetings;
@@ -153,6 +157,10 @@ class ShippedFfn final : public model::RemoteFfn {
   fabric::Exchange rows_;
   std::unique_ptr<fabric::Exchange> sums_;
   ReturnStreams returns_;
+  // Of layers with experts: in the host's memory, which kernels of every device reach.
+  std::unique_ptr<device::Arena> host_;
+  std::span<uint8_t> expert_owners_;
+  std::span<kernels::HolderMask> expert_holders_;
   // The first row of each replica among all of the round.
   std::array<int64_t, fabric::Exchange::kMostRanks + 1> first_row_{};
   ShipRows step_rows_{};

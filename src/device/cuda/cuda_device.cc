@@ -165,6 +165,7 @@ class CudaDevice final : public Device {
                           .context = context_,
                           .architecture = architecture_,
                           .multiprocessors = multiprocessors_,
+                          .kernels = options_.kernels,
                           .scratch = of_compute ? scratch_->data : nullptr,
                           .scratch_bytes = of_compute ? options_.scratch_bytes : 0,
                           .profile = options_.profile,

@@ -2,11 +2,14 @@
 // launch on. The task that enqueues an operation calls its function once.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <type_traits>
 
+#include "base/check.h"
 #include "device/operation.h"
 
 namespace forebay::device {
@@ -30,6 +33,14 @@ class LaunchContext : public WorkerContext {
   // Of the GPU: compute capability, tenfold, and multiprocessors. Grids follow from them, answers
   // do not.
   int architecture = 0, multiprocessors = 0;
+  // Those of the device, for operations of rooms that know no registry.
+  std::span<const CudaKernel> kernels;
+  // REQUIRES: the device has it.
+  const CudaKernel& KernelNamed(std::string_view name) const {
+    const auto kernel = std::ranges::find(kernels, name, &CudaKernel::name);
+    FB_CHECK(kernel != kernels.end(), "the device was given no kernel {}", name);
+    return *kernel;
+  }
   // Copies the parameters; what they point to must live until the kernel has run. A grid without
   // blocks launches nothing.
   virtual void LaunchBytes(const CudaKernel& kernel, const LaunchShape& shape, const void* params,
@@ -38,6 +49,10 @@ class LaunchContext : public WorkerContext {
   void Launch(const CudaKernel& kernel, const LaunchShape& shape, const Params& params) const {
     static_assert(std::is_trivially_copyable_v<Params>);
     LaunchBytes(kernel, shape, &params, sizeof params);
+  }
+  template <typename Params>
+  void Launch(std::string_view name, const LaunchShape& shape, const Params& params) const {
+    Launch(KernelNamed(name), shape, params);
   }
   // The host calls `run` in the stream's order, with a copy of the arguments. It touches memory
   // that the host reaches alone, and calls no device.

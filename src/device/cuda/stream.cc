@@ -33,6 +33,7 @@ class CudaStreamContext final : public LaunchContext {
     ticket = &tickets_;
     architecture = stream.options_.architecture;
     multiprocessors = stream.options_.multiprocessors;
+    kernels = stream.options_.kernels;
     scratch = stream.options_.scratch;
     scratch_bytes = stream.options_.scratch_bytes;
   }
@@ -126,6 +127,8 @@ void CudaStream::RunOnHost(Operation::RunFn run, const void* args, size_t bytes)
 void CudaStream::Run(const Operation& operation) {
   if (!operation.plain) {
     operation.run(operation.args.data(), CudaStreamContext(*this));
+  } else if (operation.launch != nullptr) {
+    operation.launch(operation.args.data(), CudaStreamContext(*this));
   } else if (operation.copies != nullptr) {
     copies_.clear();
     operation.copies(operation.args.data(), &copies_);

@@ -35,6 +35,7 @@ struct CudaStreamOptions {
   cu::Context context = nullptr;  // becomes the thread's in each call
   // Of LaunchContext.
   int architecture = 0, multiprocessors = 0;
+  std::span<const CudaKernel> kernels;
   std::byte* scratch = nullptr;
   uint64_t scratch_bytes = 0;
   bool profile = false;

@@ -95,6 +95,10 @@ FB_DEVICE int PopCount(uint32_t bits) { return __popc(bits); }
 
 // `value` is added to *at by one of many threads; returns what was there.
 FB_DEVICE int AtomicAdd(int* at, int value) { return atomicAdd(at, value); }
+// The same of 64 bits, of a counter that only kernels write.
+FB_DEVICE void AtomicAdd(int64_t* at, int64_t value) {
+  atomicAdd(reinterpret_cast<unsigned long long*>(at), static_cast<unsigned long long>(value));
+}
 // What this thread wrote is seen by others before what it writes from here on.
 FB_DEVICE void FenceGrid() { __threadfence(); }
 
@@ -225,6 +229,7 @@ inline int AtomicAdd(int* at, int value) {
   *at += value;
   return before;
 }
+inline void AtomicAdd(int64_t* at, int64_t value) { *at += value; }
 inline void FenceGrid() {}
 
 inline float Fma(float a, float b, float c) { return std::fma(a, b, c); }

@@ -7,7 +7,6 @@
 #include "kernels/cuda/registry.h"
 #include "layout/memory_plan.h"
 #include "layout/platform.h"
-#include "share/ship_plan.h"
 
 namespace forebay::layout {
 namespace {
@@ -158,11 +157,6 @@ class Cuda final : public Platform {
   base::Status Check(const EngineOptions& options, const LayoutDraft& draft) const override {
     FB_RETURN_IF_ERROR(CpuPlatform().Check(options, draft));
     // What has no kernels yet.
-    const Layout& layout = draft.layout;
-    if (layout.pools() && (!options.ship.mode || options.ship.mode->meets())) {
-      return {share::kCannotShip,
-              "--mode: steps that ship rows have no kernels for GPUs yet; expected --mode pull"};
-    }
     if (draft.config.both_ways) {
       return Refusal(
           fmt::format("--devices: {} reads both ways, for which there are no kernels for GPUs yet; "
@@ -181,15 +175,6 @@ class Cuda final : public Platform {
                       "have no kernels for GPUs yet; expected --devices cpu",
                       draft.config.architecture));
     }
-    if (draft.config.moe && (layout.tp > 1 || layout.sp > 1)) {
-      return Refusal(
-          "--layout: experts of tp or sp ranks have no kernels for GPUs yet; expected dp or pp");
-    }
-    if (options.ship.routed_threshold > 0) {
-      return Refusal("--routed-threshold: pulls of wanted experts have no kernel for GPUs yet");
-    }
-    if (!options.machine.record_routing.empty())
-      return Refusal("--record-routing: it has no kernel for GPUs yet; expected --devices cpu");
     return {};
   }
 };

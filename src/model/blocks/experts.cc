@@ -5,6 +5,9 @@
 #include <cmath>
 #include <optional>
 
+#include "base/units.h"
+#include "device/cuda/launch_context.h"
+#include "kernels/cuda/pair/params.h"
 #include "model/blocks/dense_ffn.h"
 #include "model/blocks/kinds.h"
 
@@ -140,6 +143,16 @@ void Keep(const KeepArgs& args, const device::WorkerContext& context) {
     args.to[slot] = static_cast<uint16_t>(args.experts[slot]);
 }
 
+void LaunchKeep(const void* raw, const device::LaunchContext& context) {
+  const KeepArgs& args = *static_cast<const KeepArgs*>(raw);
+  using kernels::cuda::kRowThreads;
+  context.Launch(
+      "pair_keep_chosen",
+      {.blocks = {static_cast<int>(base::CeilDiv(args.slots, int64_t{kRowThreads})), 1, 1},
+       .threads = kRowThreads},
+      kernels::cuda::KeepChosenParams{args.experts, args.to, args.slots});
+}
+
 void KeepChosen(const BlockContext& context, const KeepArgs& args) {
   if (args.slots == 0) return;
   const auto read = static_cast<uint64_t>(args.slots) * sizeof(*args.experts);
@@ -149,6 +162,7 @@ void KeepChosen(const BlockContext& context, const KeepArgs& args) {
                                     .read_bytes = static_cast<double>(read),
                                     .write_bytes = static_cast<double>(read) / 2},
                                    args);
+  operation.launch = LaunchKeep;
   operation.Reads(args.experts, read).Writes(args.to, read / 2);
   context.stream->Enqueue(operation);
 }

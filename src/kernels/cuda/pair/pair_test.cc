@@ -4,14 +4,17 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <numeric>
 #include <string>
 #include <vector>
 
 #include "base/rng.h"
+#include "device/copy.h"
 #include "kernels/cuda/launch/kernel_sets.h"
 #include "kernels/cuda/registry.h"
 #include "kernels/cuda/testing/launcher.h"
+#include "kernels/serve.h"
 #include "kernels/testing/attention_problem.h"
 #include "kernels/testing/pack_rounded.h"
 #include "kernels/testing/team.h"
@@ -43,10 +46,10 @@ Output Of(std::vector<T>& values) {
 }
 
 // Runs both from what the outputs hold now; they hold it again behind.
-template <typename Args>
-void ExpectRefBytes(const std::string& what, void (*ref)(const Args&, const device::WorkerContext&),
-                    void (*cuda)(const Args&, const device::WorkerContext&), const Args& args,
-                    const std::vector<Output>& outputs) {
+void ExpectSameBytes(const std::string& what,
+                     const std::function<void(const device::WorkerContext&)>& ref,
+                     const std::function<void(const device::LaunchContext&)>& cuda,
+                     const std::vector<Output>& outputs) {
   static Team team(1);
   std::vector<Bytes> before, expected;
   for (const Output& output : outputs) before.emplace_back(output.data, output.data + output.bytes);
@@ -54,13 +57,12 @@ void ExpectRefBytes(const std::string& what, void (*ref)(const Args&, const devi
     for (size_t i = 0; i < outputs.size(); ++i)
       std::copy(before[i].begin(), before[i].end(), outputs[i].data);
   };
-  team.Run([&](const device::WorkerContext& context) { ref(args, context); });
+  team.Run(ref);
   for (const Output& output : outputs)
     expected.emplace_back(output.data, output.data + output.bytes);
   for (int launch = 0; launch < TheLauncher().launches(); ++launch) {
     restore();
-    const base::Status status = TheLauncher().Run(
-        launch, [&](const device::LaunchContext& context) { cuda(args, context); });
+    const base::Status status = TheLauncher().Run(launch, cuda);
     ASSERT_TRUE(status.ok()) << what << ", launch " << launch << ": " << status.ToString();
     for (size_t i = 0; i < outputs.size(); ++i) {
       const auto [ours, theirs] =
@@ -70,6 +72,39 @@ void ExpectRefBytes(const std::string& what, void (*ref)(const Args&, const devi
     }
   }
   restore();
+}
+
+template <typename Args>
+void ExpectRefBytes(const std::string& what, void (*ref)(const Args&, const device::WorkerContext&),
+                    void (*cuda)(const Args&, const device::WorkerContext&), const Args& args,
+                    const std::vector<Output>& outputs) {
+  ExpectSameBytes(
+      what, [&](const device::WorkerContext& context) { ref(args, context); },
+      [&](const device::LaunchContext& context) { cuda(args, context); }, outputs);
+}
+
+// Keeps what is enqueued.
+class KeepingStream final : public device::Stream {
+ public:
+  void Enqueue(const device::Operation& operation) override { kept = operation; }
+  void Record(device::DeviceEvent&) override {}
+  void Wait(const device::DeviceEvent&) override {}
+  void Post(device::Counter&, uint64_t) override {}
+  void Await(device::Counter&, uint64_t) override {}
+
+  device::Operation kept;
+};
+
+// The code of a plain operation against what it launches.
+void ExpectCodesBytes(const device::Operation& operation, const std::vector<Output>& outputs) {
+  ASSERT_NE(operation.launch, nullptr);
+  ExpectSameBytes(
+      operation.desc.label,
+      [&](const device::WorkerContext& context) { operation.run(operation.args.data(), context); },
+      [&](const device::LaunchContext& context) {
+        operation.launch(operation.args.data(), context);
+      },
+      outputs);
 }
 
 class Source {
@@ -605,6 +640,110 @@ TEST(PairKernels, RouteAndGroup) {
                               .positions = positions.data()};
     ExpectRefBytes("group_rows", RefKernels().group_rows, PairKernels().group_rows, group,
                    {Of(offsets), Of(sources), Of(positions)});
+  }
+}
+
+// Four ranks in one part, or two in two; experts of one holder, or of two.
+TEST(PairKernels, ServedRows) {
+  Source source(850);
+  constexpr int kExperts = 10, kChosen = 3, kRowBytes = 36;
+  for (int variant = 0; variant < 6; ++variant) {
+    const int parts = variant % 2 + 1, num_ranks = 4 / parts;
+    const int member = source.Below(parts) * num_ranks + variant % num_ranks;
+    std::vector<HolderMask> holders(kExperts);
+    for (int expert = 0; expert < kExperts; ++expert) {
+      const int first = expert * parts / kExperts * num_ranks;
+      for (int copies = variant < 2 ? 1 : 2; copies > 0; --copies)
+        holders[static_cast<size_t>(expert)] |= HolderMask{1} << (first + source.Below(num_ranks));
+    }
+    std::vector<int32_t> first_row(static_cast<size_t>(num_ranks) + 1, 0);
+    for (int rank = 0; rank < num_ranks; ++rank)
+      first_row[static_cast<size_t>(rank) + 1] =
+          first_row[static_cast<size_t>(rank)] + (rank == 1 ? 0 : 1 + source.Below(40));
+    const size_t slots = static_cast<size_t>(first_row.back()) * kChosen,
+                 pairs = static_cast<size_t>(num_ranks) * kExperts;
+    std::vector<int32_t> experts(slots), counts(pairs, -1), offsets(kExperts + 1, -1),
+        sources(slots, -1), positions(slots, -1);
+    for (int32_t& expert : experts) expert = source.Below(kExperts);
+    std::vector<uint8_t> owners(pairs);
+    ChooseOwners(holders, num_ranks, nullptr, owners.data());
+    ServedRanks ranks{.num_ranks = num_ranks,
+                      .me = member % num_ranks,
+                      .member = member,
+                      .num_experts = kExperts,
+                      .experts_per_token = kChosen,
+                      .first_row = first_row.data(),
+                      .owners = owners.data()};
+    KeepingStream stream;
+    std::vector<int32_t> marked = experts;
+    const bool chooses = variant >= 2;
+    GroupServed(stream, {.ranks = ranks,
+                         .holders = chooses ? holders.data() : nullptr,
+                         .owners = owners.data(),
+                         .counts = counts.data(),
+                         .experts = marked.data(),
+                         .offsets = offsets.data(),
+                         .source = sources.data(),
+                         .positions = positions.data()});
+    const device::Operation group = stream.kept;
+    // How many rows are served, so that what lies behind them in `source` is compared too.
+    ExpectSameBytes(
+        "group",
+        [&](const device::WorkerContext& context) { group.run(group.args.data(), context); },
+        [&](const device::LaunchContext& context) {
+          marked = experts;
+          group.launch(group.args.data(), context);
+        },
+        {Of(owners), Of(counts), Of(offsets), Of(sources), Of(positions)});
+
+    Bytes rows(static_cast<size_t>(first_row.back()) * kRowBytes), taken(rows.size()),
+        made(slots * kRowBytes), home(slots * kRowBytes);
+    for (std::byte& byte : rows) byte = static_cast<std::byte>(source.Below(256));
+    for (std::byte& byte : made) byte = static_cast<std::byte>(source.Below(256));
+    for (int32_t& position : positions) position = source.Below(static_cast<int>(slots));
+    std::vector<ServedCounters> counters(1);
+    const Output counted{reinterpret_cast<std::byte*>(counters.data()), sizeof(ServedCounters)};
+    for (int rank = 0; rank < num_ranks; ++rank) {
+      const auto first = static_cast<size_t>(first_row[static_cast<size_t>(rank)]);
+      if (ranks.rows(rank) == 0) continue;
+      GatherServed(stream, {.ranks = ranks,
+                            .rank = rank,
+                            .experts = experts.data() + first * kChosen,
+                            .from = rows.data() + first * kRowBytes,
+                            .to = taken.data() + first * kRowBytes,
+                            .row_bytes = kRowBytes,
+                            .counters = counters.data()});
+      ExpectCodesBytes(stream.kept, {Of(taken), counted});
+    }
+    for (int owner = 0; owner < 4; ++owner) {
+      if (ranks.rows(ranks.me) == 0) continue;
+      ReturnServed(stream, {.ranks = ranks,
+                            .owner = owner,
+                            .experts = experts.data(),
+                            .positions = positions.data(),
+                            .from = made.data(),
+                            .to = home.data(),
+                            .row_bytes = kRowBytes,
+                            .counters = counters.data()});
+      ExpectCodesBytes(stream.kept, {Of(home), counted});
+    }
+  }
+}
+
+TEST(PairKernels, CopiesOfWhatHasRows) {
+  Source source(870);
+  constexpr int kItems = 9;
+  for (const size_t item : {7u, 32u, 70'000u}) {
+    Bytes from(kItems * item), to(kItems * item);
+    for (std::byte& byte : from) byte = static_cast<std::byte>(source.Below(256));
+    std::vector<int32_t> offsets(kItems + 1, 3);
+    for (size_t i = 1; i <= kItems; ++i) offsets[i] = offsets[i - 1] + source.Below(2);
+    ExpectCodesBytes(device::MakeItemCopy("copy_items", {.destination = to.data(),
+                                                         .source = from.data(),
+                                                         .item_bytes = item,
+                                                         .num_items = kItems,
+                                                         .offsets = offsets.data()}),
+                     {Of(to)});
   }
 }
 

@@ -228,6 +228,57 @@ struct CombineRowsParams {
   int32_t experts_per_token, columns;
 };
 
+// What RouteRows chose, kept as 16 bits (model/blocks/experts.cc).
+struct KeepChosenParams {
+  const int32_t* experts;
+  uint16_t* to;
+  int64_t slots;
+};
+
+// kernels/serve.h. Rows of all ranks, and who computes which expert for whom.
+inline constexpr int kMostServed = 64;
+struct ServedParams {
+  int32_t num_ranks, num_experts, experts_per_token;
+  int32_t first_row[kMostServed + 1];
+  const uint8_t* owners;  // [num_ranks, num_experts]
+};
+struct ChooseOwnersParams {
+  ServedParams ranks;
+  const uint64_t* holders;  // [num_experts]
+  const int32_t* experts;
+  int32_t* counts;  // [num_ranks, num_experts]
+  uint8_t* owners;
+};
+struct MarkServedParams {
+  ServedParams ranks;
+  int32_t member;
+  int32_t* experts;  // of what another computes: num_experts
+  int32_t* positions;
+};
+struct ServedCounterParams {
+  int64_t* rows;  // null: nobody counts
+  int64_t* bytes;
+};
+struct GatherServedParams {
+  int32_t num_rows, experts_per_token, member;
+  const uint8_t* owners;  // [num_experts], the rank's
+  const int32_t* experts;
+  const std::byte* from;
+  std::byte* to;
+  uint64_t row_bytes;
+  ServedCounterParams counted;
+};
+struct ReturnServedParams {
+  int32_t slots, owner;
+  const uint8_t* owners;
+  const int32_t* experts;
+  const int32_t* positions;
+  const std::byte* from;
+  std::byte* to;
+  uint64_t row_bytes;
+  ServedCounterParams counted;
+};
+
 struct ReduceParams {
   Element element;
   int32_t output;  // LinearOutput

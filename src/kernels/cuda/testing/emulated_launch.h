@@ -7,6 +7,7 @@
 
 #include "device/cuda/launch_context.h"
 #include "kernels/cuda/emulation/grid.h"
+#include "kernels/cuda/registry.h"
 
 namespace forebay::kernels::cuda::testing {
 
@@ -31,6 +32,7 @@ class EmulatedLaunch final : public device::LaunchContext {
   explicit EmulatedLaunch(uint64_t seed) : seed_(seed) {
     architecture = 90;
     multiprocessors = 2 + static_cast<int>(seed % 3);
+    kernels = Kernels();
     scratch = scratch_memory_.data();
     scratch_bytes = scratch_memory_.size();
   }
