@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+#include <string>
 
 #include "base/read_file.h"
 #include "base/rng.h"
@@ -39,8 +41,11 @@ base::Status RunKernel(std::string_view name, const device::cu::LaunchConfig& co
       kernels::cuda::testing::EmulatedKernelNamed(name).params_bytes(), seed);
 }
 
+// Whose tokens are drawn by whom.
+enum class Draws { kKernels, kHostToo };
+
 // Prompts of one and of several blocks; half of them begin alike.
-std::vector<Request> MakeRequests(int32_t vocab) {
+std::vector<Request> MakeRequests(int32_t vocab, Draws draws) {
   const int count = RealDriver() != nullptr ? 48 : 5;
   base::Rng rng(23);
   const auto token = [&] { return static_cast<int32_t>(rng.Below(static_cast<uint64_t>(vocab))); };
@@ -58,8 +63,14 @@ std::vector<Request> MakeRequests(int32_t vocab) {
     request.sampling.temperature = i % 3 == 0 ? 0.0f : 1.0f;
     request.sampling.max_tokens = 3 + static_cast<int32_t>(rng.Below(4));
     request.sampling.ignore_eos = true;
-    request.sampling.logprobs = 2;
-    if (i % 5 == 0) request.sampling.frequency_penalty = 0.5f;
+    if (i % 4 == 1) request.sampling.top_k = 20, request.sampling.top_p = 0.9f;
+    if (draws == Draws::kKernels) {
+      if (i % 5 == 2) request.sampling.top_p = 0.8f;
+      if (i % 5 == 4) request.sampling.min_p = 0.02f;
+    } else if (i % 2 == 0) {
+      request.sampling.logprobs = 2;
+      if (i % 5 == 0) request.sampling.frequency_penalty = 0.5f;
+    }
     requests.push_back(request);
   }
   return requests;
@@ -122,8 +133,11 @@ class CudaJobs : public testing::TestWithParam<std::tuple<const char*, const cha
       return {};
     }
     Answers answers = ToAnswers(testing_support::RunAll(
-        **engine, MakeRequests(static_cast<int32_t>(files_.config.vocab_size))));
+        **engine, MakeRequests(static_cast<int32_t>(files_.config.vocab_size), draws_)));
     stats_ = (*engine)->stats();
+    operations_.clear();
+    for (const device::OpProfile& operation : (*engine)->Profile())
+      operations_.insert(operation.label);
     EXPECT_EQ((*engine)->isa().starts_with("cuda-"), devices != "cpu");
     return answers;
   }
@@ -167,7 +181,9 @@ class CudaJobs : public testing::TestWithParam<std::tuple<const char*, const cha
 
   engine::ModelFiles files_;
   layout::EngineOptions options_;
+  Draws draws_ = Draws::kHostToo;
   EngineStats stats_;
+  std::set<std::string> operations_;  // of the last run, if its options have a profile
   std::string_view numerics_ = "pair";
   bool named_ = true;  // --numerics of jobs on GPUs; else it is auto
   device::testing::EmulatedKernelFn run_kernel_ = RunKernel;  // of the emulated driver
@@ -201,6 +217,25 @@ class CudaJobs : public testing::TestWithParam<std::tuple<const char*, const cha
 TEST_P(CudaJobs, HaveTheCpusAnswers) {
   ExpectCpusAnswers(options_, "cuda", "");
   EXPECT_GT(stats_.prefix_blocks_hit, 0);
+}
+
+// The host draws no row that a kernel can draw, and gets no logits of it.
+class CudaJobsDrawn : public CudaJobs {};
+TEST_P(CudaJobsDrawn, ByKernels) {
+  const auto drawn = [&] { return stats_.mode_counters.at("rows_drawn_by_kernels"); };
+  layout::EngineOptions options = options_;
+  options.profile = true;
+  draws_ = Draws::kKernels;
+  ExpectCpusAnswers(options, "cuda", "");
+  EXPECT_EQ(drawn(), stats_.output_tokens);
+  EXPECT_THAT(operations_, testing::Contains("draw"));
+  EXPECT_THAT(operations_, testing::Not(testing::Contains("sample")));
+  EXPECT_THAT(operations_, testing::Not(testing::Contains("logits")));
+  draws_ = Draws::kHostToo;
+  (void)RunOnGpu(options, "cuda", "");
+  EXPECT_GT(drawn(), 0);
+  EXPECT_LT(drawn(), stats_.output_tokens);
+  EXPECT_THAT(operations_, testing::IsSupersetOf({"draw", "sample", "logits"}));
 }
 
 // Choices one at a time, and prompts piece by piece.
@@ -344,6 +379,10 @@ INSTANTIATE_TEST_SUITE_P(TensorCores, CudaJobs,
 INSTANTIATE_TEST_SUITE_P(TensorCores, CudaJobsOfRanks,
                          testing::Combine(testing::Values("llama3-gqa", "qwen3-awq", "qwen3-moe"),
                                           testing::Values(kMma.data())),
+                         &NameOf);
+INSTANTIATE_TEST_SUITE_P(Draws, CudaJobsDrawn,
+                         testing::Combine(testing::Values("llama3-gqa"),
+                                          testing::Values("bfloat16")),
                          &NameOf);
 INSTANTIATE_TEST_SUITE_P(Layouts, CudaJobsOfRanks,
                          testing::Combine(testing::Values("llama3-gqa", "qwen3-moe"),

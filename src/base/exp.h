@@ -1,5 +1,5 @@
-// The exponential in double, the same bits on every machine: basic operations in a fixed order,
-// none of them contracted, nothing from libm.
+// The exponential and the logarithm in double, the same bits on every machine, GPUs among them:
+// basic operations in a fixed order, none of them contracted, nothing from libm.
 #pragma once
 
 #include <bit>
@@ -11,7 +11,7 @@ namespace forebay::base {
 // -708 (the border of the normal doubles), and for NaN, 0. `Double` is double or a vector of
 // doubles, `Bits` the like of uint64_t. REQUIRES: x <= 0 or NaN.
 template <typename Double = double, typename Bits = uint64_t>
-[[gnu::always_inline]] inline Double Exp(Double x) {
+[[gnu::always_inline]] constexpr Double Exp(Double x) {
   // 2^n e^r: adding 1.5 * 2^52 leaves n = round(x / ln 2) in the low bits; |r| <= ln(2) / 2, Taylor
   // to degree 8.
   const Double t = x * 0x1.71547652b82fep+0 + 0x1.8p+52;
@@ -28,6 +28,20 @@ template <typename Double = double, typename Bits = uint64_t>
   const Double value =
       std::bit_cast<Double>(std::bit_cast<Bits>(p) + (std::bit_cast<Bits>(t) << 52));
   return x >= -708.0 ? value : Double{};
+}
+
+// The natural logarithm to 1e-15. REQUIRES: x is a positive normal number.
+constexpr double Log(double x) {
+  // x = 2^e m with m in [sqrt(1/2), sqrt(2)), log m = 2 atanh(s), s = (m - 1) / (m + 1), |s| <
+  // 0.172.
+  const uint64_t bits = std::bit_cast<uint64_t>(x);
+  constexpr uint64_t kSqrtHalf = std::bit_cast<uint64_t>(0x1.6a09e667f3bcdp-1);
+  const auto e = static_cast<int64_t>(bits - kSqrtHalf) >> 52;
+  const double m = std::bit_cast<double>(bits - (static_cast<uint64_t>(e) << 52));
+  const double s = (m - 1) / (m + 1);
+  double series = 0;
+  for (int power = 19; power >= 3; power -= 2) series = (series + 1.0 / power) * (s * s);
+  return static_cast<double>(e) * 0x1.62e42fefa39efp-1 + 2 * (s + s * series);
 }
 
 }  // namespace forebay::base

@@ -190,6 +190,10 @@ Count Routed(const RankSource& of) {
   return routed ? Count(routed->*kMember) : std::nullopt;
 }
 
+// ---- of a rank: rows whose tokens kernels drew
+
+Count RowsDrawn(const RankSource& of) { return of.rank.rows_drawn(); }
+
 // ---- of a rank: what held its compute stream, where others could
 
 bool Waits(const Rank& rank) {
@@ -320,6 +324,8 @@ const Row kRows[] = {
     {"bytes_expert_rows", ExchangedExpertRows},
     {"shift_switches", ShiftSwitches},
     {"sp_pad_rows", PadRows},
+
+    {"rows_drawn_by_kernels", RowsDrawn},
 
     {counter_names::kRowsRouted, Routed<&RoutingCounters::rows>},
     {counter_names::kExpertsTouched, Routed<&RoutingCounters::experts>},

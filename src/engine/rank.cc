@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "base/rng.h"
 #include "device/copy.h"
 #include "device/touch_pages.h"
 #include "layout/region_table.h"
@@ -32,6 +33,7 @@ void SampleRows(const SampleArgs& args, const device::WorkerContext& context) {
   sample::SampleScratch* scratch = &args.scratch[context.worker];
   for (int64_t i = context.ticket->fetch_add(1); i < args.count; i = context.ticket->fetch_add(1)) {
     LogitTask& task = args.tasks[i];
+    if (task.drawn != nullptr) continue;
     const std::span<const float> logits(args.logits + i * args.vocab,
                                         static_cast<size_t>(args.vocab));
     task.nan = sample::AllNan(logits);
@@ -43,6 +45,18 @@ void SampleRows(const SampleArgs& args, const device::WorkerContext& context) {
     task.sampled = sample::Sample(task.input, scratch);
     args.sampled[task.sequence] = task.sampled.token;
   }
+}
+
+// By what a kernel draws the task's row; of the host's rows nothing.
+kernels::DrawRow DrawRowOf(const LogitTask& task) {
+  const SamplingParams* const params = task.input.params;
+  if (params == nullptr || task.target >= 0 || !sample::IsPlain(task.input)) return {};
+  return {.unit = base::ToUnitDouble(sample::DrawBits(task.input.key)),
+          .temperature = params->temperature,
+          .min_p = params->min_p,
+          .top_p = params->top_p,
+          .top_k = params->top_k,
+          .sequence = task.sequence};
 }
 
 // Rows after the final norm that are pooled.
@@ -244,6 +258,7 @@ void Rank::EnqueueStep(std::vector<LogitTask>* tasks, const StepMode& mode,
   const kernels::StepBatch& batch = buffers.Finish();
   FB_CHECK(tasks->size() == static_cast<size_t>(batch.num_logit_rows),
            "{} tasks for {} rows of logits", tasks->size(), batch.num_logit_rows);
+  if (buffers.draws() != nullptr) std::ranges::transform(*tasks, buffers.draws(), DrawRowOf);
   if (mode.meets()) ship_->Begin(rows, steps);
   const model::Decoder& decoder = modes_.Begin(mode, flights_[static_cast<size_t>(flight)].chosen);
   decoder.Forward(batch, buffers.context(), mode);
@@ -317,26 +332,71 @@ void Rank::Sample(const StepBuffers& buffers, int32_t first, int32_t count, Logi
                            .digests = digests});
     for (int32_t i = 0; i < count; ++i) tasks[i].digest = digests + i;
   }
+  DrawPlain(buffers, first, count, tasks);
+  const int32_t of_host = BringLogits(count, tasks);
+  if (of_host == 0) return;
   const auto draws = [](const LogitTask& task) {
-    return task.input.params != nullptr && task.input.params->temperature > 0;
+    return task.drawn == nullptr && task.input.params != nullptr &&
+           task.input.params->temperature > 0;
   };
-  const float* logits = decoder().activations.logits;
-  const uint64_t bytes = static_cast<uint64_t>(count * vocab) * sizeof(float);
-  if (host_logits_ != nullptr) {
-    decoder().stream->Enqueue(device::MakeCopy("logits", host_logits_->data, logits, bytes));
-    logits = reinterpret_cast<const float*>(host_logits_->data);
-  }
+  const float* const logits = host_logits_ == nullptr
+                                  ? decoder().activations.logits
+                                  : reinterpret_cast<const float*>(host_logits_->data);
   const SampleArgs args{tasks, scratch_.data(), logits, buffers.batch().sampled, count, vocab};
   cost::OpDesc desc{.kind = cost::OpKind::kSample,
                     .label = "sample",
-                    .rows = count,
+                    .rows = of_host,
                     .columns = vocab,
-                    .read_bytes = static_cast<double>(bytes),
+                    .read_bytes = static_cast<double>(of_host) * vocab * sizeof(float),
                     .drawn_rows = std::count_if(args.tasks, args.tasks + count, draws)};
   device::Operation operation = device::MakeOperation<&SampleRows>(desc, args);
   operation.on_host = true;
-  operation.Reads(args.logits, bytes);
+  operation.Reads(args.logits, static_cast<uint64_t>(count * vocab) * sizeof(float));
   decoder().stream->Enqueue(operation);
+}
+
+void Rank::DrawPlain(const StepBuffers& buffers, int32_t first, int32_t count, LogitTask* tasks) {
+  if (buffers.draws() == nullptr) return;
+  const kernels::DrawRow* const rows = buffers.draws() + first;
+  int32_t drawn = 0, weighed = 0;
+  for (int32_t i = 0; i < count; ++i) {
+    if (rows[i].sequence < 0) continue;
+    tasks[i].drawn = buffers.drawn() + first + i;
+    ++drawn;
+    if (rows[i].temperature > 0) ++weighed;
+  }
+  if (drawn == 0) return;
+  const int64_t vocab = decoder().config->vocab_size;
+  kernels::DrawRows(*decoder().stream, *decoder().kernels,
+                    {.logits = decoder().activations.logits,
+                     .stride = vocab,
+                     .vocab = static_cast<int32_t>(vocab),
+                     .num_rows = count,
+                     .weighed_rows = weighed,
+                     .rows = rows,
+                     .drawn = buffers.drawn() + first,
+                     .sampled = buffers.batch().sampled});
+  rows_drawn_ += drawn;
+}
+
+int32_t Rank::BringLogits(int32_t count, const LogitTask* tasks) {
+  const auto of_host = [](const LogitTask& task) { return task.drawn == nullptr; };
+  const int64_t row_bytes = decoder().config->vocab_size * static_cast<int64_t>(sizeof(float));
+  const auto* const logits = reinterpret_cast<const std::byte*>(decoder().activations.logits);
+  const LogitTask* const end = tasks + count;
+  int32_t brought = 0;
+  // Rows that lie side by side come together.
+  for (const LogitTask *begin = tasks, *next = tasks; begin != end; begin = next) {
+    begin = std::find_if(begin, end, of_host);
+    next = std::find_if_not(begin, end, of_host);
+    if (begin == next) break;
+    brought += static_cast<int32_t>(next - begin);
+    if (host_logits_ == nullptr) continue;
+    const int64_t at = (begin - tasks) * row_bytes;
+    decoder().stream->Enqueue(device::MakeCopy("logits", host_logits_->data + at, logits + at,
+                                               static_cast<uint64_t>((next - begin) * row_bytes)));
+  }
+  return brought;
 }
 
 void Rank::EnqueueService(const StepMode& mode, const share::ShipRows& rows,

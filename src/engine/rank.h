@@ -2,6 +2,7 @@
 // is the replica's business.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <span>
@@ -39,6 +40,8 @@ struct LogitTask {
   bool pools = false;                // no logits: the row after the final norm alone is wanted
   std::vector<float> row;            // that row
   const uint64_t* digest = nullptr;  // the logits', where the rank that draws them puts it
+  // Where a kernel puts the token or kNothingDrawn; null: the host draws the row.
+  const int32_t* drawn = nullptr;
   sample::SampleOutput sampled;
   PositionLogprobs target_output;
 };
@@ -79,6 +82,11 @@ class Rank {
   int64_t chosen_rows() const { return decoder().chosen_rows; }
   const model::Shard& shard() const { return decoder().weights.shard; }
   const share::ShippedFfn* ship() const { return ship_.get(); }  // null: no step ships
+  // Rows whose tokens kernels have drawn. Any thread. Nothing: its kernels draw none.
+  std::optional<int64_t> rows_drawn() const {
+    if (decoder().kernels->draw_rows == nullptr) return std::nullopt;
+    return rows_drawn_.load(std::memory_order_relaxed);
+  }
   const ModeDecoders& modes() const { return modes_; }
   // Asked for from other ranks so far; experts that come because they have rows are not in it.
   uint64_t bytes_pulled() const {
@@ -172,8 +180,13 @@ class Rank {
   void Wanted(const model::Decoder& decoder, const StepBuffers& buffers, int32_t first,
               int32_t count, LogitTask* tasks);
   void TakeRows(int32_t count, LogitTask* tasks);
-  // Draws the tokens of the rank's share of these wanted rows.
+  // Draws the tokens of the rank's share of these wanted rows: kernels draw plain ones, the host's
+  // workers the others.
   void Sample(const StepBuffers& buffers, int32_t first, int32_t count, LogitTask* tasks);
+  void DrawPlain(const StepBuffers& buffers, int32_t first, int32_t count, LogitTask* tasks);
+  // What the host draws of these rows of logits, once they are where it reaches them; returns
+  // their number.
+  int32_t BringLogits(int32_t count, const LogitTask* tasks);
 
   std::unique_ptr<device::Device> device_;
   RankRegions regions_;
@@ -191,6 +204,7 @@ class Rank {
   std::unique_ptr<kv::Window> window_;
   ModeDecoders modes_;
   std::vector<sample::SampleScratch> scratch_;  // one a worker
+  std::atomic<int64_t> rows_drawn_{0};
   // Where the device's logits come to be sampled, if the host does not reach them. It ends before
   // the device.
   std::unique_ptr<device::Arena> host_;

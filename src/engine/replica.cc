@@ -313,6 +313,10 @@ void Replica::CommitLogits(Flight& flight, size_t index) {
   const size_t first = flight.first_task[index];
   for (size_t i = first; i < flight.first_task[index + 1]; ++i) {
     LogitTask& task = flight.tasks[i];
+    if (task.drawn != nullptr) {
+      task.nan = *task.drawn == kernels::kNothingDrawn;
+      task.sampled.token = *task.drawn;
+    }
     if (task.nan) {  // no answer: the request ends with this step
       sequence->request->failed = true;
       return;

@@ -53,6 +53,9 @@ class StepBuffers {
   // The position of logit row i, and the digest that the device wrote for it.
   int32_t* logit_positions() const { return arrays_.logit_positions; }
   uint64_t* logit_digests() const { return arrays_.logit_digests; }
+  // What kernels draw logit row i by, and the token; null: they draw none.
+  kernels::DrawRow* draws() const { return arrays_.draws; }
+  int32_t* drawn() const { return arrays_.drawn; }
 
  private:
   layout::StepArrays arrays_;

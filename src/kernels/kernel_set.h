@@ -10,6 +10,7 @@
 #include "kernels/attention.h"
 #include "kernels/cut_rows.h"
 #include "kernels/delta_net.h"
+#include "kernels/draw.h"
 #include "kernels/experts.h"
 #include "kernels/latent_attention.h"
 #include "kernels/linear.h"
@@ -53,6 +54,8 @@ struct KernelSet {
   void (*gated_norm)(const GatedNormArgs&, const device::WorkerContext&);
   void (*embed)(const EmbedArgs&, const device::WorkerContext&);
   void (*logits_digest)(const LogitsDigestArgs&, const device::WorkerContext&);
+  // Null: the host draws from where the logits lie.
+  void (*draw_rows)(const DrawRowsArgs&, const device::WorkerContext&);
   void (*route)(const RouteArgs&, const device::WorkerContext&);
   void (*group_rows)(const GroupRowsArgs&, const device::WorkerContext&);
   void (*weigh_rows)(const WeighRowsArgs&, const device::WorkerContext&);

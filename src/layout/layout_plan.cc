@@ -74,6 +74,7 @@ base::Result<MemoryRequest> RequestOf(const EngineOptions& options, const Layout
                         .staging_bytes = 2 * options.tier.StagingBytes(draft.machine.spec.count),
                         .streamed_blocks = draft.streamed_blocks,
                         .digest = options.digest,
+                        .draws = draft.kernels->draw_rows != nullptr,
                         .record_routing = !options.machine.record_routing.empty(),
                         .modes = draft.shift.ModesInUse(draft.machine.max_num_batched_tokens),
                         .cut = CutOf(options, draft.layout, rank),

@@ -94,7 +94,8 @@ MemoryPlan WithoutKv(const model::ModelConfig& config, tensor::DType dtype,
                      .expanded_blocks = model::ExpandedBlocks(
                          config, request.max_num_batched_tokens, max_model_len),
                      .typed = config.token_types > 1,
-                     .state_rows = plan.states.empty() ? 0 : StateRows(request)};
+                     .state_rows = plan.states.empty() ? 0 : StateRows(request),
+                     .draws = request.draws};
   plan.steps_in_flight = request.steps_in_flight;
   plan.views = request.views;
   plan.copies_views = request.copies_views;

@@ -39,6 +39,7 @@ struct MemoryRequest {
   // Blocks of running choices that may lie there, at most; 0: nothing is streamed.
   int32_t streamed_blocks = 0;
   bool digest = false;
+  bool draws = false;  // the kernel set has draw_rows
   bool record_routing = false;
   std::vector<model::ModeRows> modes;                 // as in model::StepCapacity
   model::ReplicaCut cut;                              // the rank's place in its replica

@@ -19,6 +19,10 @@ void ForEachArray(const StepShape& shape, bool sequences, StepArrays* arrays, Vi
   visit(&batch.sequences, shape.sequences);
   visit(&batch.state_rows, shape.state_rows);
   if (shape.typed) visit(&batch.types, shape.rows);
+  if (shape.draws) {
+    visit(&arrays->draws, shape.rows);
+    visit(&arrays->drawn, shape.rows);
+  }
   if (shape.expanded_blocks > 0) {
     kernels::LatentForms& forms = arrays->forms;
     visit(&forms.prompts, shape.sequences);

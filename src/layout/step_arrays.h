@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "device/device.h"
+#include "kernels/draw_row.h"
 #include "kernels/step_batch.h"
 
 namespace forebay::layout {
@@ -16,6 +17,7 @@ struct StepShape {
   int64_t expanded_blocks = 0;  // model::ExpandedBlocks
   bool typed = false;           // rows have token types
   int64_t state_rows = 0;       // of StepBatch::state_rows; 0: no layer keeps a state
+  bool draws = false;           // kernels draw tokens
 };
 
 struct StepArrays {
@@ -23,6 +25,9 @@ struct StepArrays {
   kernels::LatentForms forms;          // arrays only where the shape has expanded blocks
   int32_t* logit_positions = nullptr;  // [logit rows]
   uint64_t* logit_digests = nullptr;   // [logit rows]
+  // [logit rows] where the shape draws: DrawRowsArgs::rows and drawn.
+  kernels::DrawRow* draws = nullptr;
+  int32_t* drawn = nullptr;
 };
 
 // Those of all steps that may be in flight at once.

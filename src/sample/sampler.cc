@@ -14,16 +14,22 @@ namespace {
 // A row whose mean weight is more than one such part of the greatest is surely flat.
 constexpr double kFlatTokens = 1024;
 
+bool HasPenalties(const SampleInput& input) {
+  const SamplingParams& params = *input.params;
+  return input.counts != nullptr && (params.repetition_penalty != 1 ||
+                                     params.frequency_penalty != 0 || params.presence_penalty != 0);
+}
+
+bool ChangesLogits(const SampleInput& input) {
+  return !input.params->logit_bias.empty() || !input.params->allowed_token_ids.empty() ||
+         HasPenalties(input) || !input.banned.empty();
+}
+
 // The row after allowed tokens, logit_bias, penalties and bans: the input itself where none
 // applies, else a copy in `scratch`.
 std::span<const float> Penalize(const SampleInput& input, SampleScratch* scratch) {
+  if (!ChangesLogits(input)) return input.logits;
   const SamplingParams& params = *input.params;
-  const bool penalties =
-      input.counts != nullptr && (params.repetition_penalty != 1 || params.frequency_penalty != 0 ||
-                                  params.presence_penalty != 0);
-  if (params.logit_bias.empty() && params.allowed_token_ids.empty() && !penalties &&
-      input.banned.empty())
-    return input.logits;
   std::vector<float>& row = scratch->processed;
   const auto in_vocabulary = [&](int32_t token) {
     return token >= 0 && token < static_cast<int64_t>(input.logits.size());
@@ -39,7 +45,7 @@ std::span<const float> Penalize(const SampleInput& input, SampleScratch* scratch
   for (const auto& [token, bias] : params.logit_bias) {
     if (in_vocabulary(token)) row[token] += bias;
   }
-  if (penalties) {
+  if (HasPenalties(input)) {
     for (const auto& [token, output_count] : input.counts->entries()) {
       if (!in_vocabulary(token)) continue;
       float& x = row[token];
@@ -245,6 +251,13 @@ void AppendBanned(const std::vector<std::vector<int32_t>>& bad_words,
     if (begin.size() <= generated.size() && std::ranges::equal(begin, generated.last(begin.size())))
       banned->push_back(word.back());
   }
+}
+
+bool IsPlain(const SampleInput& input) {
+  // Weights above 0 lie within 708 temperatures: their logits' span is a float.
+  constexpr float kMostTemperature = 1e6f;
+  return !ChangesLogits(input) && input.params->logprobs < 0 &&
+         input.params->temperature <= kMostTemperature;
 }
 
 SampleOutput Sample(const SampleInput& input, SampleScratch* scratch) {

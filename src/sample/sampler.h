@@ -58,6 +58,10 @@ struct SampleInput {
   SampleKey key;
 };
 
+// Whether nothing but temperature, min_p, top_k, top_p and the key decides the draw, and no log
+// probability is asked for: then kernels may draw it (kernels/draw.h).
+bool IsPlain(const SampleInput& input);
+
 // Appends the tokens that would complete one of `bad_words` behind `generated`.
 void AppendBanned(const std::vector<std::vector<int32_t>>& bad_words,
                   std::span<const int32_t> generated, std::vector<int32_t>* banned);

@@ -1,7 +1,6 @@
 #include "sample/softmax.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -119,19 +118,6 @@ constexpr RowLoops kRowLoops[] = {{&ChunkSum512, &WeighChunk512, &SumsUpTo512, &
 std::span<const RowLoops> AllRowLoops() {
   const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq");
   return std::span(kRowLoops).subspan(avx512 ? 0 : __builtin_cpu_supports("avx2") ? 1 : 2);
-}
-
-double Log(double x) {
-  // x = 2^e m with m in [sqrt(1/2), sqrt(2)), log m = 2 atanh(s), s = (m - 1) / (m + 1), |s| <
-  // 0.172.
-  const uint64_t bits = std::bit_cast<uint64_t>(x);
-  constexpr uint64_t kSqrtHalf = std::bit_cast<uint64_t>(0x1.6a09e667f3bcdp-1);
-  const auto e = static_cast<int64_t>(bits - kSqrtHalf) >> 52;
-  const double m = std::bit_cast<double>(bits - (static_cast<uint64_t>(e) << 52));
-  const double s = (m - 1) / (m + 1);
-  double series = 0;
-  for (int power = 19; power >= 3; power -= 2) series = (series + 1.0 / power) * (s * s);
-  return static_cast<double>(e) * 0x1.62e42fefa39efp-1 + 2 * (s + s * series);
 }
 
 bool AllNan(std::span<const float> row) {

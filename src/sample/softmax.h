@@ -21,9 +21,7 @@ inline constexpr int kLanes = 16;
 inline constexpr float kNone = -std::numeric_limits<float>::infinity();
 
 using base::Exp;
-
-// The natural logarithm to 1e-15. REQUIRES: x is a positive normal number.
-double Log(double x);
+using base::Log;
 
 // Whether the row is all NaN: from NaN weights (kernels/route.h) or infinities that
 // cancel.

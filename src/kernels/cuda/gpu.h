@@ -17,7 +17,7 @@
 // Rules:
 //  1. Arithmetic is that of class `pair`: fp32, one rounding an operation, denormals flushed. nvcc
 //     runs with -ftz=true -fmad=false; a fused multiply-add is written Fma, a quotient Div, a root
-//     Sqrt.
+//     Sqrt. In double all operators round once; denormals stay.
 //  2. What is .aligned on a GPU (Sync, Shuffle, Ballot, LoadMatrix, Mma) is called by all 32 lanes
 //     of a warp at once. The emulation names lanes that stand elsewhere.
 //  3. Shared memory is dynamic, begins at a multiple of 1,024, and holds NaN at first.

@@ -14,8 +14,9 @@ namespace {
 constexpr uint64_t kLargeMemory = 70 * base::kGiB;
 // A copy engine takes pieces of 32 MiB at its full rate.
 constexpr uint64_t kCopySlice = 32 * base::kMiB;
-// Scratch of kernels on tensor cores: what is left of long contexts' parts until they merge.
-constexpr uint64_t kMostScratch = 64 * base::kMiB, kScratchPart = 16;
+// Scratch of kernels: peaks and sums of logits; on tensor cores what is left of long contexts'
+// parts until they merge.
+constexpr uint64_t kLeastScratch = base::kMiB, kMostScratch = 64 * base::kMiB, kScratchPart = 16;
 
 base::Status Refusal(std::string message) { return {base::kInvalidArgument, std::move(message)}; }
 
@@ -119,9 +120,11 @@ class Cuda final : public Platform {
     plan->budget_bytes =
         given ? given
               : static_cast<uint64_t>(static_cast<double>(least_free) * machine.memory_utilization);
+    plan->device_bytes = kLeastScratch;
     if (set.packed == kernels::PackedForm::kCuda) {
       plan->device_bytes =
-          std::min(plan->budget_bytes / kScratchPart, kMostScratch) / base::kMiB * base::kMiB;
+          std::max(kLeastScratch, std::min(plan->budget_bytes / kScratchPart, kMostScratch) /
+                                      base::kMiB * base::kMiB);
     }
     if (given == 0) plan->stable_bytes = least_total / 2;
     plan->max_num_seqs = least_total >= kLargeMemory ? 1024 : 256;

@@ -325,6 +325,38 @@ void LogitsDigest(const LogitsDigestArgs& args, const device::WorkerContext& con
   FB_LAUNCH("pair_logits_digest", BlockARow(args.num_rows, kWordOfEachWarp), params);
 }
 
+void DrawRows(const DrawRowsArgs& args, const device::WorkerContext& context) {
+  constexpr int kMostRows = 65535, kChunksOfBlock = 2 * kRowWarps;
+  const int chunks = (args.vocab + kDrawChunk - 1) / kDrawChunk;
+  const auto chunks_bytes = static_cast<uint64_t>(chunks) * (sizeof(double) + sizeof(DrawPeak));
+  const auto most =
+      static_cast<int32_t>(std::min<uint64_t>(context.scratch_bytes / chunks_bytes, kMostRows));
+  FB_CHECK(most > 0, "draws: {} bytes of scratch, a row takes {}", context.scratch_bytes,
+           chunks_bytes);
+  for (int32_t first = 0; first < args.num_rows; first += most) {
+    const int32_t rows = std::min(most, args.num_rows - first);
+    auto* const sums = reinterpret_cast<double*>(context.scratch);
+    const DrawParams params{.logits = args.logits + first * args.stride,
+                            .stride = args.stride,
+                            .vocab = args.vocab,
+                            .chunks = chunks,
+                            .rows = args.rows + first,
+                            .peaks = reinterpret_cast<DrawPeak*>(sums + int64_t{rows} * chunks),
+                            .sums = sums,
+                            .drawn = args.drawn + first,
+                            .sampled = args.sampled};
+    LaunchShape chunked = BlockARow((chunks + kChunksOfBlock - 1) / kChunksOfBlock);
+    chunked.blocks[1] = rows;
+    FB_LAUNCH("pair_draw_peaks", chunked, params);
+    if (args.weighed_rows > 0) FB_LAUNCH("pair_draw_sums", chunked, params);
+    const LaunchShape whole{.blocks = {rows, 1, 1},
+                            .threads = kDrawThreads,
+                            .shared_bytes = static_cast<int>(sizeof(DrawShared)) +
+                                            chunks * static_cast<int>(sizeof(double))};
+    FB_LAUNCH("pair_draw", whole, params);
+  }
+}
+
 void Route(const RouteArgs& args, const device::WorkerContext& context) {
   const Router& router = args.router;
   const RouteParams params{.num_experts = router.num_experts,
@@ -428,6 +460,7 @@ constexpr KernelSet kPairSet{.isa = Isa::kCuda,
                              .finish_logits = FinishLogits,
                              .embed = Embed,
                              .logits_digest = LogitsDigest,
+                             .draw_rows = DrawRows,
                              .route = Route,
                              .group_rows = GroupRows,
                              .weigh_rows = WeighRows,

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/draw_row.h"
 #include "kernels/packed_form.h"
 #include "kernels/step_batch.h"
 
@@ -191,6 +192,41 @@ struct LogitsDigestParams {
   int32_t vocab;
   const int32_t* positions;
   uint64_t* digests;
+};
+
+inline constexpr int kDrawThreads = 512;
+inline constexpr int kDrawChunk = 1024;  // tokens of a sum (sample/softmax.h)
+inline constexpr int kDrawPool = 512;    // tokens that are sorted; no more than threads
+// The greatest logit of a chunk, and the first token that has it; -1: all are NaN.
+struct DrawPeak {
+  float logit;
+  int32_t token;
+};
+struct DrawParams {
+  const float* logits;
+  int64_t stride;
+  int32_t vocab, chunks;
+  const DrawRow* rows;
+  DrawPeak* peaks;  // [rows, chunks]
+  double* sums;     // [rows, chunks]: of weights
+  int32_t* drawn;
+  int32_t* sampled;
+};
+struct DrawCandidate {
+  double weight;
+  float logit;
+  int32_t token;
+};
+// The shared memory of pair_draw, in front of a sum for each chunk.
+struct DrawShared {
+  double weights[2][kDrawChunk];
+  DrawCandidate pool[kDrawPool];
+  int32_t counts[256];
+  float floats[kDrawThreads / 32];
+  int32_t integers[kDrawThreads / 32];
+  double sum;
+  float logit;
+  int32_t count, index;
 };
 
 struct RouteParams {

@@ -1,0 +1,246 @@
+// Draws by kernels (kernels/draw.h) have the tokens of sample/sampler.h, in each of the launcher's
+// schedules.
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/launch/kernel_sets.h"
+#include "kernels/cuda/testing/launcher.h"
+#include "runtime/flush_denormals.h"
+#include "sample/sampler.h"
+#include "sample/softmax.h"
+#include "sample/testing/rows.h"
+
+namespace forebay::sample {
+namespace {
+
+using kernels::cuda::testing::TheLauncher;
+
+constexpr int32_t kPoison = -7;
+
+struct Draw {
+  std::vector<float> logits;
+  SamplingParams params;
+  std::string what;
+};
+
+SampleKey KeyOf(size_t row) { return {.seed = 11, .position = static_cast<int64_t>(row)}; }
+
+// Every fifth row is the host's; which, depends on the vocabulary.
+bool IsHosts(size_t row, size_t vocab) { return (row + vocab) % 5 == 3; }
+
+// All rows in one launch. REQUIRES: rows of one vocabulary.
+void ExpectHostsTokens(const std::vector<Draw>& draws) {
+  runtime::SetFlushDenormals(true);
+  const size_t vocab = draws[0].logits.size(), stride = vocab + 3;
+  std::vector<float> logits(draws.size() * stride, kInf);
+  std::vector<kernels::DrawRow> rows(draws.size());
+  std::vector<int32_t> tokens, drawn(draws.size()), sampled(draws.size());
+  kernels::DrawRowsArgs args{.logits = logits.data(),
+                             .stride = static_cast<int64_t>(stride),
+                             .vocab = static_cast<int32_t>(vocab),
+                             .num_rows = static_cast<int32_t>(draws.size()),
+                             .rows = rows.data(),
+                             .drawn = drawn.data(),
+                             .sampled = sampled.data()};
+  SampleScratch scratch;
+  for (size_t i = 0; i < draws.size(); ++i) {
+    const auto& [row, params, what] = draws[i];
+    std::ranges::copy(row, logits.begin() + static_cast<std::ptrdiff_t>(i * stride));
+    const SampleInput input{.logits = row, .params = &params, .key = KeyOf(i)};
+    ASSERT_TRUE(IsPlain(input)) << what;
+    tokens.push_back(AllNan(row) ? kernels::kNothingDrawn : Sample(input, &scratch).token);
+    args.weighed_rows += params.temperature > 0 ? 1 : 0;
+    if (IsHosts(i, vocab)) continue;
+    rows[i] = {.unit = base::ToUnitDouble(DrawBits(input.key)),
+               .temperature = params.temperature,
+               .min_p = params.min_p,
+               .top_p = params.top_p,
+               .top_k = params.top_k,
+               .sequence = static_cast<int32_t>(draws.size() - 1 - i)};
+  }
+  // The emulation runs a schedule a call, another each time. A GPU reads these logits over its link
+  // to the host.
+  constexpr size_t kLargeVocab = 10000;
+  static int schedule = 0;
+  const int first = schedule;
+  schedule += !TheLauncher().fast() ? 1 : vocab >= kLargeVocab ? 2 : TheLauncher().launches();
+  for (int launch = first; launch < schedule; ++launch) {
+    std::ranges::fill(drawn, kPoison);
+    std::ranges::fill(sampled, kPoison);
+    const base::Status status =
+        TheLauncher().Run(launch, [&](const device::LaunchContext& context) {
+          kernels::cuda::PairKernels().draw_rows(args, context);
+        });
+    ASSERT_TRUE(status.ok()) << "launch " << launch << ": " << status.ToString();
+    for (size_t i = 0; i < draws.size(); ++i) {
+      const int32_t token = IsHosts(i, vocab) ? kPoison : tokens[i];
+      EXPECT_EQ(drawn[i], token) << "launch " << launch << ", vocabulary " << vocab << ", row " << i
+                                 << ": " << draws[i].what;
+      EXPECT_EQ(sampled[draws.size() - 1 - i], token < 0 ? kPoison : token)
+          << "launch " << launch << ", row " << i;
+    }
+  }
+  runtime::SetFlushDenormals(false);
+}
+
+std::vector<std::pair<std::string, SamplingParams>> AllParams(size_t vocab) {
+  std::vector<std::pair<std::string, SamplingParams>> all;
+  const auto add = [&](float temperature, int32_t top_k, float top_p, float min_p) {
+    all.emplace_back(
+        fmt::format("temperature {} top_k {} top_p {} min_p {}", temperature, top_k, top_p, min_p),
+        SamplingParams{.temperature = temperature, .top_p = top_p, .top_k = top_k, .min_p = min_p});
+  };
+  const auto k = static_cast<int32_t>(vocab);
+  add(0, 0, 1, 0);
+  add(1, 0, 1, 0);
+  add(0.3f, 0, 1, 0);
+  add(2, 0, 1, 0);
+  add(1e-30f, 0, 1, 0);
+  add(1e-40f, 0, 1, 0);  // a denormal
+  for (const int32_t top_k : {1, 2, 7, 50, k / 3, k - 1, k, k + 9}) {
+    if (top_k > 0) add(0.8f, top_k, 1, 0);
+  }
+  for (const float top_p : {0.0f, 0.3f, 0.5f, 0.9f, 0.999f, 0.9999999f}) {
+    add(1, 0, top_p, 0);
+    add(0.7f, 20, top_p, 0);
+  }
+  add(1, k / 2, 0.9f, 0);
+  for (const float min_p : {1e-40f, 1e-6f, 0.05f, 1.0f}) add(1, 0, 1, min_p);
+  add(1.5f, 40, 0.8f, 0.02f);
+  add(2, 0, 0.95f, 1e-3f);
+  return all;
+}
+
+// Draws of one row by all parameters.
+std::vector<Draw> AllDraws(const std::string& what, const std::vector<float>& row) {
+  std::vector<Draw> draws;
+  for (const auto& [name, params] : AllParams(row.size()))
+    draws.push_back({row, params, what + ", " + name});
+  return draws;
+}
+
+std::vector<size_t> Vocabularies() {
+  if (TheLauncher().fast()) return {1, 100, 1024, 1025, 4001, 49152, 151936};
+  return {1, 3, 33, 1025, 1700};
+}
+
+TEST(DrawRows, OfRandomLogits) {
+  for (const size_t vocab : Vocabularies()) {
+    for (const double spread : {0.02, 1.0, 4.0})
+      ExpectHostsTokens(
+          AllDraws(fmt::format("spread {}", spread), RandomRow(vocab, vocab, spread)));
+  }
+}
+
+TEST(DrawRows, OfEqualLogits) {
+  for (const size_t vocab : Vocabularies()) {
+    ExpectHostsTokens(AllDraws("all equal", std::vector(vocab, 1.5f)));
+    std::vector<float> row = RandomRow(vocab, 3, 2);
+    for (float& x : row) x = std::round(x * 2) / 2;
+    ExpectHostsTokens(AllDraws("multiples of 1/2", row));
+    for (size_t i = 0; i < vocab; ++i) row[i] = i % 3 == 0 ? 1.5f : std::nextafter(1.5f, 2.0f);
+    ExpectHostsTokens(AllDraws("neighbours", row));
+    for (size_t i = 0; i < vocab; ++i) row[i] = i % 7 == 2 ? 0.0f : i % 2 == 0 ? -0.0f : 1e-40f;
+    ExpectHostsTokens(AllDraws("zeros", row));
+  }
+}
+
+TEST(DrawRows, OfLogitsThatAreNotFinite) {
+  for (const size_t vocab : Vocabularies()) {
+    ExpectHostsTokens(AllDraws("all NaN", std::vector(vocab, kNan)));
+    ExpectHostsTokens(AllDraws("all -inf", std::vector(vocab, -kInf)));
+    std::vector<float> row(vocab, -kInf);
+    row[0] = kNan;
+    if (vocab > 1) ExpectHostsTokens(AllDraws("NaN and -inf", row));
+    row[vocab / 2] = -3;
+    ExpectHostsTokens(AllDraws("one number", row));
+    row = RandomRow(vocab, 5, 3);
+    for (size_t i = 0; i < vocab; i += 3) row[i] = kNan;
+    for (size_t i = 1; i < vocab; i += 5) row[i] = -kInf;
+    ExpectHostsTokens(AllDraws("some not finite", row));
+    row[vocab - 1] = row[vocab / 3] = kInf;
+    ExpectHostsTokens(AllDraws("+inf", row));
+    for (size_t i = 0; i < vocab; i += 2) row[i] = i % 4 == 0 ? 3e38f : -3e38f;
+    row[vocab / 2] = std::numeric_limits<float>::max();
+    ExpectHostsTokens(AllDraws("huge", row));
+  }
+}
+
+// Rows that do not fit into the scratch at once are drawn in several launches.
+TEST(DrawRows, OfMoreRowsThanTheScratchHolds) {
+  class LessScratch final : public device::LaunchContext {
+   public:
+    explicit LessScratch(const device::LaunchContext& of) : of_(of) {
+      scratch = of.scratch;
+      scratch_bytes = 3 * 3 * 16;
+    }
+    void LaunchBytes(const device::CudaKernel& kernel, const device::LaunchShape& shape,
+                     const void* params, size_t bytes) const override {
+      of_.LaunchBytes(kernel, shape, params, bytes);
+    }
+    void RunOnHost(device::Operation::RunFn run, const void* args, size_t bytes) const override {
+      of_.RunOnHost(run, args, bytes);
+    }
+
+   private:
+    const device::LaunchContext& of_;
+  };
+  constexpr size_t kRows = 8, kVocab = 2100;
+  const SamplingParams params{.temperature = 1};
+  std::vector<float> logits;
+  std::vector<kernels::DrawRow> rows;
+  std::vector<int32_t> expected, drawn(kRows, kPoison), sampled(kRows, kPoison);
+  SampleScratch scratch;
+  for (size_t i = 0; i < kRows; ++i) {
+    const std::vector<float> row = RandomRow(kVocab, i, 2);
+    logits.insert(logits.end(), row.begin(), row.end());
+    expected.push_back(Sample({.logits = row, .params = &params, .key = KeyOf(i)}, &scratch).token);
+    rows.push_back({.unit = base::ToUnitDouble(DrawBits(KeyOf(i))),
+                    .temperature = 1,
+                    .sequence = static_cast<int32_t>(i)});
+  }
+  const kernels::DrawRowsArgs args{.logits = logits.data(),
+                                   .stride = kVocab,
+                                   .vocab = kVocab,
+                                   .num_rows = kRows,
+                                   .weighed_rows = kRows,
+                                   .rows = rows.data(),
+                                   .drawn = drawn.data(),
+                                   .sampled = sampled.data()};
+  const base::Status status = TheLauncher().Run(0, [&](const device::LaunchContext& context) {
+    kernels::cuda::PairKernels().draw_rows(args, LessScratch(context));
+  });
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  EXPECT_EQ(drawn, expected);
+  EXPECT_EQ(sampled, expected);
+}
+
+// What needs the host's sampler is no kernel's.
+TEST(DrawRows, PlainOnesAreKernels) {
+  const auto plain = [](const SamplingParams& params, std::span<const int32_t> banned = {},
+                        const TokenCounts* counts = nullptr) {
+    return IsPlain({.params = &params, .counts = counts, .banned = banned});
+  };
+  const int32_t token = 3;
+  const TokenCounts counts;
+  EXPECT_TRUE(plain({}));
+  EXPECT_TRUE(plain({.temperature = 0.5f, .top_p = 0.5f, .top_k = 3, .min_p = 0.1f, .seed = 4}));
+  EXPECT_TRUE(plain({}, {}, &counts));
+  EXPECT_FALSE(plain({}, std::span(&token, 1)));
+  EXPECT_FALSE(plain({.logprobs = 0}));
+  EXPECT_FALSE(plain({.logit_bias = {{3, 1.0f}}}));
+  EXPECT_FALSE(plain({.allowed_token_ids = {3}}));
+  EXPECT_FALSE(plain({.presence_penalty = 1}, {}, &counts));
+  EXPECT_FALSE(plain({.frequency_penalty = 1}, {}, &counts));
+  EXPECT_FALSE(plain({.repetition_penalty = 2}, {}, &counts));
+  EXPECT_FALSE(plain({.temperature = 1e7f}));
+}
+
+}  // namespace
+}  // namespace forebay::sample
