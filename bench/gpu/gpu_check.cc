@@ -675,13 +675,13 @@ int main(int argc, char** argv) {
   } else if (command == "job-rates") {
     const std::vector<bench::JobLengths> lengths(64, {.prompt = 128, .output = 32});
     for (int i = 3; i < argc; ++i) {
-      for (const bool profile : {false, true})
-        check(bench::PrintJobRate(argv[i], argv[2], lengths, profile));
+      for (const bench::JobRun run : {bench::JobRun{}, {.graphs = false}, {.profile = true}})
+        check(bench::PrintJobRate(argv[i], argv[2], lengths, run));
     }
   } else if (command == "long-jobs" && argc > 4) {
     const auto lengths = bench::ReadJobLengths(argv[4], std::atoi(argv[3]));
     check(lengths.status());
-    for (int i = 5; i < argc; ++i) check(bench::PrintJobRate(argv[i], argv[2], *lengths, false));
+    for (int i = 5; i < argc; ++i) check(bench::PrintJobRate(argv[i], argv[2], *lengths, {}));
   } else {
     void* heap = nullptr;
     gpu.Do(gpu.driver().MemHostAlloc(&heap, bench::kHeapBytes,

@@ -59,7 +59,7 @@ base::Result<std::vector<JobLengths>> ReadJobLengths(const std::string& path, in
 }
 
 base::Status PrintJobRate(const std::string& model, std::string_view numerics,
-                          const std::vector<JobLengths>& lengths, bool profile) {
+                          const std::vector<JobLengths>& lengths, JobRun run) {
   const auto runtime = runtime::CreateRealRuntime();
   runtime::TimeNs last = runtime->Now();
   const auto seconds = [&] {
@@ -80,7 +80,8 @@ base::Status PrintJobRate(const std::string& model, std::string_view numerics,
   options.limits.max_model_len = longest;
   options.limits.max_num_seqs = std::min<int64_t>(1024, static_cast<int64_t>(lengths.size()));
   options.random_weights = true;
-  options.profile = profile;
+  options.machine.cuda_graphs = run.graphs;
+  options.profile = run.profile;
   FB_ASSIGN_OR_RETURN(const auto engine, choose::CreateEngine(*runtime, options, files, nullptr));
   const double load = seconds();
   const auto results =
@@ -90,7 +91,7 @@ base::Status PrintJobRate(const std::string& model, std::string_view numerics,
     if (!result.error_message.empty()) return {device::kCudaFailed, result.error_message};
   }
   const std::string name = std::filesystem::path(model).filename();
-  if (!profile) {
+  if (!run.profile) {
     const EngineStats stats = engine->stats();
     const auto figure = [&](const char* what, double value, const char* unit) {
       fmt::print(
@@ -99,12 +100,18 @@ base::Status PrintJobRate(const std::string& model, std::string_view numerics,
           lengths.size(), prompt / std::ssize(lengths), output / std::ssize(lengths), numerics,
           name, what, value, unit);
     };
+    if (!run.graphs) {
+      figure("generated without graphs", static_cast<double>(output) / took, "tokens/s");
+      return {};
+    }
     figure("load", load, "s");
     figure("job", took, "s");
     figure("generated", static_cast<double>(output) / took, "tokens/s");
     figure("a step", 1e3 * took / static_cast<double>(stats.steps), "ms");
     figure("between steps", 1e3 * (took - stats.step_seconds) / static_cast<double>(stats.steps),
            "ms");
+    for (const char* counter : {"kernels_launched", "kernels_in_graphs", "rows_drawn_by_kernels"})
+      figure(counter, static_cast<double>(stats.counter(counter).value_or(0)), "");
   } else {
     std::vector<device::OpProfile> operations = engine->Profile();
     std::ranges::sort(operations, std::greater(), &device::OpProfile::seconds);

@@ -63,7 +63,7 @@ void LaunchItems(const void* raw, const LaunchContext& context) {
   const CopyItemsParams params{.to = args.destination,
                                .from = args.source,
                                .item_bytes = args.item_bytes,
-                               .offsets = args.offsets};
+                               .offsets = context.OnDevice(args.offsets)};
   const uint64_t pieces = (args.item_bytes + kCopyPieceBytes - 1) / kCopyPieceBytes;
   context.Launch("pair_copy_items",
                  {.blocks = {static_cast<int>(args.num_items), static_cast<int>(pieces), 1},

@@ -106,7 +106,7 @@ void LaunchRowGather(const void* raw, const device::LaunchContext& context) {
                                   .parts = {},
                                   .borders = {},
                                   .num_parts = args.num_ranks,
-                                  .offsets = args.rows.offsets,
+                                  .offsets = context.OnDevice(args.rows.offsets),
                                   .row_bytes = args.rows.row_bytes};
   std::copy_n(args.parts, args.num_ranks, params.parts);
   std::copy_n(args.rows.borders, args.num_ranks + 1, params.borders);

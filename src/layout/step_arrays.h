@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "device/device.h"
 #include "kernels/draw_row.h"
@@ -28,6 +29,8 @@ struct StepArrays {
   // [logit rows] where the shape draws: DrawRowsArgs::rows and drawn.
   kernels::DrawRow* draws = nullptr;
   int32_t* drawn = nullptr;
+  // What the host writes for one step: one piece.
+  std::span<const std::byte> written;
 };
 
 // Those of all steps that may be in flight at once.

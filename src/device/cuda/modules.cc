@@ -44,8 +44,8 @@ base::Status CudaModules::Load(std::span<const CudaKernel> kernels) {
   return base::Status::Ok();
 }
 
-base::Status CudaModules::Launch(const CudaKernel& kernel, const LaunchShape& shape,
-                                 const void* params, cu::Stream stream) {
+base::Result<cu::Function> CudaModules::Prepare(const CudaKernel& kernel,
+                                                const LaunchShape& shape) {
   const std::lock_guard lock(mutex_);
   FB_ASSIGN_OR_RETURN(Entry * entry, Find(kernel));
   if (shape.shared_bytes > entry->shared_bytes) {
@@ -55,6 +55,12 @@ base::Status CudaModules::Launch(const CudaKernel& kernel, const LaunchShape& sh
         fmt::format("{} bytes of shared memory for kernel {}", shape.shared_bytes, kernel.name)));
     entry->shared_bytes = shape.shared_bytes;
   }
+  return entry->function;
+}
+
+base::Status CudaModules::Launch(const CudaKernel& kernel, cu::Function function,
+                                 const LaunchShape& shape, const void* params,
+                                 cu::Stream stream) const {
   cu::LaunchAttribute cluster{};
   cluster.id = cu::kLaunchCluster;
   cluster.value.cluster[0] = static_cast<unsigned>(shape.cluster_blocks);
@@ -68,10 +74,11 @@ base::Status CudaModules::Launch(const CudaKernel& kernel, const LaunchShape& sh
   config.attributes = &cluster;
   config.num_attributes = shape.cluster_blocks > 1 ? 1 : 0;
   void* arguments[] = {const_cast<void*>(params)};
+  const cu::Result launched = driver_.LaunchKernelEx(&config, function, arguments, nullptr);
+  if (launched == cu::kSuccess) return base::Status::Ok();
   return driver_.Check(
-      driver_.LaunchKernelEx(&config, entry->function, arguments, nullptr),
-      fmt::format("launching kernel {} of {} x {} x {} blocks of {} threads", kernel.name,
-                  shape.blocks[0], shape.blocks[1], shape.blocks[2], shape.threads));
+      launched, fmt::format("launching kernel {} of {} x {} x {} blocks of {} threads", kernel.name,
+                            shape.blocks[0], shape.blocks[1], shape.blocks[2], shape.threads));
 }
 
 }  // namespace forebay::device

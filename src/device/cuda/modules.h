@@ -23,10 +23,19 @@ class CudaModules {
 
   // Those of the kernels that the GPU and this build have. Errors: kCudaFailed.
   base::Status Load(std::span<const CudaKernel> kernels);
-  // Loads a kernel that `Load` was not given. Errors: kCudaUnavailable (built without kernels, or
-  // the GPU is older than the kernel's), kCudaFailed.
+  // The kernel, which may have as much shared memory as the shape says. Loads one that `Load` was
+  // not given. Errors: kCudaUnavailable (built without kernels, or the GPU is older than the
+  // kernel's), kCudaFailed.
+  base::Result<cu::Function> Prepare(const CudaKernel& kernel, const LaunchShape& shape);
+  // Errors: kCudaFailed. REQUIRES: `Prepare` gave the function for this shape.
+  base::Status Launch(const CudaKernel& kernel, cu::Function function, const LaunchShape& shape,
+                      const void* params, cu::Stream stream) const;
+  // Both.
   base::Status Launch(const CudaKernel& kernel, const LaunchShape& shape, const void* params,
-                      cu::Stream stream);
+                      cu::Stream stream) {
+    FB_ASSIGN_OR_RETURN(const cu::Function function, Prepare(kernel, shape));
+    return Launch(kernel, function, shape, params, stream);
+  }
 
  private:
   struct Entry {

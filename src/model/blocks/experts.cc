@@ -150,7 +150,8 @@ void LaunchKeep(const void* raw, const device::LaunchContext& context) {
       "pair_keep_chosen",
       {.blocks = {static_cast<int>(base::CeilDiv(args.slots, int64_t{kRowThreads})), 1, 1},
        .threads = kRowThreads},
-      kernels::cuda::KeepChosenParams{args.experts, args.to, args.slots});
+      kernels::cuda::KeepChosenParams{args.experts, context.OnDevice(args.to), args.slots});
+  context.FetchControl(args.to, static_cast<uint64_t>(args.slots) * sizeof(*args.to));
 }
 
 void KeepChosen(const BlockContext& context, const KeepArgs& args) {

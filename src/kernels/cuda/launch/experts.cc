@@ -34,21 +34,21 @@ int64_t MostRowTiles(const ExpertsParams& params, int max_rows, int rows) {
                                    : max_rows / rows + std::min(params.num_experts, max_rows);
 }
 
-ExpertsParams ParamsOf(const ExpertsArgs& args) {
+ExpertsParams ParamsOf(const ExpertsArgs& args, const device::LaunchContext& context) {
   const PackedWeight& weight = args.weight;
   const bool heads = args.heads();
-  return {.runs = heads ? nullptr : args.runs,
-          .tiles = heads ? weight.tiles : nullptr,
+  return {.runs = heads ? nullptr : context.OnDevice(args.runs),
+          .tiles = heads ? context.OnDevice(weight.tiles) : nullptr,
           .tile_bytes = weight.TileBytes(0, 0),
-          .offsets = args.offsets,
+          .offsets = context.OnDevice(args.offsets),
           .x = args.x,
           .x_rows = args.x_rows,
           .x_granules = args.x_stride / 8,
           .x_step = args.x_step / 8,
           .to = {.y = args.y,
                  .y_stride = args.y_stride,
-                 .panels = reinterpret_cast<const int32_t*>(weight.panels),
-                 .bias = weight.bias,
+                 .panels = reinterpret_cast<const int32_t*>(context.OnDevice(weight.panels)),
+                 .bias = context.OnDevice(weight.bias),
                  .output = static_cast<int32_t>(args.output),
                  .rows = args.max_rows},
           .y_step = args.y_step,
@@ -60,7 +60,7 @@ ExpertsParams ParamsOf(const ExpertsArgs& args) {
 }  // namespace
 
 bool LaunchExperts(const ExpertsArgs& args, const device::LaunchContext& context) {
-  const ExpertsParams params = ParamsOf(args);
+  const ExpertsParams params = ParamsOf(args, context);
   if (context.architecture != 90 || !IsAligned(args.weight.k) || !IsAligned(args.x_stride) ||
       !IsAligned(args.x_step) || reinterpret_cast<uintptr_t>(args.x) % 16 != 0 ||
       ManySharedBytes(kMany256) + OffsetsBytes(params) > kBlockShared)

@@ -67,10 +67,13 @@ void LaunchGroupServed(const void* raw, const LaunchContext& context) {
                                  .slots = slots,
                                  .experts_per_token = ranks.experts_per_token,
                                  .num_experts = ranks.num_experts,
-                                 .offsets = args.offsets,
+                                 .offsets = context.OnDevice(args.offsets),
                                  .source = args.source,
                                  .positions = args.positions});
-  if (args.counters != nullptr) context.OnHost<&CountGrouped>(args);
+  if (args.counters == nullptr) return;
+  context.FetchControl(args.offsets,
+                       static_cast<uint64_t>(ranks.num_experts + 1) * sizeof(*args.offsets));
+  context.OnHost<&CountGrouped>(args);
 }
 
 void LaunchGatherServed(const void* raw, const LaunchContext& context) {
