@@ -3,8 +3,8 @@
 # --emulated: kernels and jobs on the emulation, on a machine without a GPU.
 # Runs from build/gpu-bundle (`make gpu-bundle`), which is all that it needs beside a driver: no network, no compiler. It
 # leaves clocks and modes alone. Each stage has a limit and stops no other; OUT gets what they say as they say it:
-# facts.txt, trials.txt, device.txt, kernels.txt, jobs.txt, jobs.jsonl, limits.jsonl, sanitizer.txt, summary.txt. Ends with 1 if a stage about right and wrong
-# failed.
+# facts.txt, trials.txt, kernels.txt, jobs.txt, jobs.jsonl, limits.jsonl, sanitizer.txt, summary.txt, and the profile that it measured, profile.json. Ends
+# with 1 if a stage about right and wrong failed.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 check=("$here/gpu_check")
@@ -49,7 +49,7 @@ if [ -z "$emulated" ]; then
   stage "GPU" 30 facts.txt "${check[@]}" facts || { say "no GPU can be used" "see facts.txt"; cat "$out/facts.txt"; exit 1; }
 fi
 tests "order of sums, arithmetic" 60 trials.txt 'Trial.*'
-tests "device: memory, streams, events" 60 device.txt 'CudaDevice*.*:CudaDriver.*'
+tests "device: memory, streams, events" 60 trials.txt 'CudaDevice*.*:CudaDriver.*'
 tests "kernels of class pair" 120 kernels.txt 'PairKernels.*'
 tests "jobs on tiny models, class pair" 120 jobs.txt '*CudaJobs*-TensorCores*' jobs
 tests "jobs on tiny models, class mma_k16f25" 120 jobs.txt 'TensorCores*CudaJobs*' jobs
@@ -63,6 +63,19 @@ for model in smollm2-135m smollm2-1.7b qwen3-0.6b qwen3-4b qwen3-8b; do
   [ -n "$emulated" ] || stage "long jobs of $model" 60 jobs.jsonl "${check[@]}" long-jobs mma_k16f25 256 "$here/data/lengths.csv" "$here/data/models/$model"
 done
 [ -n "$emulated" ] || stage "limits" 60 limits.jsonl "${check[@]}" limits
+# The profile of a class, and by it jobs in the simulator, beside those that `job-rates` has timed.
+class=mma_k16f25 job='64 x (128 + 32)' forebay=(env "LD_LIBRARY_PATH=$here/lib" "$here/forebay")
+if [ -z "$emulated" ] && stage "profile, class $class" 60 facts.txt "${forebay[@]}" profile --devices cuda --numerics $class --quick -o "$out/profile.json"; then
+  for model in smollm2-135m qwen3-0.6b; do
+    stage "job of $model, simulated" 20 facts.txt "${forebay[@]}" run -m "$here/data/models/$model" --devices "sim:$out/profile.json" --profile \
+      --trace synthetic:n=64,prompt=128,output=32 --max-num-seqs 64 --max-model-len 1024 --summary "$out/simulated.json" || continue
+    simulated=$(sed -n 's/.*"elapsed_time":\([^,]*\).*/\1/p' "$out/simulated.json")
+    measured=$(grep -F "$job" "$out/jobs.jsonl" | grep "$class.*$model\|$model.*$class" | grep -v load | sed -n 's/.*"value": \([^,]*\), "unit": "s".*/\1/p' | head -1)
+    rm "$out/simulated.json"
+    [ -z "$measured" ] || awk -v simulated="$simulated" -v measured="$measured" -v name="job of class $class, $model, $job, simulator / measured" \
+      'BEGIN {printf "{\"figure\": \"%s\", \"value\": %.3f, \"unit\": \"times\"}\n", name, simulated / measured}' >>"$out/limits.jsonl"
+  done
+fi
 sanitizer=
 [ -n "$emulated" ] || sanitizer=$(command -v compute-sanitizer || true)
 if [ -n "$sanitizer" ]; then

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Leaves build/gpu-bundle: gpu.sh and the program that it runs, with its shared libraries, for a Linux machine that has a
+# Leaves build/gpu-bundle: gpu.sh and the two programs that it runs, with their shared libraries, for a Linux machine that has a
 # driver and a glibc no older than this one's.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bundle=build/gpu-bundle
 cmake --preset release --log-level=WARNING -DFOREBAY_TESTS=ON -DFOREBAY_CUDA=ON \
   ${CCACHE_DIR:+-DCMAKE_CXX_COMPILER_LAUNCHER=ccache} >/dev/null
-ninja -C build/release -j "${JOBS:-$(nproc)}" gpu_check
+ninja -C build/release -j "${JOBS:-$(nproc)}" gpu_check forebay
 rm -rf "$bundle"
 mkdir -p "$bundle/lib"
 cp bench/gpu.sh "$bundle/"
@@ -18,7 +18,8 @@ for model in llama3-gqa qwen3 mistral phi3 qwen2-tied gemma2 gemma3 glm4 granite
 done
 cp -r bench/gpu/models bench/gpu/lengths.csv "$bundle/data/"
 strip -o "$bundle/gpu_check" build/release/bench/gpu/gpu_check
-ldd "$bundle/gpu_check" | awk '$3 ~ /^\// {print $3}' | while read -r library; do
+strip -o "$bundle/forebay" build/release/forebay
+ldd "$bundle/gpu_check" "$bundle/forebay" | awk '$3 ~ /^\// {print $3}' | sort -u | while read -r library; do
   case $(basename "$library") in
     libc.so.* | libm.so.* | libdl.so.* | libpthread.so.* | librt.so.*) ;;
     *) strip --strip-unneeded -o "$bundle/lib/$(basename "$library")" "$library" ;;

@@ -14,7 +14,8 @@ namespace forebay::cli {
 namespace {
 
 struct ProfileFlags {
-  profile::BenchOptions bench;
+  profile::ProfileOptions options;
+  std::string devices = "cpu";
   std::string output;
 };
 
@@ -26,21 +27,24 @@ base::Status Write(const std::string& path, const std::string& text) {
   return base::Status(base::kIoError, fmt::format("{}: cannot be written", path));
 }
 
-int Profile(const ProfileFlags& flags) {
+int Profile(ProfileFlags& flags) {
+  const auto devices = layout::ParseDevices(flags.devices);
+  if (!devices.ok()) return Fail(devices.status());
+  flags.options.devices = *devices;
   // A folder that is not there is found out before minutes of measurements. A profile that is there
   // stays until another one is measured.
   const job::NamedPath output{"--output-file", flags.output};
   if (const base::Status status = job::CheckOutputs({&output, 1}, {}); !status.ok())
     return Fail(status);
   const std::string name =
-      flags.output.empty() ? "cpu" : std::filesystem::path(flags.output).stem().string();
+      flags.output.empty() ? devices->name : std::filesystem::path(flags.output).stem().string();
   const std::unique_ptr<runtime::Runtime> runtime = runtime::CreateRealRuntime();
   const runtime::TimeNs begin = runtime->Now();
   const auto progress = [&](std::string_view line) {
     std::fprintf(stderr, "%6.1f s  %.*s\n", runtime::SecondsOf(runtime->Now() - begin),
                  static_cast<int>(line.size()), line.data());
   };
-  const auto profile = profile::ProfileDevice(*runtime, flags.bench, name, progress);
+  const auto profile = profile::ProfileDevice(*runtime, flags.options, name, progress);
   if (!profile.ok()) return Fail(profile.status());
   const std::string text = cost::WriteProfile(*profile);
   if (const auto read = cost::ParseProfile(text, "what was measured"); !read.ok())
@@ -63,13 +67,19 @@ void AddProfileCommand(Command app, int* exit_code) {
       "profile", "Measure this machine for the simulator: writes a device profile");
   command.add_option("-o,--output-file", flags->output,
                      "Profile to write, named by its file (default: standard output)");
-  command.add_option("--threads", flags->bench.threads,
+  command.add_option("--devices", flags->devices, "What to measure: cpu, cuda or cuda:K")
+      .capture_default_str();
+  command.add_option("--threads", flags->options.threads,
                      "Worker threads (default: all usable cores)");
   command
-      .add_option("--isa", flags->bench.isa,
-                  "Instruction set: auto, amx, avx512bf16, avx512f, avx2")
+      .add_option("--isa", flags->options.isa,
+                  "Instruction set: auto, amx, avx512bf16, avx512f, avx2; on GPUs pair, mma")
       .capture_default_str();
-  command.add_flag("--quick", flags->bench.quick, "Fewer points and shorter samples");
+  command
+      .add_option("--numerics", flags->options.numerics,
+                  "Numerics class: auto, pair, amx_*, mma_k16f25")
+      .capture_default_str();
+  command.add_flag("--quick", flags->options.quick, "Fewer points and shorter samples");
   command.callback([flags, exit_code] { *exit_code = Profile(*flags); });
 }
 

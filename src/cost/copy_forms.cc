@@ -40,7 +40,6 @@ CopyForm LinearForm(std::span<const CopyPoint> points) {
 
 // Null: nobody has measured copies by their sizes.
 static const UtilisationTable* HostCopyTable(const DeviceProfile& device) {
-  if (device.kind != DeviceKind::kCpu) return nullptr;
   const UtilisationTable* const table = device.Find(TableOp::kCopy, NumberFormat::kBF16);
   return table != nullptr && table->axes[0].size() >= 2 ? table : nullptr;
 }

@@ -25,7 +25,7 @@ CopyForm SaturatingForm(std::span<const CopyPoint> points, double change = 0.1);
 CopyForm LinearForm(std::span<const CopyPoint> points);
 
 // What a copy between a device and its host's memory takes while nothing else moves, by our form:
-// of the copies of one stream that a CPU's profile has a table of, else of the link's latency and
+// of the copies of one stream that the profile has a table of, else of the link's latency and
 // rate. Nothing for no bytes, and never less for more.
 CopyForm HostCopies(const DeviceProfile& device);
 // Whether these go by copies that were measured by size; else by the link's datasheet.

@@ -254,8 +254,10 @@ PriceResult PriceCopy(const OpDesc& op, const DeviceProfile& device, bool calibr
   const UtilisationTable* table =
       calibrated ? device.Find(TableOp::kCopy, NumberFormat::kBF16) : nullptr;
   const double sharers = std::max(op.sharers, 1);
-  // Between the ranks of a CPU every copy goes through the one memory.
-  if (table != nullptr && op.read_bytes > 0 && device.kind == DeviceKind::kCpu) {
+  // Between the ranks of a CPU every copy goes through the one memory; a GPU's table is of copies
+  // between it and its host.
+  if (table != nullptr && op.read_bytes > 0 &&
+      (device.kind == DeviceKind::kCpu || op.link == Link::kHost)) {
     return FromTable(*table, {op.read_bytes, sharers, 1}, device.link_latency_s, device);
   }
   if (op.link == Link::kLocal) {

@@ -577,17 +577,33 @@ TEST(Price, LatentAttentionInBothForms) {
   }
 }
 
-TEST(Price, CopiesOfACpuTakeTheirTable) {
-  DeviceProfile device = Profile("zen4");
-  device.launch_s = 0;
+UtilisationTable CopyTable() {
   UtilisationTable table;
   table.op = TableOp::kCopy;
   table.axes = {{{1e3, 1e6}, {1, 2}, {1}}};
   table.Prepare({1e-6, 1.5e-6, 1e-4, 1.9e-4});
-  device.tables = {table};
+  return table;
+}
+
+TEST(Price, CopiesOfACpuTakeTheirTable) {
+  DeviceProfile device = Profile("zen4");
+  device.launch_s = 0;
+  device.tables = {CopyTable()};
   OpDesc copy{.kind = OpKind::kCopy, .read_bytes = 1e6, .link = Link::kPeer, .sharers = 2};
   EXPECT_NEAR(Price(copy, device).seconds, 1.9e-4, 1e-9);
   copy.sharers = 1;
+  EXPECT_NEAR(Price(copy, device).seconds, 1e-4, 1e-9);
+}
+
+// A GPU's table is of copies between it and its host; others take their link.
+TEST(Price, CopiesToTheHostOfAGpuTakeTheirTable) {
+  DeviceProfile device = Profile("h100");
+  device.launch_s = 0;
+  OpDesc copy{.kind = OpKind::kCopy, .read_bytes = 1e6, .link = Link::kPeer};
+  const double peer = Price(copy, device).seconds;
+  device.tables = {CopyTable()};
+  EXPECT_EQ(Price(copy, device).seconds, peer);
+  copy.link = Link::kHost;
   EXPECT_NEAR(Price(copy, device).seconds, 1e-4, 1e-9);
 }
 

@@ -245,9 +245,12 @@ base::Result<UtilisationTable> ReadTable(const Fields& fields, const DeviceProfi
     return Fields::Invalid(fields.At("op"), "a second table",
                            "one for each op, format and head size");
   }
-  if ((IsCollective(table.op) || table.op == TableOp::kCopy) && profile.link_bytes_per_s == 0) {
-    return Fields::Invalid(fields.At("op"), std::string(Name(table.op)),
-                           "numbers.link_bytes_per_s beside it");
+  const bool over_host = table.op == TableOp::kCopy && profile.kind == DeviceKind::kGpu;
+  if ((IsCollective(table.op) || table.op == TableOp::kCopy) &&
+      (over_host ? profile.host_bytes_per_s : profile.link_bytes_per_s) == 0) {
+    return Fields::Invalid(
+        fields.At("op"), std::string(Name(table.op)),
+        fmt::format("numbers.{}_bytes_per_s beside it", over_host ? "host" : "link"));
   }
   FB_ASSIGN_OR_RETURN(const Fields residual, fields.Object("residual"));
   FB_RETURN_IF_ERROR(residual.Only(
@@ -386,10 +389,9 @@ base::Status SetNumber(std::string_view device, std::string_view setting, Device
 
 // What copies and collectives take per byte, by what a roofline takes.
 double LinkFactor(TableOp op, const DeviceProfile& device) {
-  if (IsCollective(op)) return 1 / device.link_efficiency;
   if (op == TableOp::kCopy && device.kind == DeviceKind::kCpu)
     return 1 / device.copy_bytes_per_core_s;
-  return 1;
+  return IsCollective(op) || op == TableOp::kCopy ? 1 / device.link_efficiency : 1;
 }
 
 // A table that was measured on one device, as it would be on the same with other numbers. What a

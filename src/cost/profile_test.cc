@@ -96,7 +96,7 @@ TEST(ParseProfile, NamesWhatIsWrong) {
       {R"("p90": 0.2)", R"("p90": 0.01)", "tables[0].residual.p90", "0.01", "from 0.1"},
       {R"("op": "linear")", R"("op": "linear", "head_dim": 64)", "tables[0].head_dim", "",
        "attention alone"},
-      {R"("op": "linear")", R"("op": "copy")", "tables[0].op", "copy", "link_bytes_per_s"},
+      {R"("op": "linear")", R"("op": "copy")", "tables[0].op", "copy", "host_bytes_per_s"},
       {R"("op": "linear")", R"("op": "all_reduce")", "tables[0].op", "all_reduce",
        "link_bytes_per_s"},
       {R"("tables": [)", R"("tables": [3, )", "tables[0]", "a number", "an object"},

@@ -42,7 +42,11 @@ Roofline RooflineAt(TableOp op, NumberFormat format, bool by_weights, const Poin
     // Each state is read and written.
     case TableOp::kRecurrence:
       return RooflineOf(kRecurrenceFlops * a * b, 2 * element * b, format, device);
-    case TableOp::kCopy: return {0, a * b / device.link_bytes_per_s};
+    // Between GPUs nobody measures them: theirs are over the link to the host.
+    case TableOp::kCopy:
+      return {0, a * b /
+                     (device.kind == DeviceKind::kCpu ? device.link_bytes_per_s
+                                                      : device.host_bytes_per_s)};
   }
   return {};
 }

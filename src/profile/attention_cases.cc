@@ -28,14 +28,15 @@ class AttentionCase {
                    .kv_heads = kv_heads,
                    .key_dim = head_dim_,
                    .value_dim = head_dim_,
+                   .form = dtype_ == tensor::DType::kBF16 && codes_ == kernels::KvCodes::kNone
+                               ? bench_.kernels().packed
+                               : kernels::PackedForm::kPairs,
                    .codes = codes_};
     args.heads = heads;
     args.scale = 0.1f;
-    Place(sequences, rows, context, &args);
-    if (shared) Share(sequences, context);
+    List(sequences, rows, context, shared, &args);
     const int64_t blocks = static_cast<int64_t>(tables_.size());
-    const int64_t layers = std::max<int64_t>(
-        1, static_cast<int64_t>(bench_.data().bytes) / (blocks * args.layout.LayerBytes()));
+    const int64_t layers = bench_.Pieces(blocks * args.layout.LayerBytes());
     args.layout.block_stride = layers * args.layout.LayerBytes();
     args.q = bench_.input().data;
     args.out = bench_.output().data;
@@ -48,31 +49,33 @@ class AttentionCase {
   }
 
  private:
-  void Place(int32_t sequences, int32_t rows, int32_t context, kernels::AttentionArgs* args) {
+  void List(int32_t sequences, int32_t rows, int32_t context, bool shared,
+            kernels::AttentionArgs* args) {
     const int32_t blocks_each = (context + (rows == 1 ? 1 : 0) + kBlockTokens - 1) / kBlockTokens;
     tables_.resize(static_cast<size_t>(blocks_each) * sequences);
     std::iota(tables_.begin(), tables_.end(), 0u);
     base::Rng rng(6);
     for (size_t i = tables_.size(); i > 1; --i) std::swap(tables_[i - 1], tables_[rng.Below(i)]);
-    rows_.clear();
-    positions_.clear();
-    row_sequence_.clear();
+    if (shared) Share(sequences, context);
+    std::vector<kernels::SequenceRows> listed;
+    std::vector<int32_t> positions, row_sequence;
     for (int32_t s = 0; s < sequences; ++s) {
       const int32_t first = context - rows + (rows == 1 ? s % 2 : 0);
-      rows_.push_back({static_cast<int32_t>(positions_.size()), rows, first, s});
+      listed.push_back({static_cast<int32_t>(positions.size()), rows, first, s});
       args->context.Add(first, rows);
       for (int32_t i = 0; i < rows; ++i) {
-        positions_.push_back(first + i);
-        row_sequence_.push_back(s);
+        positions.push_back(first + i);
+        row_sequence.push_back(s);
       }
     }
+    bench_.ClearTables();
     kernels::StepBatch& batch = args->batch;
-    batch.num_rows = static_cast<int32_t>(positions_.size());
+    batch.num_rows = static_cast<int32_t>(positions.size());
     batch.num_sequences = sequences;
-    batch.positions = positions_.data();
-    batch.row_sequence = row_sequence_.data();
-    batch.sequences = rows_.data();
-    batch.block_tables = tables_.data();
+    batch.positions = bench_.Place(positions);
+    batch.row_sequence = bench_.Place(row_sequence);
+    batch.sequences = bench_.Place(listed);
+    batch.block_tables = bench_.Place(tables_);
     batch.table_stride = blocks_each;
   }
 
@@ -89,8 +92,6 @@ class AttentionCase {
   const kernels::KvCodes codes_;
   const int32_t head_dim_;
   std::vector<uint32_t> tables_;
-  std::vector<kernels::SequenceRows> rows_;
-  std::vector<int32_t> positions_, row_sequence_;
 };
 
 // A table's point as heads and sequences: `streams` are at most 4 heads (8 where they are query
@@ -114,31 +115,30 @@ void MeasureKind(Bench& bench, tensor::DType dtype, cost::NumberFormat format, i
   const bool is_int8 = format == cost::NumberFormat::kInt8;
   AttentionCase attention(bench, dtype, is_int8 ? kernels::KvCodes::kInt8 : kernels::KvCodes::kNone,
                           head_dim);
-  const bool few = bench.quick() || is_int8 || dtype == tensor::DType::kF32;
+  const bool is_bf16 = dtype == tensor::DType::kBF16 && !is_int8;
+  const Grid& grid = bench.grid();
   TableSpec spec;
+  const auto measure = [&](const TableGrid& points) {
+    spec.axes = points.axes;
+    profile->tables.push_back(MeasureTable(spec, points.held_out));
+  };
   spec.format = format;
   spec.head_dim = head_dim;
   spec.op = cost::TableOp::kDecodeAttention;
   spec.seconds = [&](const cost::Point& point) { return DecodeSeconds(attention, point, false); };
-  spec.axes = {{{1, 2, 4, 8, 16, 64, 256}, {32, 128, 512, 2048}, {1, 2, 4, 8}}};
-  if (few) spec.axes = {{{1, 8, 128}, {32, 256, 1024}, {1, 4}}};
   spec.grain = {1, 1, 1};
-  profile->tables.push_back(MeasureTable(spec, few ? 5 : 16));
+  measure(is_bf16 ? grid.decode : grid.other_decode);
 
-  if (dtype == tensor::DType::kBF16 && !is_int8) {
+  if (is_bf16) {
     spec.op = cost::TableOp::kDecodeShared;
     spec.seconds = [&](const cost::Point& point) { return DecodeSeconds(attention, point, true); };
-    spec.axes = {{{8, 32, 128}, {64, 512, 2048}, {1, 4}}};
-    if (few) spec.axes = {{{16, 128}, {64, 512}, {1, 4}}};
-    profile->tables.push_back(MeasureTable(spec, few ? 2 : 6));
+    measure(grid.shared);
   }
 
   spec.op = cost::TableOp::kPrefillAttention;
   spec.seconds = [&](const cost::Point& point) { return PrefillSeconds(attention, point); };
-  spec.axes = {{{8, 32}, {8, 32, 128, 512, 2048}, {1, 2, 4, 8}}};
-  if (few) spec.axes = {{{8, 32}, {16, 128, 512}, {1, 4}}};
   spec.grain = {8, 1, 0};
-  profile->tables.push_back(MeasureTable(spec, few ? 4 : 12));
+  measure(is_bf16 ? grid.prefill : grid.other_prefill);
 }
 
 }  // namespace

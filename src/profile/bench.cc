@@ -7,17 +7,11 @@
 #include "base/rng.h"
 #include "base/units.h"
 #include "device/copy.h"
-#include "runtime/topology.h"
 #include "tensor/bf16.h"
 
 namespace forebay::profile {
 namespace {
 
-constexpr uint64_t kInputBytes = 64 * base::kMiB;
-constexpr uint64_t kOutputBytes = 160 * base::kMiB;
-constexpr uint64_t kWorkspaceBytes = 32 * base::kMiB;
-// rows of 4096 values that experts pack
-constexpr uint64_t kScratchBytes = 5 * base::kMiB;
 constexpr double kDispatchSeconds = 1e-7;  // no operation takes less
 // that an operation has of the time of itself and of writing its input
 constexpr double kLeastPart = 0.1;
@@ -65,73 +59,100 @@ void Write(const WriteArgs& args, const device::WorkerContext& context) {
 struct NoArgs {};
 void DoNothing(const NoArgs&, const device::WorkerContext&) {}
 
-device::Operation Nothing() {
-  return device::MakeOperation<&DoNothing>({.label = "nothing"}, NoArgs{});
+// An operation on memory of the host.
+template <auto kFunction, typename Args>
+device::Operation OnHost(const char* label, const Args& args) {
+  device::Operation operation = device::MakeOperation<kFunction>({.label = label}, args);
+  operation.on_host = true;
+  return operation;
 }
 
 }  // namespace
 
 base::Result<std::unique_ptr<Bench>> Bench::Create(runtime::Runtime& runtime,
-                                                   const BenchOptions& options) {
-  FB_ASSIGN_OR_RETURN(const kernels::KernelSet* kernels, kernels::ChooseKernels(options.isa));
-  if (options.threads < 0) {
-    return base::Status(base::kInvalidArgument,
-                        fmt::format("--threads is {}; expected at least 0", options.threads));
-  }
-  std::unique_ptr<Bench> bench(new Bench(runtime, *kernels, options));
-  const runtime::Topology topology = runtime::ReadTopology();
-  device::CpuDeviceOptions device_options;
-  device_options.num_workers = options.threads ? options.threads : topology.usable_cores;
-  if (device_options.num_workers <= static_cast<int>(topology.cores.size())) {
-    device_options.cores.assign(topology.cores.begin(),
-                                topology.cores.begin() + device_options.num_workers);
-  }
-  device_options.scratch_bytes = kScratchBytes;
-  device_options.memory_bytes = options.data_bytes + kInputBytes + kOutputBytes + kWorkspaceBytes +
-                                device_options.num_workers * kScratchBytes + 2 * base::kMiB;
-  FB_ASSIGN_OR_RETURN(bench->device_, device::CreateCpuDevice(runtime, device_options));
+                                                   const Subject& subject) {
+  std::unique_ptr<Bench> bench(new Bench(runtime, subject));
+  const Grid& grid = subject.grid();
+  const uint64_t bytes = grid.data_bytes + grid.input_bytes + grid.output_bytes +
+                         grid.workspace_bytes + grid.table_bytes + 2 * base::kMiB;
+  FB_ASSIGN_OR_RETURN(bench->device_, subject.MakeDevice(runtime, bytes));
   device::Arena& arena = bench->device_->arena();
-  FB_ASSIGN_OR_RETURN(bench->data_, arena.Allocate("data", options.data_bytes));
-  FB_ASSIGN_OR_RETURN(bench->input_, arena.Allocate("input", kInputBytes));
-  FB_ASSIGN_OR_RETURN(bench->output_, arena.Allocate("output", kOutputBytes));
-  FB_ASSIGN_OR_RETURN(bench->workspace_, arena.Allocate("workspace", kWorkspaceBytes));
-  bench->go_ = runtime.NewEvent("go");
-  bench->Fill();
+  FB_ASSIGN_OR_RETURN(bench->data_, arena.Allocate("data", grid.data_bytes));
+  FB_ASSIGN_OR_RETURN(bench->input_, arena.Allocate("input", grid.input_bytes));
+  FB_ASSIGN_OR_RETURN(bench->output_, arena.Allocate("output", grid.output_bytes));
+  FB_ASSIGN_OR_RETURN(bench->workspace_, arena.Allocate("workspace", grid.workspace_bytes));
+  FB_ASSIGN_OR_RETURN(bench->tables_,
+                      arena.Allocate("tables", grid.table_bytes, device::MemoryUse::kControl));
+  if (!bench->device_->host_reaches_data()) {
+    bench->host_arena_ = bench->device_->NewHostArena(grid.host_bytes);
+    FB_ASSIGN_OR_RETURN(bench->host_, bench->host_arena_->Allocate("host", grid.host_bytes));
+  }
+  FB_RETURN_IF_ERROR(bench->Fill());
   return bench;
 }
 
-void Bench::Fill() {
+base::Status Bench::Fill() {
   // A bf16 in the upper half of an fp32 is the same number but for the digits of the lower half.
-  auto* numbers = reinterpret_cast<tensor::BF16*>(data_->data);
+  std::vector<tensor::BF16> pattern(kPattern);
   base::Rng rng(1);
-  for (size_t i = 0; i < kPattern; ++i)
-    numbers[i] = tensor::ToBF16(static_cast<float>(rng.Uniform() * 2 - 1));
-  constexpr uint64_t kPatternBytes = kPattern * sizeof(tensor::BF16);
-  for (uint64_t at = kPatternBytes; at < data_->bytes; at += kPatternBytes) {
-    std::memcpy(data_->data + at, data_->data, std::min(kPatternBytes, data_->bytes - at));
+  for (tensor::BF16& number : pattern)
+    number = tensor::ToBF16(static_cast<float>(rng.Uniform() * 2 - 1));
+  const uint64_t bytes = pattern.size() * sizeof(tensor::BF16);
+  device::Stream& stream = device_->compute();
+  // Committed before anything is timed.
+  for (const device::Region* region : {data_, input_, output_}) {
+    FB_RETURN_IF_ERROR(
+        device_->Write(region->data, pattern.data(), std::min(bytes, region->bytes)));
+    for (uint64_t at = bytes; at < region->bytes; at += bytes) {
+      stream.Enqueue(device::MakeCopy("fill", region->data + at, region->data,
+                                      std::min(bytes, region->bytes - at)));
+    }
   }
-  for (const device::Region* region : {input_, output_}) {  // committed before anything is timed
-    for (uint64_t at = 0; at < region->bytes; at += data_->bytes)
-      std::memcpy(region->data + at, data_->data, std::min(data_->bytes, region->bytes - at));
+  for (uint64_t at = 0; host_ != nullptr && at < host_->bytes; at += bytes)
+    std::memcpy(host_->data + at, pattern.data(), std::min(bytes, host_->bytes - at));
+  const std::vector<std::byte> zeros(bytes);
+  for (uint64_t at = 0; at < workspace_->bytes; at += bytes) {
+    FB_RETURN_IF_ERROR(device_->Write(workspace_->data + at, zeros.data(),
+                                      std::min(bytes, workspace_->bytes - at)));
   }
-  std::memset(workspace_->data, 0, workspace_->bytes);
+  return device_->Synchronize(stream);
+}
+
+void* Bench::PlaceBytes(const void* table, size_t bytes) {
+  std::byte* const place = cutter_->Cut(bytes);
+  std::memcpy(place, table, bytes);
+  return place;
+}
+
+int64_t Bench::Pieces(int64_t bytes) const {
+  const int64_t pieces = static_cast<int64_t>(data_->bytes) / bytes;
+  FB_CHECK(pieces > 0, "{} bytes of data are less than a piece of {}", data_->bytes, bytes);
+  return pieces;
+}
+
+void Bench::ClearTables() { cutter_.emplace(*tables_); }
+
+void Bench::Synchronize(device::Stream& stream) {
+  base::Status status = device_->Synchronize(stream);
+  if (fault_.ok()) fault_ = std::move(status);
 }
 
 double Bench::Run(const EnqueueFn& enqueue, int64_t count) {
   runtime::TimeNs begin = 0, end = 0;
   device::Stream& stream = device_->compute();
-  const auto stamp = [&](runtime::TimeNs* at) {
-    stream.Enqueue(device::MakeOperation<&Stamp>({.label = "stamp"}, StampArgs{&runtime_, at}));
-  };
+  for (int i = 0; i < beside_.count; ++i) EnqueueCopy(beside_.path, beside_.bytes, i);
   // The control task is done enqueueing, and the workers are awake, when the clock starts.
-  go_->Reset();
-  stream.Enqueue(device::MakeOperation<&Hold>({.label = "hold"}, HoldArgs{go_.get()}));
-  for (int i = 0; i < 4; ++i) stream.Enqueue(Nothing());
-  stamp(&begin);
+  if (subject_.on_cores()) {
+    go_->Reset();
+    stream.Enqueue(OnHost<&Hold>("hold", HoldArgs{go_.get()}));
+    for (int i = 0; i < 4; ++i) stream.Enqueue(OnHost<&DoNothing>("nothing", NoArgs{}));
+  }
+  stream.Enqueue(OnHost<&Stamp>("stamp", StampArgs{&runtime_, &begin}));
   for (int64_t i = 0; i < count; ++i) enqueue(stream, next_++);
-  stamp(&end);
+  stream.Enqueue(OnHost<&Stamp>("stamp", StampArgs{&runtime_, &end}));
   go_->Set();
-  (void)device_->Synchronize(stream);
+  Synchronize(stream);
+  if (beside_.count > 0) Synchronize(device_->copy(beside_.path.stream));
   return runtime::SecondsOf(end - begin);
 }
 
@@ -139,13 +160,14 @@ double Bench::SecondsOf(const EnqueueFn& enqueue, double sample_seconds) {
   Run(enqueue, 1);  // caches, page tables, branch predictors
   const double once = std::max(Run(enqueue, 1), 1e-7);
   const auto count = static_cast<int64_t>(std::clamp(sample_seconds / once, 1.0, 4096.0));
-  std::vector<double> seconds(quick_ ? 5 : 7);
+  std::vector<double> seconds(static_cast<size_t>(grid().samples));
   for (double& sample : seconds) sample = Run(enqueue, count) / static_cast<double>(count);
   return std::max(LowerQuartile(&seconds), 1e-9);
 }
 
 double Bench::SecondsAfterInput(int64_t bytes, const EnqueueFn& enqueue) {
   FB_CHECK(bytes <= static_cast<int64_t>(input_->bytes), "an input of {} bytes", bytes);
+  if (!subject_.on_cores()) return SecondsOf(enqueue);
   const device::Operation write =
       device::MakeOperation<&Write>({.label = "write"}, WriteArgs{input_->data, bytes});
   double difference = 0;
@@ -157,32 +179,44 @@ double Bench::SecondsAfterInput(int64_t bytes, const EnqueueFn& enqueue) {
       enqueue(stream, i);
     });
     difference = both - SecondsOf([&](device::Stream& stream, int64_t) { stream.Enqueue(write); },
-                                  quick_ ? 1e-3 : 1.5e-3);
+                                  grid().write_seconds);
     if (difference > kLeastPart * both) break;
   }
   return std::max(difference, kDispatchSeconds);
 }
 
-double Bench::CopySeconds(int64_t bytes, int streams) {
-  const double sample_bytes = quick_ ? 16e6 : 64e6;
-  const int64_t count = std::clamp<int64_t>(static_cast<int64_t>(sample_bytes) / bytes, 2, 1024);
-  const int64_t half = static_cast<int64_t>(data_->bytes) / 2;
-  std::vector<double> seconds(quick_ ? 5 : 9);
+void Bench::EnqueueCopy(const CopyPath& path, int64_t bytes, int64_t i) {
+  // A half of `data`, or the host's memory.
+  const uint64_t half = data_->bytes / 2;
+  const auto place = [&](bool on_host, uint64_t first) {
+    const uint64_t room = (on_host ? host_->bytes : half) - static_cast<uint64_t>(bytes);
+    const uint64_t at = static_cast<uint64_t>(i * bytes) % (room + 1) / 64 * 64;
+    return on_host ? host_->data + at : data_->data + first + at;
+  };
+  std::byte* const to = place(path.to_host, half);
+  const std::byte* const from = place(path.from_host, 0);
+  device_->copy(path.stream)
+      .Enqueue(device::MakeCopy("copy", to, from, static_cast<uint64_t>(bytes),
+                                device::CopyUse::kLater));
+}
+
+double Bench::CopySeconds(std::span<const CopyPath> paths, int64_t bytes) {
+  const int64_t count =
+      std::clamp<int64_t>(static_cast<int64_t>(grid().copy_bytes) / bytes, 2, 1024);
+  std::vector<double> seconds(static_cast<size_t>(grid().copy_samples));
   for (double& sample : seconds) {
     const runtime::TimeNs begin = runtime_.Now();
     for (int64_t i = 0; i < count; ++i) {
-      for (int s = 0; s < streams; ++s) {
-        const int64_t at = (next_++ * bytes) % (half - bytes + 1) / 64 * 64;
-        device_->copy(static_cast<device::CopyKind>(s))
-            .Enqueue(device::MakeCopy("copy", data_->data + half + at, data_->data + at,
-                                      static_cast<uint64_t>(bytes), device::CopyUse::kLater));
-      }
+      for (const CopyPath& path : paths) EnqueueCopy(path, bytes, next_++);
     }
-    for (int s = 0; s < streams; ++s)
-      (void)device_->Synchronize(device_->copy(static_cast<device::CopyKind>(s)));
+    for (const CopyPath& path : paths) Synchronize(device_->copy(path.stream));
     sample = runtime::SecondsOf(runtime_.Now() - begin) / static_cast<double>(count);
   }
   return LowerQuartile(&seconds);
+}
+
+void Bench::CopyBeside(const CopyPath& path, int64_t bytes, int count) {
+  beside_ = {path, bytes, count};
 }
 
 }  // namespace forebay::profile

@@ -4,31 +4,28 @@
 
 #include <functional>
 #include <memory>
-#include <string>
+#include <optional>
+#include <span>
 #include <vector>
 
-#include "base/units.h"
 #include "device/device.h"
 #include "kernels/kernel_set.h"
+#include "profile/subject.h"
 #include "runtime/runtime.h"
 
 namespace forebay::profile {
 
-struct BenchOptions {
-  int threads = 0;  // 0: all usable cores
-  std::string isa = "auto";
-  bool quick = false;       // shorter samples
-  bool bf16_alone = false;  // no kernels of fp32 weights and KV
-  // The size of Bench::data(), which is to be far larger than the caches where its times are to
-  // hold.
-  uint64_t data_bytes = 640 * base::kMiB;
+// From where to where a copy stream copies: within `data`, or between it and the host's memory.
+struct CopyPath {
+  device::CopyKind stream = device::CopyKind::kWeights;
+  bool from_host = false, to_host = false;
 };
 
 class Bench {
  public:
-  // Errors: a kernel set that the machine lacks, memory.
+  // `subject` outlives the bench. Errors: its device's, memory.
   static base::Result<std::unique_ptr<Bench>> Create(runtime::Runtime& runtime,
-                                                     const BenchOptions& options);
+                                                     const Subject& subject);
 
   // Enqueues operation number i on a stream; what it points to must live until the next call of a
   // Bench function.
@@ -37,50 +34,80 @@ class Bench {
   // Seconds of one operation of a run of them, its launch included: the lower quartile of several
   // runs of some milliseconds. i counts up over all of them, so that each operation may find other
   // memory.
-  double SecondsOf(const EnqueueFn& enqueue) { return SecondsOf(enqueue, quick_ ? 1.5e-3 : 3e-3); }
+  double SecondsOf(const EnqueueFn& enqueue) { return SecondsOf(enqueue, grid().sample_seconds); }
   // The same where each operation's input was just written by all workers in turn, as it is in a
-  // step: the writing alone is measured too and taken off. REQUIRES: bytes <= input().bytes; the
-  // operation reads input().
+  // step: the writing alone is measured too and taken off. Where workers share their caches, the
+  // run before has left the input there. REQUIRES: bytes <= input().bytes; the operation reads
+  // input().
   double SecondsAfterInput(int64_t bytes, const EnqueueFn& enqueue);
-  // Seconds in which each of `streams` copy streams makes one copy of `bytes`, while all of them
-  // copy.
-  double CopySeconds(int64_t bytes, int streams);
+  // Seconds in which each of the paths makes one copy of `bytes`, while all of them copy. REQUIRES:
+  // each has a stream of its own; paths of the host need host memory.
+  double CopySeconds(std::span<const CopyPath> paths, int64_t bytes);
+  // From here on `count` copies of `bytes` are under way when a run of operations begins; 0: none.
+  void CopyBeside(const CopyPath& path, int64_t bytes, int count);
+
+  // A copy of the table where operations read it, control memory. It lasts until ClearTables.
+  // REQUIRES: it fits Grid::table_bytes with the others; nothing is under way.
+  template <typename T>
+  T* Place(const std::vector<T>& table) {
+    const size_t bytes = table.size() * sizeof(T);
+    return static_cast<T*>(PlaceBytes(table.data(), bytes));
+  }
+  void ClearTables();
 
   runtime::Runtime& runtime() { return runtime_; }
   device::Device& device() { return *device_; }
-  const kernels::KernelSet& kernels() const { return *kernels_; }
-  bool quick() const { return quick_; }
-  bool bf16_alone() const { return bf16_alone_; }
+  const kernels::KernelSet& kernels() const { return subject_.kernels(); }
+  const Grid& grid() const { return subject_.grid(); }
+  bool bf16_alone() const { return subject_.bf16_alone(); }
   // Random numbers in [-1, 1], far larger than the caches: read as bf16 or fp32.
   const device::Region& data() const { return *data_; }
+  // How many pieces of so many bytes lie in `data`, one behind another. REQUIRES: one does.
+  int64_t Pieces(int64_t bytes) const;
   // The same numbers, for what an operation of a step gets from the one before.
   const device::Region& input() const { return *input_; }
   // For what operations write: activations, logits, sums. The packed rows of a linear go to
   // `workspace`.
   const device::Region& output() const { return *output_; }
   const device::Region& workspace() const { return *workspace_; }
+  // Memory of the host that copies reach; null where the host reaches `data`.
+  const device::Region* host() const { return host_; }
+  // The first fault of an operation, after which times mean nothing.
+  const base::Status& fault() const { return fault_; }
 
  private:
-  Bench(runtime::Runtime& runtime, const kernels::KernelSet& kernels, const BenchOptions& options)
-      : runtime_(runtime),
-        kernels_(&kernels),
-        quick_(options.quick),
-        bf16_alone_(options.bf16_alone) {}
-  void Fill();
+  Bench(runtime::Runtime& runtime, const Subject& subject)
+      : runtime_(runtime), subject_(subject), go_(runtime.NewEvent("go")) {}
+  base::Status Fill();
   double SecondsOf(const EnqueueFn& enqueue, double sample_seconds);
   // Seconds of `count` operations in a row, from the first's start, numbered from next_ on.
   double Run(const EnqueueFn& enqueue, int64_t count);
+  // Copy number i of a path.
+  void EnqueueCopy(const CopyPath& path, int64_t bytes, int64_t i);
+  void Synchronize(device::Stream& stream);
+  void* PlaceBytes(const void* table, size_t bytes);
+
+  struct Beside {
+    CopyPath path;
+    int64_t bytes = 0;
+    int count = 0;
+  };
 
   runtime::Runtime& runtime_;
-  const kernels::KernelSet* kernels_;
-  const bool quick_, bf16_alone_;
+  const Subject& subject_;
   std::unique_ptr<runtime::Event> go_;
   std::unique_ptr<device::Device> device_;
+  std::unique_ptr<device::Arena> host_arena_;
   const device::Region* data_ = nullptr;
   const device::Region* input_ = nullptr;
   const device::Region* output_ = nullptr;
   const device::Region* workspace_ = nullptr;
+  const device::Region* tables_ = nullptr;
+  const device::Region* host_ = nullptr;
+  std::optional<device::RegionCutter> cutter_;  // of tables_
+  Beside beside_;
   int64_t next_ = 0;
+  base::Status fault_;
 };
 
 }  // namespace forebay::profile

@@ -4,7 +4,6 @@
 #include <memory>
 #include <vector>
 
-#include "base/units.h"
 #include "kv/tier/file_store.h"
 #include "profile/cases.h"
 #include "runtime/parallel_for.h"
@@ -12,11 +11,16 @@
 namespace forebay::profile {
 
 base::Status MeasureDisk(Bench& bench, const std::string& path, cost::DeviceProfile* profile) {
-  const uint64_t bytes = (bench.quick() ? 64 : 512) * base::kMiB;
+  const uint64_t bytes = bench.grid().disk_bytes;
   FB_ASSIGN_OR_RETURN(const auto file, kv::OpenBlockFile(path, bytes, kv::FileLife::kJob));
-  // Regions are aligned as the file wants it.
-  const std::span<std::byte> data(bench.data().data, kv::kRequestBytes);
-  FB_CHECK(bench.data().bytes >= data.size(), "{} bytes of data", bench.data().bytes);
+  const auto aligned = [] {
+    return std::unique_ptr<void, decltype(&std::free)>(
+        std::aligned_alloc(kv::kFileAlignment, kv::kRequestBytes), &std::free);
+  };
+  FB_CHECK(bench.data().bytes >= kv::kRequestBytes, "{} bytes of data", bench.data().bytes);
+  const auto written = aligned();
+  const std::span<std::byte> data(static_cast<std::byte*>(written.get()), kv::kRequestBytes);
+  FB_RETURN_IF_ERROR(bench.device().Read(data.data(), bench.data().data, data.size()));
   const int threads = kv::FileOptions().threads;
   for (const bool write : {true, false}) {
     std::vector<base::Status> status(static_cast<size_t>(threads));
@@ -25,8 +29,7 @@ base::Status MeasureDisk(Bench& bench, const std::string& path, cost::DeviceProf
     runtime::ParallelFor(threads, [&](runtime::Tickets& tickets) {
       base::Status& mine = status[static_cast<size_t>(thread++)];
       // What is read goes where nobody looks.
-      const std::unique_ptr<void, decltype(&std::free)> read(
-          std::aligned_alloc(kv::kFileAlignment, data.size()), &std::free);
+      const auto read = aligned();
       for (uint64_t at = static_cast<uint64_t>(tickets.Next()) * data.size();
            at < bytes && mine.ok(); at = static_cast<uint64_t>(tickets.Next()) * data.size()) {
         mine = write ? file->Write(at, data)

@@ -19,21 +19,22 @@ class ExpertCase {
 
   // Seconds of an expert's share.
   double Seconds(const cost::Point& point) {
-    Deal(static_cast<int32_t>(point[0]), point[1]);
+    bench_.ClearTables();
+    const std::vector<int32_t> offsets = Deal(static_cast<int32_t>(point[0]), point[1]);
+    const int32_t* const placed = bench_.Place(offsets);
     const auto side = static_cast<int32_t>(std::lround(std::sqrt(2 * point[2])));
     MakeForm(LinearOutput::kSiluMul, side / 2, side, &forms_[0]);
     MakeForm(LinearOutput::kRounded, side, side / 2, &forms_[1]);
-    const int32_t rows = offsets_.back();
+    const int32_t rows = offsets.back();
     const int64_t x_bytes = int64_t{rows} * side * static_cast<int64_t>(sizeof(tensor::BF16));
     const int64_t outputs = std::max<int64_t>(1, kOutputsBytes / x_bytes);
     const double seconds =
         bench_.SecondsAfterInput(x_bytes, [&](device::Stream& stream, int64_t i) {
           const Form& form = forms_[i % 2];
-          const int64_t batches = std::ssize(form.runs) / kExperts;
           kernels::ExpertsArgs args;
           args.weight = form.weight;
-          args.runs = form.runs.data() + i % batches * kExperts;
-          args.offsets = offsets_.data();
+          args.runs = form.runs + i % form.batches * kExperts;
+          args.offsets = placed;
           args.num_experts = kExperts;
           args.max_rows = rows;
           args.x = bench_.input().data;
@@ -52,16 +53,17 @@ class ExpertCase {
   struct Form {
     LinearOutput output;
     kernels::PackedWeight weight;
-    std::vector<kernels::PanelColumns> panels;
-    std::vector<const std::byte*> runs;
+    const std::byte* const* runs;  // [batches, kExperts]
+    int64_t batches;
   };
 
   // One expert has `skew` times the mean, the others share the rest, at least a row each.
-  void Deal(int32_t mean, double skew) {
+  static std::vector<int32_t> Deal(int32_t mean, double skew) {
     const auto busiest = static_cast<int32_t>(std::lround(mean * skew));
     const int32_t rest = std::max(kExperts * mean - busiest, kExperts - 1);
-    offsets_ = {0, busiest};
-    for (int32_t i = 1; i < kExperts; ++i) offsets_.push_back(busiest + rest * i / (kExperts - 1));
+    std::vector<int32_t> offsets = {0, busiest};
+    for (int32_t i = 1; i < kExperts; ++i) offsets.push_back(busiest + rest * i / (kExperts - 1));
+    return offsets;
   }
 
   void MakeForm(LinearOutput output, int32_t columns, int32_t k, Form* form) const {
@@ -69,29 +71,28 @@ class ExpertCase {
     const int32_t width = gated ? kernels::kPanelColumns / 2 : kernels::kPanelColumns;
     form->output = output;
     form->weight = {.form = tile_form_,
+                    .packed = tile_form_ == kernels::TileForm::kExpanded
+                                  ? bench_.kernels().packed
+                                  : kernels::PackedForm::kPairs,
                     .k = k,
                     .n = gated ? columns / 2 : columns,
                     .num_panels = columns / kernels::kPanelColumns,
                     .leaves = kernels::LeafBorders::Single(k)};
-    form->panels.clear();
-    for (int32_t p = 0; p < form->weight.num_panels; ++p)
-      form->panels.push_back({p * width, width});
-    form->weight.panels = form->panels.data();
-    form->runs.clear();
-    const int64_t bytes = form->weight.bytes(),
-                  held = static_cast<int64_t>(bench_.data().bytes) / bytes;
-    for (int64_t run = 0; run < held / kExperts * kExperts; ++run)
-      form->runs.push_back(bench_.data().data + run * bytes);
+    std::vector<kernels::PanelColumns> panels;
+    for (int32_t p = 0; p < form->weight.num_panels; ++p) panels.push_back({p * width, width});
+    form->weight.panels = bench_.Place(panels);
+    const int64_t bytes = form->weight.bytes();
+    form->batches = bench_.Pieces(bytes * kExperts);
+    std::vector<const std::byte*> runs;
+    for (int64_t run = 0; run < form->batches * kExperts; ++run)
+      runs.push_back(bench_.data().data + run * bytes);
+    form->runs = bench_.Place(runs);
   }
 
   Bench& bench_;
   const kernels::TileForm tile_form_;
-  std::vector<int32_t> offsets_;
   Form forms_[2];
 };
-
-// The values of a matrix of side x side / 2.
-constexpr double WeightsOf(double side) { return side * side / 2; }
 
 }  // namespace
 
@@ -111,17 +112,12 @@ cost::UtilisationTable MeasureExpertTable(Bench& bench, cost::NumberFormat forma
 }
 
 void MeasureExperts(Bench& bench, const ProgressFn& progress, cost::DeviceProfile* profile) {
-  std::array<std::vector<double>, 3> axes = {{{1, 2, 4, 8, 16, 32, 64, 128, 256},
-                                              {1, 4},
-                                              {WeightsOf(1024), WeightsOf(2048), WeightsOf(4096)}}};
-  if (bench.quick()) axes[0] = {1, 4, 16, 64, 256};
-  profile->tables.push_back(
-      MeasureExpertTable(bench, cost::NumberFormat::kBF16, axes, bench.quick() ? 3 : 12));
-  progress("grouped experts of bf16 weights by rows, skew and weights");
-  if (bench.bf16_alone()) return;
-  axes = {{{1, 4, 16, 64, 256}, {1, 4}, {WeightsOf(1024), WeightsOf(4096)}}};
-  for (const cost::NumberFormat format : {cost::NumberFormat::kInt4, cost::NumberFormat::kInt8}) {
-    profile->tables.push_back(MeasureExpertTable(bench, format, axes, 3));
+  for (const cost::NumberFormat format :
+       {cost::NumberFormat::kBF16, cost::NumberFormat::kInt4, cost::NumberFormat::kInt8}) {
+    const bool is_bf16 = format == cost::NumberFormat::kBF16;
+    if (!is_bf16 && bench.bf16_alone()) break;
+    const TableGrid& grid = is_bf16 ? bench.grid().experts : bench.grid().stored_experts;
+    profile->tables.push_back(MeasureExpertTable(bench, format, grid.axes, grid.held_out));
     progress(
         fmt::format("grouped experts of {} weights by rows, skew and weights", cost::Name(format)));
   }

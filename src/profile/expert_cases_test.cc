@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "base/units.h"
 #include "profile/cases.h"
 #include "runtime/real/real_runtime.h"
 
@@ -10,8 +11,11 @@ namespace {
 // its weights.
 TEST(MeasureExpertTable, KnowsWhatMoreRowsAndWeightsTake) {
   const auto runtime = runtime::CreateRealRuntime();
-  const auto bench =
-      Bench::Create(*runtime, {.threads = 1, .quick = true, .data_bytes = 8 * base::kMiB});
+  Grid grid = CpuGrid(true);
+  grid.data_bytes = 8 * base::kMiB;
+  const auto subject = MakeSubject({.threads = 1, .quick = true, .grid = grid});
+  ASSERT_TRUE(subject.ok()) << subject.status().ToString();
+  const auto bench = Bench::Create(*runtime, **subject);
   ASSERT_TRUE(bench.ok()) << bench.status().ToString();
   const double small = 128 * 64, large = 256 * 128;
   const cost::UtilisationTable table = MeasureExpertTable(**bench, cost::NumberFormat::kBF16,

@@ -49,8 +49,8 @@ class LinearCase {
           const Form& form = forms_[i % number];
           kernels::LinearArgs args;
           args.weight = form.weight;
-          args.weight.tiles = form.tiles.data() + i % form.num_weights * form.weight.num_panels *
-                                                      form.weight.leaves.num_leaves;
+          args.weight.tiles +=
+              i % form.num_weights * form.weight.num_panels * form.weight.leaves.num_leaves;
           args.x = bench_.input().data;
           args.y = bench_.output().data + i % outputs * y_bytes;
           args.x_stride = k;
@@ -67,13 +67,12 @@ class LinearCase {
   static constexpr int64_t kOutputsBytes = 16 << 20;  // far more than the cores' own caches
   struct Form {
     LinearOutput output;
-    kernels::PackedWeight weight;
-    std::vector<kernels::PanelColumns> panels;
-    std::vector<const std::byte*> tiles;  // tiles of num_weights weights, one after another
+    kernels::PackedWeight weight;  // with the tiles of num_weights weights, one after another
     int64_t num_weights;
   };
 
   void Prepare(int32_t n, int32_t k) {
+    bench_.ClearTables();
     if (forms_.size() == 1)
       return MakeForm(LinearOutput::kResidual, n, kernels::LeafBorders::ForDown(k), &forms_[0]);
     const auto single = kernels::LeafBorders::Single(k);
@@ -88,30 +87,35 @@ class LinearCase {
     form->output = output;
     form->weight = {.dtype = dtype_,
                     .form = tile_form_,
+                    .packed = packed(),
                     .k = leaves.begin[leaves.num_leaves],
                     .n = gated ? n / 2 : n,
                     .num_panels = n / kernels::kPanelColumns,
                     .leaves = leaves};
-    form->panels.clear();
-    for (int32_t p = 0; p < form->weight.num_panels; ++p)
-      form->panels.push_back({p * width, width});
-    form->weight.panels = form->panels.data();
+    std::vector<kernels::PanelColumns> panels;
+    for (int32_t p = 0; p < form->weight.num_panels; ++p) panels.push_back({p * width, width});
+    form->weight.panels = bench_.Place(panels);
     FillTiles(form);
   }
 
   // As many weights as `data` holds, one after another.
   void FillTiles(Form* form) const {
-    const kernels::PackedWeight& weight = form->weight;
-    form->num_weights =
-        std::max<int64_t>(1, static_cast<int64_t>(bench_.data().bytes) / weight.bytes());
-    form->tiles.clear();
+    kernels::PackedWeight& weight = form->weight;
+    form->num_weights = bench_.Pieces(weight.bytes());
+    std::vector<const std::byte*> tiles;
     const std::byte* at = bench_.data().data;
     for (int64_t w = 0; w < form->num_weights; ++w) {
       for (int leaf = 0; leaf < weight.leaves.num_leaves; ++leaf) {
         for (int32_t p = 0; p < weight.num_panels; ++p, at += weight.TileBytes(leaf, p))
-          form->tiles.push_back(at);
+          tiles.push_back(at);
       }
     }
+    weight.tiles = bench_.Place(tiles);
+  }
+  kernels::PackedForm packed() const {
+    return dtype_ == tensor::DType::kBF16 && tile_form_ == kernels::TileForm::kExpanded
+               ? bench_.kernels().packed
+               : kernels::PackedForm::kPairs;
   }
 
   Bench& bench_;
@@ -122,6 +126,10 @@ class LinearCase {
 
 }  // namespace
 
+double LinearSeconds(Bench& bench, const cost::Point& point) {
+  return LinearCase(bench, kForms[0], cost::TableOp::kLinear).Seconds(point);
+}
+
 void MeasureLinears(Bench& bench, const ProgressFn& progress, cost::DeviceProfile* profile) {
   constexpr cost::TableOp kOps[] = {cost::TableOp::kLinear, cost::TableOp::kLinearLeaves};
   for (const MeasuredForm& measured : kForms) {
@@ -131,21 +139,15 @@ void MeasureLinears(Bench& bench, const ProgressFn& progress, cost::DeviceProfil
     spec.format = measured.format;
     spec.grain = {1, static_cast<double>(kernels::kPanelColumns * bench.device().num_workers()),
                   64};
-    const bool few = bench.quick() || !is_bf16;
-    if (measured.dtype == tensor::DType::kBF16 && !is_bf16) {
-      spec.axes = {{{1, 4, 16, 64, 256}, {1024, 4096}, {1024, 4096}}};
-    } else if (few) {
-      spec.axes = {{{1, 4, 8, 16, 32, 64, 128, 512}, {512, 1024, 2048, 8192}, {512, 1024, 4096}}};
-    } else {
-      spec.axes = {{{1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512, 1024},
-                    {512, 1024, 2048, 4096, 8192},
-                    {512, 1024, 2048, 4096}}};
-    }
+    const TableGrid& grid = is_bf16                                 ? bench.grid().linear
+                            : measured.dtype == tensor::DType::kF32 ? bench.grid().f32_linear
+                                                                    : bench.grid().stored_linear;
+    spec.axes = grid.axes;
     for (const cost::TableOp op : kOps) {
       LinearCase linear(bench, measured, op);
       spec.op = op;
       spec.seconds = [&](const cost::Point& point) { return linear.Seconds(point); };
-      profile->tables.push_back(MeasureTable(spec, few ? 6 : 24));
+      profile->tables.push_back(MeasureTable(spec, grid.held_out));
     }
     progress(
         fmt::format("linear layers of {} weights by rows and shape", cost::Name(measured.format)));

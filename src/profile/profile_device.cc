@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/packed_weight.h"
-#include "runtime/topology.h"
-
 namespace forebay::profile {
 namespace {
 
@@ -47,47 +44,35 @@ void SetNumber(cost::DeviceProfile* profile, std::string_view key, double value,
 }
 
 base::Result<cost::DeviceProfile> ProfileDevice(runtime::Runtime& runtime,
-                                                const BenchOptions& options, std::string name,
+                                                const ProfileOptions& options, std::string name,
                                                 const ProgressFn& progress) {
   cost::DeviceProfile profile;
+  profile.name = std::move(name);
+  FB_ASSIGN_OR_RETURN(const auto subject, MakeSubject(options));
   {
-    FB_ASSIGN_OR_RETURN(const auto bench, Bench::Create(runtime, options));
-    const int workers = bench->device().num_workers();
-    const runtime::Topology topology = runtime::ReadTopology();
-    profile.name = std::move(name);
-    profile.description =
-        fmt::format("{}, {} threads, {}", runtime::CpuName(), workers, bench->kernels().name);
-    profile.kind = cost::DeviceKind::kCpu;
-    MeasurePeaks(*bench, &profile);
+    FB_ASSIGN_OR_RETURN(const auto bench, Bench::Create(runtime, *subject));
+    subject->MeasurePeaks(*bench, &profile);
     progress(fmt::format("peaks: {:.0f} GFLOP/s in bf16, {:.0f} in fp32, {:.1f} GB/s read",
                          profile.bf16_flops / 1e9, profile.f32_flops / 1e9,
                          profile.memory_bytes_per_s / 1e9));
-    SetNumber(&profile, "memory_bytes", static_cast<double>(topology.total_memory),
-              cost::Mark::kMeasured, "the machine's memory");
-    SetNumber(&profile, "cores", workers, cost::Mark::kMeasured, "worker threads");
-    SetNumber(&profile, "column_grain", kernels::kPanelColumns * workers, cost::Mark::kDerived,
-              "a panel a worker");
     SetNumber(&profile, "launch_s", 0, cost::Mark::kDerived, "part of every measured time");
     MeasureLinears(*bench, progress, &profile);
     MeasureExperts(*bench, progress, &profile);
     MeasureAttention(*bench, progress, &profile);
     MeasureRows(*bench, progress, &profile);
-    MeasureCopies(*bench, &profile);
-    progress("copies by size and by how many run at once");
+    subject->MeasureCopies(*bench, progress, &profile);
     const base::Status disk = MeasureDisk(*bench, "forebay-profile.disk", &profile);
     progress(disk.ok() ? fmt::format("disk: {:.2f} GB/s read, {:.2f} written",
                                      profile.disk_read_bytes_per_s / 1e9,
                                      profile.disk_write_bytes_per_s / 1e9)
                        : fmt::format("the disk is not in the profile: {}", disk.ToString()));
+    FB_RETURN_IF_ERROR(bench->fault());
   }
-  FB_RETURN_IF_ERROR(MeasureMachine(runtime, options, &profile));
-  FB_RETURN_IF_ERROR(MeasureStepOverhead(options, runtime, &profile));
-  progress("what a step takes beside its operations");
+  FB_RETURN_IF_ERROR(subject->MeasureRest(runtime, &profile));
+  FB_RETURN_IF_ERROR(MeasureStepOverhead(*subject, runtime, &profile));
+  progress(fmt::format("a step beside its operations: {:.0f} us, and {:.2f} us a sequence",
+                       profile.step_overhead_s * 1e6, profile.sequence_overhead_s * 1e6));
   SetDefaults(&profile);
-  SetNumber(&profile, "runtime_bytes", 0.3e9, cost::Mark::kUncalibrated,
-            "process, threads, tokenizer");
-  SetNumber(&profile, "frequency_loss", 0.05, cost::Mark::kUncalibrated,
-            "copies and arithmetic share the power budget; a guess");
   return profile;
 }
 

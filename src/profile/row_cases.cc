@@ -2,6 +2,7 @@
 #include <numeric>
 
 #include "base/rng.h"
+#include "device/copy.h"
 #include "kernels/attention.h"
 #include "kernels/delta_net.h"
 #include "kernels/norm.h"
@@ -13,7 +14,6 @@ namespace forebay::profile {
 namespace {
 
 constexpr int32_t kHeadDim = 64;
-constexpr int32_t kMostRows = 512;
 constexpr int32_t kTokens = 1 << 16;  // a vocabulary whose embedding rows do not stay in a cache
 
 class RowCases {
@@ -22,8 +22,6 @@ class RowCases {
     base::Rng rng(3);
     for (int32_t i = 0; i < kTokens; ++i)
       tokens_.push_back(static_cast<int32_t>(rng.Below(kVocabulary)));
-    tables_.resize(kMostRows);
-    std::iota(tables_.begin(), tables_.end(), 0u);
   }
 
   double Norm(const cost::Point& point) {
@@ -45,17 +43,19 @@ class RowCases {
   // operation takes the next layer of it.
   double RopeKv(const cost::Point& point, bool decode) {
     const int32_t rows = Rows(point);
+    bench_.ClearTables();
     kernels::RopeKvArgs args;
     args.batch = decode ? Batch(rows, 1) : Batch(1, rows);
     args.layout = {.dtype = dtype_,
                    .kv_heads = Columns(point) / kHeadDim,
                    .key_dim = kHeadDim,
-                   .value_dim = kHeadDim};
+                   .value_dim = kHeadDim,
+                   .form = packed()};
     args.layout.block_stride = args.layout.LayerBytes();
     args.heads = args.layout.kv_heads * static_cast<int32_t>(point[2]);
     const int64_t layer_bytes =
         args.layout.LayerBytes() * args.batch.num_sequences * args.batch.table_stride;
-    const int64_t layers = static_cast<int64_t>(bench_.data().bytes) / layer_bytes;
+    const int64_t layers = bench_.Pieces(layer_bytes);
     args.qkv = reinterpret_cast<const float*>(bench_.input().data);
     args.q = bench_.output().data;
     args.q_norm = args.k_norm = Floats();
@@ -77,11 +77,12 @@ class RowCases {
                   heads = static_cast<int64_t>(point[1]) / floats,
                   sequences = base::CeilDiv(heads, int64_t{kHeads});
     const auto heads_each = static_cast<int32_t>(heads / sequences);
-    state_rows_.clear();
-    for (int32_t s = 0; s < sequences; ++s) state_rows_.push_back({0, Rows(point), s, s});
+    std::vector<kernels::StateRows> state_rows;
+    for (int32_t s = 0; s < sequences; ++s) state_rows.push_back({0, Rows(point), s, s});
+    bench_.ClearTables();
     const int64_t channels = 3 * int64_t{heads_each} * kDim,
                   place = floats * heads_each * static_cast<int64_t>(sizeof(float)),
-                  layers = static_cast<int64_t>(bench_.data().bytes) / (sequences * place);
+                  layers = bench_.Pieces(sequences * place);
     kernels::DeltaNetArgs args{.x = reinterpret_cast<float*>(bench_.output().data),
                                .stride = channels + 2 * heads_each,
                                .b_at = static_cast<int32_t>(channels),
@@ -95,7 +96,7 @@ class RowCases {
                                .matrices = {nullptr, place}};
     args.batch.num_rows = Rows(point);
     args.batch.num_state_rows = static_cast<int32_t>(sequences);
-    args.batch.state_rows = state_rows_.data();
+    args.batch.state_rows = bench_.Place(state_rows);
     return bench_.SecondsOf([&](device::Stream& stream, int64_t i) {
       args.matrices.base = bench_.data().data + i % layers * sequences * place;
       kernels::DeltaNet(stream, bench_.kernels(), args);
@@ -104,26 +105,31 @@ class RowCases {
 
   // From a packed head, as tied models do.
   double Embed(const cost::Point& point) {
+    bench_.ClearTables();
     kernels::EmbedArgs args{.dtype = dtype_,
                             .batch = Batch(1, Rows(point)),
                             .out = bench_.output().data,
                             .columns = Columns(point)};
     kernels::PackedWeight& head = args.packed;
     head = {.dtype = dtype_,
+            .packed = packed(),
             .k = args.columns,
             .n = kVocabulary,
             .num_panels = kVocabulary / kernels::kPanelColumns,
             .leaves = kernels::LeafBorders::Single(args.columns)};
-    tiles_.clear();
-    for (int32_t p = 0; p < head.num_panels; ++p)
-      tiles_.push_back(bench_.data().data + p * head.TileBytes(0, 0));
-    head.tiles = tiles_.data();
-    panels_.clear();
-    for (int32_t p = 0; p < head.num_panels; ++p)
-      panels_.push_back({p * kernels::kPanelColumns, kernels::kPanelColumns});
-    head.panels = panels_.data();
+    (void)bench_.Pieces(head.bytes());
+    std::vector<const std::byte*> tiles;
+    std::vector<kernels::PanelColumns> panels;
+    for (int32_t p = 0; p < head.num_panels; ++p) {
+      tiles.push_back(bench_.data().data + p * head.TileBytes(0, 0));
+      panels.push_back({p * kernels::kPanelColumns, kernels::kPanelColumns});
+    }
+    head.tiles = bench_.Place(tiles);
+    head.panels = bench_.Place(panels);
+    int32_t* const tokens = args.batch.tokens;
+    const int64_t rows = args.batch.num_rows;
     return bench_.SecondsOf([&](device::Stream& stream, int64_t i) {
-      args.batch.tokens = tokens_.data() + i * args.batch.num_rows % (kTokens - kMostRows);
+      args.batch.tokens = tokens + i * rows % (kTokens - rows);
       kernels::Embed(stream, bench_.kernels(), args);
     });
   }
@@ -135,38 +141,38 @@ class RowCases {
   static int32_t Columns(const cost::Point& point) { return static_cast<int32_t>(point[1]); }
   const float* Floats() const { return reinterpret_cast<const float*>(bench_.data().data); }
 
+  kernels::PackedForm packed() const {
+    return dtype_ == tensor::DType::kBF16 ? bench_.kernels().packed : kernels::PackedForm::kPairs;
+  }
+
   kernels::StepBatch Batch(int32_t sequences, int32_t rows_each) {
-    sequences_.clear();
-    positions_.clear();
-    row_sequence_.clear();
+    std::vector<kernels::SequenceRows> listed;
+    std::vector<int32_t> positions, row_sequence;
     const int32_t first = rows_each == 1 ? kernels::kBlockTokens / 2 : 0;  // somewhere in a block
     for (int32_t s = 0; s < sequences; ++s) {
-      sequences_.push_back({s * rows_each, rows_each, first, s});
+      listed.push_back({s * rows_each, rows_each, first, s});
       for (int32_t i = 0; i < rows_each; ++i) {
-        positions_.push_back(first + i);
-        row_sequence_.push_back(s);
+        positions.push_back(first + i);
+        row_sequence.push_back(s);
       }
     }
     kernels::StepBatch batch;
     batch.num_rows = sequences * rows_each;
     batch.num_sequences = sequences;
-    batch.tokens = tokens_.data();
-    batch.positions = positions_.data();
-    batch.row_sequence = row_sequence_.data();
-    batch.sequences = sequences_.data();
-    batch.block_tables = tables_.data();
+    batch.tokens = bench_.Place(tokens_);
+    batch.positions = bench_.Place(positions);
+    batch.row_sequence = bench_.Place(row_sequence);
+    batch.sequences = bench_.Place(listed);
     batch.table_stride = (first + rows_each + kernels::kBlockTokens - 1) / kernels::kBlockTokens;
+    std::vector<uint32_t> tables(static_cast<size_t>(sequences * batch.table_stride));
+    std::iota(tables.begin(), tables.end(), 0u);
+    batch.block_tables = bench_.Place(tables);
     return batch;
   }
 
   Bench& bench_;
   const tensor::DType dtype_;
-  std::vector<int32_t> tokens_, positions_, row_sequence_;
-  std::vector<uint32_t> tables_;
-  std::vector<kernels::SequenceRows> sequences_;
-  std::vector<kernels::StateRows> state_rows_;
-  std::vector<const std::byte*> tiles_;
-  std::vector<kernels::PanelColumns> panels_;
+  std::vector<int32_t> tokens_;
 };
 
 struct SampleArgs {
@@ -185,57 +191,64 @@ void SampleRows(const SampleArgs& args, const device::WorkerContext& context) {
   }
 }
 
+// Where the host does not reach logits, they are copied to its memory first, as ranks do.
 double SampleSeconds(Bench& bench, const cost::Point& point, float temperature) {
   SamplingParams params;
   params.temperature = temperature;
   std::vector<sample::SampleScratch> scratch(bench.device().num_workers());
-  const SampleArgs args{reinterpret_cast<const float*>(bench.data().data),
+  const std::byte* const logits = bench.data().data;
+  std::byte* const copied = bench.host() != nullptr ? bench.host()->data : nullptr;
+  const SampleArgs args{reinterpret_cast<const float*>(copied != nullptr ? copied : logits),
                         static_cast<int64_t>(point[0]), static_cast<int64_t>(point[1]), &params,
                         scratch.data()};
+  device::Operation sample = device::MakeOperation<&SampleRows>({.label = "sample"}, args);
+  sample.on_host = copied != nullptr;
+  const auto bytes = static_cast<uint64_t>(args.rows * args.vocab) * sizeof(float);
   return bench.SecondsOf([&](device::Stream& stream, int64_t) {
-    stream.Enqueue(device::MakeOperation<&SampleRows>({.label = "sample"}, args));
+    if (copied != nullptr) stream.Enqueue(device::MakeCopy("logits", copied, logits, bytes));
+    stream.Enqueue(sample);
   });
 }
 
 }  // namespace
 
 void MeasureRows(Bench& bench, const ProgressFn& progress, cost::DeviceProfile* profile) {
-  const int held_out = bench.quick() ? 3 : 8;
+  const Grid& grid = bench.grid();
   TableSpec spec;
-  const auto measure = [&](cost::TableOp op, std::function<double(const cost::Point&)> seconds) {
+  const auto measure = [&](cost::TableOp op, const TableGrid& points,
+                           std::function<double(const cost::Point&)> seconds) {
     spec.op = op;
+    spec.axes = points.axes;
     spec.seconds = std::move(seconds);
-    profile->tables.push_back(MeasureTable(spec, held_out));
+    profile->tables.push_back(MeasureTable(spec, points.held_out));
   };
   for (const auto& [dtype, format] : {std::pair(tensor::DType::kBF16, cost::NumberFormat::kBF16),
                                       std::pair(tensor::DType::kF32, cost::NumberFormat::kF32)}) {
     if (dtype == tensor::DType::kF32 && bench.bf16_alone()) break;
     RowCases rows(bench, dtype);
     spec.format = format;
-    spec.axes = {{{1, 8, 64, kMostRows}, {512, 1024, 4096}, {1}}};
     spec.grain = {1, kHeadDim, 0};
-    measure(cost::TableOp::kNorm, [&](const cost::Point& point) { return rows.Norm(point); });
-    measure(cost::TableOp::kEmbed, [&](const cost::Point& point) { return rows.Embed(point); });
-    spec.axes = {{{1, 4, 16, 64, kMostRows}, {128, 512, 1024}, {1, 2, 8}}};
-    measure(cost::TableOp::kRopeKv,
+    measure(cost::TableOp::kNorm, grid.rows,
+            [&](const cost::Point& point) { return rows.Norm(point); });
+    measure(cost::TableOp::kEmbed, grid.rows,
+            [&](const cost::Point& point) { return rows.Embed(point); });
+    measure(cost::TableOp::kRopeKv, grid.rope,
             [&](const cost::Point& point) { return rows.RopeKv(point, false); });
-    measure(cost::TableOp::kRopeKvDecode,
+    measure(cost::TableOp::kRopeKvDecode, grid.rope,
             [&](const cost::Point& point) { return rows.RopeKv(point, true); });
   }
   progress("norms, rope and embedding by rows and columns");
   spec.format = cost::NumberFormat::kF32;
-  spec.axes = {{{1, 2, 16, 128}, {32768, 131072}, {1}}};
   spec.grain = {1, 1024, 0};
-  measure(cost::TableOp::kArgmax,
+  measure(cost::TableOp::kArgmax, grid.sample,
           [&](const cost::Point& point) { return SampleSeconds(bench, point, 0); });
-  measure(cost::TableOp::kSample,
+  measure(cost::TableOp::kSample, grid.sample,
           [&](const cost::Point& point) { return SampleSeconds(bench, point, 1); });
   progress("sampling by rows and vocabulary");
+  if (bench.kernels().delta_net == nullptr) return;
   RowCases rows(bench, tensor::DType::kF32);
-  constexpr double kHead = 128 * 128;
-  spec.axes = {{{1, 8, 64}, {16 * kHead, 128 * kHead}, {1}}};
-  spec.grain = {1, 16 * kHead, 0};
-  measure(cost::TableOp::kRecurrence,
+  spec.grain = {1, grid.recurrence.axes[1].front(), 0};
+  measure(cost::TableOp::kRecurrence, grid.recurrence,
           [&](const cost::Point& point) { return rows.Recurrence(point); });
   progress("recurrences of layers with state by rows and states");
 }

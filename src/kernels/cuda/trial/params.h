@@ -34,4 +34,12 @@ struct ReadTrialParams {
   uint32_t* sum;  // [blocks]
 };
 
+// `rounds` rounds of kFmaChains fused multiply-adds a thread, each chain from its last sum.
+struct FmaTrialParams {
+  int64_t rounds;
+  float factor, addend;
+  float* sums;  // [blocks, kFmaThreads]
+};
+inline constexpr int kFmaChains = 8, kFmaThreads = 256;
+
 }  // namespace forebay::kernels::cuda

@@ -1,4 +1,4 @@
-// What a GPU's limits are measured with: a kernel that only reads, and one that does nothing.
+// What a GPU's limits are measured with: kernels that only read, only multiply, or do nothing.
 #include "kernels/cuda/gpu.h"
 #include "kernels/cuda/trial/params.h"
 
@@ -30,6 +30,20 @@ FB_KERNEL(trial_read, ReadTrialParams, 512) {
   }
   for (int mask = 16; mask > 0; mask /= 2) sum += gpu::ShuffleXor(sum, mask);
   if (gpu::Tid() == 0) args.sum[gpu::BlockX()] = sum;
+}
+
+FB_KERNEL(trial_fma, FmaTrialParams, kFmaThreads) {
+  const float start = static_cast<float>(gpu::Tid());
+  float chain[kFmaChains];
+  for (int c = 0; c < kFmaChains; ++c) chain[c] = start + static_cast<float>(c);
+#pragma unroll 16
+  for (int64_t round = 0; round < args.rounds; ++round) {
+#pragma unroll
+    for (int c = 0; c < kFmaChains; ++c) chain[c] = gpu::Fma(chain[c], args.factor, args.addend);
+  }
+  float sum = 0;
+  for (const float part : chain) sum += part;
+  args.sums[gpu::BlockX() * kFmaThreads + gpu::Tid()] = sum;
 }
 
 FB_KERNEL(trial_nothing, ReadTrialParams, gpu::kWarpLanes) {}
