@@ -40,12 +40,15 @@ inline constexpr unsigned kHostPortable = 1, kHostMapped = 2;
 inline constexpr unsigned kWaitGreaterOrEqual = 0, kWriteDefault = 0;
 inline constexpr int kCaptureThread = 1;  // CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
 inline constexpr int kLaunchCluster = 4;  // CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+// CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+inline constexpr int kLaunchProgrammatic = 6;
 
 struct LaunchAttribute {
   int id;
   int padding;
   union {
     unsigned cluster[3];
+    int programmatic;
     char bytes[64];
   } value;
 };

@@ -26,6 +26,8 @@ struct LaunchShape {
   int threads = 32;        // a block
   int shared_bytes = 0;    // dynamic, a block
   int cluster_blocks = 1;  // along x
+  // The kernel awaits the one before it by itself, and may start while that one ends.
+  bool overlaps = false;
 
   bool operator==(const LaunchShape&) const = default;
 };

@@ -57,8 +57,10 @@ base::Status CudaLaunches::IssueRest() {
   return first;
 }
 
-base::Status CudaLaunches::Add(const CudaKernel& kernel, const LaunchShape& shape,
-                               const void* params, size_t bytes) {
+base::Status CudaLaunches::Add(const CudaKernel& kernel, LaunchShape shape, const void* params,
+                               size_t bytes) {
+  const size_t at = now_.launches.size();
+  shape.overlaps &= at > 0;
   ++kernels_;
   if (!graphs_) {
     const base::Status before = Flush();
@@ -66,7 +68,6 @@ base::Status CudaLaunches::Add(const CudaKernel& kernel, const LaunchShape& shap
     return before.ok() ? status : before;
   }
   FB_ASSIGN_OR_RETURN(const cu::Function function, modules_.Prepare(kernel, shape));
-  const size_t at = now_.launches.size();
   now_.launches.push_back({&kernel, function, shape, now_.params.size(), bytes});
   const auto* const from = static_cast<const std::byte*>(params);
   now_.params.insert(now_.params.end(), from, from + bytes);

@@ -39,9 +39,9 @@ class CudaLaunches {
   ~CudaLaunches();
   CudaLaunches(const CudaLaunches&) = delete;
 
+  // A kernel overlaps with the one before it (LaunchShape::overlaps) within a run alone.
   // Errors of all calls: kCudaUnavailable, kCudaFailed.
-  base::Status Add(const CudaKernel& kernel, const LaunchShape& shape, const void* params,
-                   size_t bytes);
+  base::Status Add(const CudaKernel& kernel, LaunchShape shape, const void* params, size_t bytes);
   // The driver has all that was added.
   base::Status Flush();
   // The stream has nothing to do: graphs that were dropped can go.

@@ -16,8 +16,7 @@ namespace forebay::device {
 class CudaModules {
  public:
   // `architecture`: the GPU's, tenfold. The driver and the context must outlive it.
-  CudaModules(const Driver& driver, int architecture)
-      : driver_(driver), architecture_(architecture) {}
+  CudaModules(const Driver& driver, int architecture);
   ~CudaModules();
   CudaModules(const CudaModules&) = delete;
 
@@ -47,6 +46,7 @@ class CudaModules {
 
   const Driver& driver_;
   const int architecture_;
+  bool overlaps_ = false;  // whether the driver takes such launches in graphs too
   std::mutex mutex_;
   std::map<const std::byte*, cu::Module> modules_;  // by image
   std::map<const CudaKernel*, Entry> entries_;

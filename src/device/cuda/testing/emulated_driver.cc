@@ -527,8 +527,11 @@ struct EmulatedCalls {
     cu::LaunchConfig kept = *config;
     kept.attributes = nullptr;
     kept.num_attributes = 0;
-    cu::LaunchAttribute cluster =
-        config->num_attributes > 0 ? *config->attributes : cu::LaunchAttribute{};
+    // Kernels run one after another, whether they may overlap or not.
+    cu::LaunchAttribute cluster{};
+    for (unsigned i = 0; i < config->num_attributes; ++i) {
+      if (config->attributes[i].id == cu::kLaunchCluster) cluster = config->attributes[i];
+    }
     const auto run = [name, copy, seed, kept, cluster]() mutable {
       if (cluster.id != 0) {
         kept.attributes = &cluster;

@@ -40,7 +40,10 @@ int LogOf(int power) {
 
 KernelPlan PlanOf(const char* kernel, int blocks, int shared_bytes) {
   return {kernel,
-          {.blocks = {blocks, 1, 1}, .threads = kSmallThreads, .shared_bytes = shared_bytes}};
+          {.blocks = {blocks, 1, 1},
+           .threads = kSmallThreads,
+           .shared_bytes = shared_bytes,
+           .overlaps = true}};
 }
 
 KernelPlan PlanChain(int multiprocessors, int tiles, SmallLinearParams* params) {
