@@ -145,19 +145,22 @@ class CudaJobs : public testing::TestWithParam<std::tuple<const char*, const cha
   Answers RunOnGpu(layout::EngineOptions options, const std::string& devices,
                    const std::string& layout) {
     if (RealDriver() != nullptr) return Run(options, devices, layout);
-    EmulatedDriver emulated(
-        {.seed = 1,
-         .memory_bytes = 256 << 20,
-         .kernel = run_kernel_,
-         .params_bytes =
-             [](std::string_view name) {
-               return kernels::cuda::testing::EmulatedKernelNamed(name).params_bytes();
-             },
-         .queue_commands = queue_commands_});
+    EmulatedDriver emulated(EmulatedOptions());
     options.trial.driver = &emulated.driver();
     Answers answers = Run(options, devices, layout);
     EXPECT_EQ(emulated.Leaks(), "");
     return answers;
+  }
+
+  device::testing::EmulatedDriverOptions EmulatedOptions() const {
+    return {.seed = 1,
+            .memory_bytes = 256 << 20,
+            .kernel = run_kernel_,
+            .params_bytes =
+                [](std::string_view name) {
+                  return kernels::cuda::testing::EmulatedKernelNamed(name).params_bytes();
+                },
+            .queue_commands = queue_commands_};
   }
 
   // Says which answers differ, and with how many layers of the model they begin to.
@@ -271,12 +274,21 @@ TEST_P(CudaJobs, TakeTensorCoresThatCanBeTrusted) {
   EXPECT_EQ(RunOnGpu(options_, "cuda", ""), of_pair);
 }
 
+// KV in one byte: codes, and their scales.
+TEST_P(CudaJobs, KeepKvInOneByte) {
+  if (files_.config.family != "llama" || numerics_ == kMma) GTEST_SKIP() << "one model shows it";
+  for (const cost::NumberFormat format : {cost::NumberFormat::kInt8, cost::NumberFormat::kFP8}) {
+    options_.machine.kv_cache_format = format;
+    const Answers expected = RunOnCpu();
+    EXPECT_EQ(RunOnGpu(options_, "cuda", ""), expected) << cost::Name(format);
+  }
+}
+
 class CudaJobsOfRanks : public CudaJobs {
  protected:
-  void ExpectCpusAnswersOf(const std::string& layout) {
-    // Less than a step of these layers.
-    queue_commands_ = 32;
-    ExpectCpusAnswers(options_, "2xcuda:0", layout);
+  void SetUp() override {
+    CudaJobs::SetUp();
+    queue_commands_ = 32;  // less than a step of these layers
   }
   // `mode`: of --mode; what it counts is above 0.
   void ExpectCpusAnswersIn(const char* mode, const std::string& layout, const char* counter) {
@@ -288,16 +300,20 @@ class CudaJobsOfRanks : public CudaJobs {
       options.ship.rounds.rows = 5;
     }
     options.ship.rounds.expert_rows = 7;
-    queue_commands_ = 32;
     ExpectCpusAnswers(options, "2xcuda:0", layout);
     EXPECT_GT(stats_.mode_counters[counter], 0) << mode << " " << layout;
   }
 };
 
 TEST_P(CudaJobsOfRanks, ThatShareAGpu) {
-  for (const char* layout : {"dp=2", "tp=2", "sp=2", "pp=2"}) {
-    if (files_.config.num_layers > 1 || layout != std::string("pp=2")) ExpectCpusAnswersOf(layout);
-  }
+  for (const char* layout : {"dp=2", "tp=2"}) ExpectCpusAnswers(options_, "2xcuda:0", layout);
+  if (files_.config.num_layers > 1) ExpectCpusAnswers(options_, "2xcuda:0", "pp=2");
+  if (files_.config.mla) return;  // has no such ranks
+  // Steps that cut rows, and steps that do not, in turn.
+  layout::EngineOptions options = options_;
+  options.trial.shift_every = 2;
+  ExpectCpusAnswers(options, "2xcuda:0", "sp=2");
+  EXPECT_GT(stats_.mode_counters["bytes_all_to_all"], 0);
 }
 
 // The papers' ways to share weights (docs/layouts.md).
@@ -357,12 +373,66 @@ TEST_P(CudaJobsOfRanks, KeepKvBelowTheGpu) {
   }
 }
 
+// Vectors and scores of texts, by decoders and encoders.
+class CudaTexts : public CudaJobs {
+ protected:
+  void SetUp() override {
+    CudaJobs::SetUp();
+    const base::Status pooled = engine::SetPooling("auto", &files_);
+    ASSERT_TRUE(pooled.ok()) << pooled.ToString();
+    // Encoders read a text in one step.
+    options_.limits.max_num_batched_tokens = options_.limits.max_model_len;
+    options_.digest = false;
+  }
+  std::vector<std::vector<float>> Vectors(const std::string& devices) {
+    EmulatedDriver emulated(EmulatedOptions());
+    options_.machine.devices = layout::ParseDevices(devices).value();
+    options_.machine.kernels =
+        options_.machine.devices.platform->Kernels("auto", numerics_).value();
+    options_.trial.driver = RealDriver() == nullptr ? &emulated.driver() : nullptr;
+    const auto runtime = runtime::CreateRealRuntime();
+    auto engine = choose::CreateEngine(*runtime, options_, files_, nullptr);
+    if (!engine.ok()) {
+      ADD_FAILURE() << devices << ": " << engine.status().ToString();
+      return {};
+    }
+    std::vector<Request> requests = MakeRequests(static_cast<int32_t>(files_.config.vocab_size));
+    for (Request& request : requests) {
+      request.n = 1;
+      request.sampling = {};
+      request.sampling.max_tokens = 0;
+      request.pooled = true;
+    }
+    auto results = testing_support::RunAll(**engine, std::move(requests));
+    std::ranges::sort(results, {}, &RequestResult::id);
+    std::vector<std::vector<float>> vectors;
+    for (RequestResult& result : results) {
+      EXPECT_EQ(result.error_message, "");
+      for (auto& vector : result.vectors) vectors.push_back(std::move(vector));
+    }
+    return vectors;
+  }
+};
+
+TEST_P(CudaTexts, HaveTheCpusVectors) {
+  const std::vector<std::vector<float>> expected = Vectors("cpu");
+  EXPECT_FALSE(expected.empty());
+  EXPECT_EQ(Vectors("cuda"), expected);
+}
+
 std::string NameOf(const testing::TestParamInfo<CudaJobs::ParamType>& info) {
   std::string name = std::string(std::get<0>(info.param)) + "_" + std::get<1>(info.param);
-  std::ranges::replace(name, '-', '_');
+  std::ranges::replace_if(
+      name, [](char c) { return c == '-' || c == '.'; }, '_');
   return name;
 }
 
+INSTANTIATE_TEST_SUITE_P(Models, CudaTexts,
+                         testing::Combine(testing::Values("qwen3-embed", "bert-embed",
+                                                          "modernbert-embed", "embedding-gemma",
+                                                          "xlm-roberta-rerank"),
+                                          testing::Values("bfloat16")),
+                         &NameOf);
 INSTANTIATE_TEST_SUITE_P(Dense, CudaJobs,
                          testing::Combine(testing::Values("llama3-gqa"),
                                           testing::Values("bfloat16", "float32")),
@@ -372,7 +442,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Combine(testing::Values("qwen3", "mistral", "phi3", "qwen2-tied", "gemma2", "gemma3",
                                      "glm4", "granite", "olmo3", "exaone4", "hunyuan", "mixtral",
                                      "qwen3-moe", "qwen3-awq", "llama4-text", "gpt-oss",
-                                     "minimax-m2", "deepseek-v2", "deepseek-v3"),
+                                     "minimax-m2", "deepseek-v2", "deepseek-v3", "qwen3-next",
+                                     "qwen3.5", "gemma4-e", "gemma4-moe", "glm4-moe"),
                      testing::Values("bfloat16")),
     &NameOf);
 INSTANTIATE_TEST_SUITE_P(TensorCores, CudaJobs,
@@ -390,7 +461,8 @@ INSTANTIATE_TEST_SUITE_P(Draws, CudaJobsDrawn,
                                           testing::Values("bfloat16")),
                          &NameOf);
 INSTANTIATE_TEST_SUITE_P(Layouts, CudaJobsOfRanks,
-                         testing::Combine(testing::Values("llama3-gqa", "qwen3-moe"),
+                         testing::Combine(testing::Values("llama3-gqa", "qwen3-moe", "qwen3-next",
+                                                          "deepseek-v3"),
                                           testing::Values("bfloat16")),
                          &NameOf);
 

@@ -8,13 +8,14 @@ cmake --preset release --log-level=WARNING -DFOREBAY_TESTS=ON -DFOREBAY_CUDA=ON 
   ${CCACHE_DIR:+-DCMAKE_CXX_COMPILER_LAUNCHER=ccache} >/dev/null
 ninja -C build/release -j "${JOBS:-$(nproc)}" gpu_check forebay
 rm -rf "$bundle"
-mkdir -p "$bundle/lib"
+mkdir -p "$bundle/lib" "$bundle/data/golden/models"
 cp bench/gpu.sh "$bundle/"
 # The models of tests/cuda_jobs_test.cc.
 for model in llama3-gqa qwen3 mistral phi3 qwen2-tied gemma2 gemma3 glm4 granite olmo3 exaone4 hunyuan mixtral qwen3-moe qwen3-awq llama4-text gpt-oss \
-  minimax-m2 deepseek-v2 deepseek-v3; do
-  mkdir -p "$bundle/data/golden/models/$model"
-  cp tests/golden/models/"$model"/{config.json,model.safetensors} "$bundle/data/golden/models/$model/"
+  minimax-m2 deepseek-v2 deepseek-v3 qwen3-next qwen3.5 gemma4-e gemma4-moe glm4-moe qwen3-embed bert-embed modernbert-embed embedding-gemma \
+  xlm-roberta-rerank; do
+  cp -r tests/golden/models/"$model" "$bundle/data/golden/models/"
+  rm -f "$bundle/data/golden/models/$model"/{golden.safetensors,meta.json}
 done
 cp -r bench/gpu/models bench/gpu/lengths.csv "$bundle/data/"
 strip -o "$bundle/gpu_check" build/release/bench/gpu/gpu_check

@@ -148,7 +148,8 @@ class Rank {
   bool digests_on() const { return digests_on_; }
   // Of the rank's part of the states in a place. REQUIRES: no step that writes them is under way.
   uint64_t StateDigest(int32_t place, int64_t positions) const {
-    return kv::StateDigest(states_, decoder().states, shard().layers.begin, place, positions);
+    return kv::StateDigest(states_, decoder().states, shard().layers.begin, place, positions,
+                           device_.get());
   }
 
  private:

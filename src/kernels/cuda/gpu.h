@@ -112,6 +112,7 @@ FB_DEVICE float FmaSaturated(float a, float b, float c) {
 // A NaN does not count.
 FB_DEVICE float Max(float a, float b) { return fmaxf(a, b); }
 FB_DEVICE float Ceil(float x) { return ceilf(x); }
+FB_DEVICE float Nearest(float x) { return rintf(x); }  // whole, of two the even one
 FB_DEVICE float Div(float a, float b) { return __fdiv_rn(a, b); }
 FB_DEVICE float Sqrt(float x) { return __fsqrt_rn(x); }
 FB_DEVICE uint32_t Bits(float x) { return __float_as_uint(x); }
@@ -239,6 +240,7 @@ inline float FmaSaturated(float a, float b, float c) {
 }
 inline float Max(float a, float b) { return std::fmax(a, b); }
 inline float Ceil(float x) { return std::ceil(x); }
+inline float Nearest(float x) { return std::nearbyint(x); }
 inline float Div(float a, float b) { return a / b; }
 inline float Sqrt(float x) { return std::sqrt(x); }
 inline uint32_t Bits(float x) {

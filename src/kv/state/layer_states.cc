@@ -21,14 +21,20 @@ uint64_t PlaceBytes(std::span<const StateSpec> layers) {
 }
 
 uint64_t StateDigest(std::span<const StateSpec> layers, const StateView& view, int64_t first_layer,
-                     int32_t place, int64_t positions) {
+                     int32_t place, int64_t positions, device::Device* device) {
   uint64_t sum = 0;
+  std::vector<std::byte> read;
   for (size_t i = 0; i < layers.size(); ++i) {
     const StateSpec& layer = layers[i];
     if (layer.heads == 0) continue;
     const auto number = static_cast<int32_t>(first_layer) + static_cast<int32_t>(i);
     const auto* at = reinterpret_cast<const std::byte*>(view.layers[i].matrices.Of(place));
     const auto bytes = static_cast<int64_t>(layer.matrix_bytes) / layer.heads;
+    if (device != nullptr && !device->host_reaches_data()) {
+      read.resize(layer.matrix_bytes);
+      if (!device->Read(read.data(), at, layer.matrix_bytes).ok()) return 0;
+      at = read.data();
+    }
     for (int32_t head = 0; head < layer.heads; ++head, at += bytes) {
       for (int64_t begin = 0, chunk = 0; begin < bytes;
            begin += kernels::kMaxDigestBytes, ++chunk) {

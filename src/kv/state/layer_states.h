@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "device/device.h"
 #include "kernels/delta_net.h"
 
 namespace forebay::kv {
@@ -31,10 +32,10 @@ struct StateView {
 };
 
 // Sums hashes of the matrices in a place, which stand behind so many positions: the same however
-// ranks have the heads. `first_layer`: the rank's first, by its number in the model. REQUIRES: the
-// host reaches them.
+// ranks have the heads. `first_layer`: the rank's first, by its number in the model. `device` reads
+// them where the host does not reach them; null: it does. 0: the device has failed.
 uint64_t StateDigest(std::span<const StateSpec> layers, const StateView& view, int64_t first_layer,
-                     int32_t place, int64_t positions);
+                     int32_t place, int64_t positions, device::Device* device = nullptr);
 // Bytes of a place.
 uint64_t PlaceBytes(std::span<const StateSpec> layers);
 // Lays out places as above.

@@ -141,13 +141,6 @@ class Cuda final : public Platform {
                           "int8 layers have no kernels for GPUs; expected --quantization expanded, "
                           "or --devices cpu");
     }
-    if (stored.stored_kv) {
-      return base::Status(
-          kKvCacheDtype,
-          fmt::format("--kv-cache-dtype {}: attention on GPUs reads values of the compute type "
-                      "alone; expected auto, or --devices cpu",
-                      cost::Name(*stored.stored_kv)));
-    }
     stored.forms.reset();  // Kernels read expanded tiles alone.
     return stored;
   }
@@ -160,23 +153,11 @@ class Cuda final : public Platform {
   base::Status Check(const EngineOptions& options, const LayoutDraft& draft) const override {
     FB_RETURN_IF_ERROR(CpuPlatform().Check(options, draft));
     // What has no kernels yet.
-    if (draft.config.both_ways) {
-      return Refusal(
-          fmt::format("--devices: {} reads both ways, for which there are no kernels for GPUs yet; "
-                      "expected cpu",
-                      draft.config.architecture));
-    }
-    if (draft.config.delta_net) {
-      return Refusal(
-          fmt::format("--devices cuda: {} has layers that keep a state, which have no "
-                      "kernels for GPUs yet; expected --devices cpu",
-                      draft.config.architecture));
-    }
-    if (draft.config.value_norm || draft.config.layer_scales || draft.config.layer_input_size > 0) {
-      return Refusal(
-          fmt::format("--devices cuda: {} has a norm of values, scales or inputs by layer, which "
-                      "have no kernels for GPUs yet; expected --devices cpu",
-                      draft.config.architecture));
+    if (draft.config.both_ways && draft.kernels->packed == kernels::PackedForm::kCuda) {
+      return Refusal(fmt::format(
+          "--numerics {}: {} reads both ways, for which that class has no kernels on GPUs yet; "
+          "expected --numerics pair",
+          draft.kernels->numerics_class, draft.config.architecture));
     }
     return {};
   }

@@ -24,7 +24,9 @@ static_assert(sizeof(PanelColumns) == 2 * sizeof(int32_t));
 static_assert(kMostLeaves == kMaxLeaves && kMostReaders == kMaxReaders);
 static_assert(static_cast<int>(LinearOutput::kF32) == 0 &&
               static_cast<int>(LinearOutput::kPartial) == 4 &&
-              static_cast<int>(LinearOutput::kClampedSiluMul) == 6);
+              static_cast<int>(LinearOutput::kErfGeluMul) == 8);
+static_assert(kMostKeyDim == kMaxStateKeyDim);
+static_assert(static_cast<int>(KvCodes::kFP8) == 1 && static_cast<int>(KvCodes::kInt8) == 2);
 static_assert(static_cast<int>(RouterScores::kSigmoidOfChosen) == 2 &&
               static_cast<int>(RouterScores::kSoftmaxOfChosen) == 3 &&
               static_cast<int>(GroupScore::kTwoGreatest) == 1);
@@ -80,6 +82,7 @@ KvParams KvOf(const KvLayout& layout, const KvLayer& layer) {
           .value_dim = layout.value_dim,
           .values_in_keys = layout.values_in_keys,
           .form = layout.form,
+          .codes = static_cast<int32_t>(layout.codes),
           .block_stride = layout.block_stride,
           .layer_bytes = layout.LayerBytes(),
           .head_bytes = layout.HeadBytes(),
@@ -98,6 +101,7 @@ RopeParams RopeOf(const Args& args, int32_t kv_heads, int32_t head_dim) {
           .k_norm = args.k_norm,
           .norm_eps = args.norm_eps,
           .norm_after = args.norm_after,
+          .v_norm = args.v_norm,
           .q_scale = args.q_scale,
           .rope_cos = args.rope_cos,
           .rope_sin = args.rope_sin};
@@ -212,7 +216,8 @@ AttentionParams AttentionOf(const AttentionArgs& args) {
           .cap = args.score_cap,
           .sinks = args.sinks,
           .reach_window = args.reach.window,
-          .reach_chunk = args.reach.chunk};
+          .reach_chunk = args.reach.chunk,
+          .reach_ahead = args.reach.ahead};
 }
 
 AttentionArgs OnDevice(const device::WorkerContext& context, AttentionArgs args) {
@@ -309,9 +314,11 @@ void StoreExpanded(const StoreExpandedArgs& args, const device::WorkerContext& c
 void RmsNorm(const RmsNormArgs& args, const device::WorkerContext& context) {
   const RmsNormParams params{.element = ElementOf(args.dtype),
                              .x_f32 = args.x_f32,
+                             .centered = args.centered,
                              .x = args.x,
                              .out = args.out,
                              .weight = args.weight,
+                             .bias = args.bias,
                              .rows = OnDevice(context, args.rows),
                              .stride = args.Stride(),
                              .columns = args.columns,
@@ -323,13 +330,92 @@ void RmsNorm(const RmsNormArgs& args, const device::WorkerContext& context) {
 void AddNormed(const AddNormedArgs& args, const device::WorkerContext& context) {
   const AddNormedParams params{.element = ElementOf(args.dtype),
                                .x = args.x,
+                               .beside = args.beside,
                                .weight = args.weight,
                                .residual = args.residual,
                                .out = args.out,
                                .columns = args.columns,
                                .eps = args.eps,
-                               .factor = args.factor};
+                               .factor = args.factor,
+                               .scale = args.scale};
   FB_LAUNCH("pair_add_normed", BlockARow(args.rows), params);
+}
+
+void GateRows(const GateRowsArgs& args, const device::WorkerContext& context) {
+  const GateRowsParams params{.element = ElementOf(args.dtype),
+                              .y = args.y,
+                              .gates = args.gates,
+                              .columns = args.columns,
+                              .one_a_row = args.one_a_row};
+  FB_LAUNCH("pair_gate_rows", BlockARow(args.rows), params);
+}
+
+void LayerInputs(const LayerInputsArgs& args, const device::WorkerContext& context) {
+  const LayerInputsParams params{.element = ElementOf(args.dtype),
+                                 .tokens = OnDevice(context, args.batch.tokens),
+                                 .sampled = OnDevice(context, args.batch.sampled),
+                                 .projected = args.projected,
+                                 .weight = args.weight,
+                                 .gates = args.gates,
+                                 .table = args.table,
+                                 .table_stride = args.table_stride,
+                                 .out = args.out,
+                                 .columns = args.columns,
+                                 .eps = args.eps,
+                                 .table_factor = args.table_factor,
+                                 .factor = args.factor};
+  FB_LAUNCH("pair_layer_inputs", BlockARow(args.batch.num_rows), params);
+}
+
+StateParams StateOf(const StateLayer& layer) { return {layer.base, layer.stride}; }
+
+void ShortConv(const ShortConvArgs& args, const device::WorkerContext& context) {
+  const ShortConvParams params{.batch = OnDevice(context, args.batch),
+                               .x = args.x,
+                               .stride = args.stride,
+                               .channels = args.channels,
+                               .weight = args.weight,
+                               .tails = StateOf(args.tails)};
+  LaunchShape shape = BlockARow((args.channels + kRowThreads - 1) / kRowThreads);
+  shape.blocks[1] = args.batch.num_state_rows;
+  FB_LAUNCH("pair_short_conv", shape, params);
+}
+
+void DeltaNet(const DeltaNetArgs& args, const device::WorkerContext& context) {
+  const DeltaNetParams params{.batch = OnDevice(context, args.batch),
+                              .x = args.x,
+                              .stride = args.stride,
+                              .b_at = args.b_at,
+                              .a_at = args.a_at,
+                              .key_heads = args.key_heads,
+                              .value_heads = args.value_heads,
+                              .key_dim = args.key_dim,
+                              .value_dim = args.value_dim,
+                              .matrix_floats = StateMatrixFloats(args.key_dim, args.value_dim),
+                              .a_log = args.a_log,
+                              .dt_bias = args.dt_bias,
+                              .matrices = StateOf(args.matrices)};
+  LaunchShape shape =
+      BlockARow(args.value_heads, 2 * kMostKeyDim * static_cast<int>(sizeof(float)));
+  shape.threads = kStateThreads;
+  shape.blocks[1] = args.batch.num_state_rows;
+  FB_LAUNCH("pair_delta_net", shape, params);
+}
+
+void GatedNorm(const GatedNormArgs& args, const device::WorkerContext& context) {
+  const GatedNormParams params{.batch = OnDevice(context, args.batch),
+                               .element = ElementOf(args.dtype),
+                               .x = args.x,
+                               .z = args.z,
+                               .stride = args.stride,
+                               .heads = args.heads,
+                               .dim = args.dim,
+                               .first_head = args.first_head,
+                               .weight = args.weight,
+                               .eps = args.eps,
+                               .out = args.out,
+                               .digest = DigestOf(args)};
+  FB_LAUNCH("pair_gated_norm", BlockARow(args.batch.num_rows, kWordOfEachWarp), params);
 }
 
 void FinishLogits(const FinishLogitsArgs& args, const device::WorkerContext& context) {
@@ -350,7 +436,12 @@ void Embed(const EmbedArgs& args, const device::WorkerContext& context) {
       .num_panels = args.packed.num_panels,
       .out = args.out,
       .columns = args.columns,
-      .factor = args.factor};
+      .factor = args.factor,
+      .positions = args.positions,
+      .row_positions = OnDevice(context, args.batch.positions),
+      .position_offset = args.position_offset,
+      .types = args.types,
+      .row_types = OnDevice(context, args.batch.types)};
   FB_LAUNCH("pair_embed", BlockARow(args.batch.num_rows), params);
 }
 
@@ -406,6 +497,7 @@ void Route(const RouteArgs& args, const device::WorkerContext& context) {
                            .renormalize = router.renormalizes(),
                            .epsilon = router.epsilon,
                            .scale = router.scale,
+                           .expert_scales = router.expert_scales,
                            .bias = router.bias,
                            .logits = args.logits,
                            .stride = args.stride,
@@ -458,6 +550,7 @@ void CombineRows(const CombineRowsArgs& args, const device::WorkerContext& conte
                                  .weights = args.weights,
                                  .shared = args.shared,
                                  .y = args.y,
+                                 .sums = args.sums,
                                  .experts_per_token = args.experts_per_token,
                                  .columns = args.columns};
   FB_LAUNCH("pair_combine_rows", BlockARow(args.rows), params);
@@ -499,6 +592,11 @@ constexpr KernelSet kPairSet{.isa = Isa::kCuda,
                              .rms_norm = RmsNorm,
                              .add_normed = AddNormed,
                              .finish_logits = FinishLogits,
+                             .gate_rows = GateRows,
+                             .layer_inputs = LayerInputs,
+                             .short_conv = ShortConv,
+                             .delta_net = DeltaNet,
+                             .gated_norm = GatedNorm,
                              .embed = Embed,
                              .logits_digest = LogitsDigest,
                              .draw_rows = DrawRows,

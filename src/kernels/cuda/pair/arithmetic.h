@@ -30,6 +30,16 @@ FB_DEVICE float ExpOf(float x) {
   const float p = gpu::Fma(gpu::Fma(q, r, 1.0f), r, 1.0f);
   return gpu::FromBits(gpu::Bits(p) + (gpu::Bits(t) << 23));
 }
+FB_DEVICE float SigmoidOf(float x) { return gpu::Div(1.0f, 1.0f + ExpOf(-x)); }
+FB_DEVICE float SoftplusOf(float x) {
+  using C = SoftplusConstants;
+  constexpr float odd[8] = {C::kOdd[0], C::kOdd[1], C::kOdd[2], C::kOdd[3],
+                            C::kOdd[4], C::kOdd[5], C::kOdd[6], C::kOdd[7]};
+  const float u = ExpOf(x < 0 ? x : -x), s = gpu::Div(u, 2.0f + u), square = s * s;
+  float sum = odd[7];
+  for (int i = 6; i >= 0; --i) sum = gpu::Fma(sum, square, odd[i]);
+  return gpu::Fma(s + s, sum, 0 < x ? x : 0.0f);
+}
 FB_DEVICE float SiluOf(float x) { return gpu::Div(x, 1.0f + ExpOf(-x)); }
 FB_DEVICE float CapOf(float x, float c) {
   const float scaled = gpu::Div(x, c);
@@ -39,6 +49,15 @@ FB_DEVICE float GeluOf(float x) {
   using C = GeluConstants;
   const float u = x * gpu::Fma(x * x, C::kCubic, 1.0f) * C::kTwoRoot;
   return gpu::Div(x, 1.0f + ExpOf(-u));
+}
+FB_DEVICE float ErfGeluOf(float x) {
+  using C = ErfGeluConstants;
+  constexpr float p0 = C::kP[0], p1 = C::kP[1], p2 = C::kP[2], p3 = C::kP[3], p4 = C::kP[4];
+  const float size = x < 0 ? -x : x, z = size * C::kHalfRoot;
+  const float t = gpu::Div(1.0f, gpu::Fma(z, C::kC, 1.0f));
+  const float p = gpu::Fma(gpu::Fma(gpu::Fma(gpu::Fma(p4, t, p3), t, p2), t, p1), t, p0);
+  const float tail = p * t * ExpOf(-(z * z)) * (size * 0.5f);
+  return (x < 0 ? 0.0f : x) - tail;
 }
 FB_DEVICE float ClampedSiluOf(float x) {
   using C = ClampedSiluConstants;
@@ -66,9 +85,9 @@ FB_DEVICE float MaxTree16(float lane_value) {
   return gpu::Shuffle(lane_value, 0);
 }
 
-// 1 / sqrt(mean(x^2) + eps) by one warp; at(j) is element j.
+// The sum of squares, or of values, of a row by one warp; at(j) is element j.
 template <typename At>
-FB_DEVICE float InverseRmsOf(At at, int columns, float eps) {
+FB_DEVICE float SumOfSquares(At at, int columns) {
   float sum = 0;
   if (gpu::Lane() < kLanes16) {
     for (int j = gpu::Lane(); j < columns; j += kLanes16) {
@@ -76,7 +95,20 @@ FB_DEVICE float InverseRmsOf(At at, int columns, float eps) {
       sum = gpu::Fma(x, x, sum);
     }
   }
-  sum = SumTree16(sum);
+  return SumTree16(sum);
+}
+template <typename At>
+FB_DEVICE float MeanOf(At at, int columns) {
+  float sum = 0;
+  if (gpu::Lane() < kLanes16) {
+    for (int j = gpu::Lane(); j < columns; j += kLanes16) sum = sum + at(j);
+  }
+  return gpu::Div(SumTree16(sum), static_cast<float>(columns));
+}
+// 1 / sqrt(mean(x^2) + eps), likewise.
+template <typename At>
+FB_DEVICE float InverseRmsOf(At at, int columns, float eps) {
+  const float sum = SumOfSquares(at, columns);
   return gpu::Div(1.0f, gpu::Sqrt(gpu::Div(sum, static_cast<float>(columns)) + eps));
 }
 
@@ -103,6 +135,9 @@ FB_DEVICE uint64_t WordBits(float value, int place) {
 }
 FB_DEVICE uint64_t WordBits(BF16 value, int place) {
   return static_cast<uint64_t>(value.bits) << (16 * place);
+}
+FB_DEVICE uint64_t WordBits(uint8_t code, int place) {
+  return static_cast<uint64_t>(code) << (8 * place);
 }
 
 // A sum modulo 2^64 over the lanes of a warp; all get it.

@@ -21,18 +21,40 @@ struct Seen {
   FB_DEVICE bool operator()(int t) const { return t >= begin && t < end; }
 };
 
-template <typename T>
-FB_DEVICE void AddBlock(const AttentionParams& args, const T* q, const T* keys, Seen seen,
+// What an element of the cache stands for; a code before its scale.
+struct FP8Code {
+  uint8_t bits;
+};
+struct Int8Code {
+  int8_t value;
+};
+FB_DEVICE float ValueOf(float value) { return value; }
+FB_DEVICE float ValueOf(BF16 value) { return ToFloat(value); }
+FB_DEVICE float ValueOf(Int8Code code) { return code.value; }
+FB_DEVICE float ValueOf(FP8Code code) {
+  const uint32_t sign = static_cast<uint32_t>(code.bits & 0x80) << 24, size = code.bits & 0x7F;
+  if (size == 0x7F) return gpu::FromBits(sign | 0x7FC00000u);
+  if (size < 8)  // multiples of 2^-9
+    return gpu::FromBits(sign | gpu::Bits(static_cast<float>(size) * 0x1p-9f));
+  return gpu::FromBits(sign | ((size << 20) + ((127 - 7) << 23)));
+}
+
+// E: how the cache has elements.
+template <typename T, typename E>
+FB_DEVICE void AddBlock(const AttentionParams& args, const T* q, std::byte* part, Seen seen,
                         Partial& partial) {
   const KvParams& kv = args.kv;
+  const E* const keys = As<E>(part);
+  const float* const scales = kv.codes == kInt8Codes ? ScalesOf(kv, part) : nullptr;
   const int lane = gpu::Lane();
   float score = 0;
   for (int i = 0; i < kv.key_dim; i += 2) {
-    const T* const pair = keys + (i / 2 * kPositions + lane) * 2;
-    score = gpu::Fma(ToFloat(q[i + 1]), ToFloat(pair[1]), score);
-    score = gpu::Fma(ToFloat(q[i]), ToFloat(pair[0]), score);
+    const E* const pair = keys + (i / 2 * kPositions + lane) * 2;
+    score = gpu::Fma(ToFloat(q[i + 1]), ValueOf(pair[1]), score);
+    score = gpu::Fma(ToFloat(q[i]), ValueOf(pair[0]), score);
   }
   score = score * args.scale;
+  if (scales != nullptr) score = score * scales[lane];
   if (args.cap > 0) score = CapOf(score, args.cap);
   if (!seen(lane)) score = -FB_INFINITY;
 
@@ -44,12 +66,14 @@ FB_DEVICE void AddBlock(const AttentionParams& args, const T* q, const T* keys, 
     partial.maximum = maximum;
   }
 
-  const float probability = seen(lane) ? ExpOf(score - partial.maximum) : 0.0f;
+  float probability = seen(lane) ? ExpOf(score - partial.maximum) : 0.0f;
   partial.sum = partial.sum + probability;
   partial.sum = partial.sum + gpu::Shuffle(probability, lane + kLanes16);
+  if (scales != nullptr && !(probability <= 0))
+    probability = probability * scales[kPositions + lane];
   const float rounded = ToFloat(RoundTo<T>(probability));
 
-  const T* const values = keys + kv.key_dim * kPositions;
+  const E* const values = keys + kv.key_dim * kPositions;
   for (int pair = 0; pair < kPositions / 2; ++pair) {
     const float p_even = gpu::Shuffle(rounded, 2 * pair);
     const float p_odd = gpu::Shuffle(rounded, 2 * pair + 1);
@@ -60,13 +84,13 @@ FB_DEVICE void AddBlock(const AttentionParams& args, const T* q, const T* keys, 
       if (j >= kv.value_dim) break;
       float even = 0, odd = 0;
       if (kv.values_in_keys) {
-        const T* const at = keys + (j / 2 * kPositions + 2 * pair) * 2 + j % 2;
-        if (even_seen) even = ToFloat(at[0]);
-        if (odd_seen) odd = ToFloat(at[2]);
+        const E* const at = keys + (j / 2 * kPositions + 2 * pair) * 2 + j % 2;
+        if (even_seen) even = ValueOf(at[0]);
+        if (odd_seen) odd = ValueOf(at[2]);
       } else {
-        const T* const at = values + (pair * kv.value_dim + j) * 2;
-        if (even_seen) even = ToFloat(at[0]);
-        if (odd_seen) odd = ToFloat(at[1]);
+        const E* const at = values + (pair * kv.value_dim + j) * 2;
+        if (even_seen) even = ValueOf(at[0]);
+        if (odd_seen) odd = ValueOf(at[1]);
       }
       partial.values[i] = gpu::Fma(p_odd, odd, partial.values[i]);
       partial.values[i] = gpu::Fma(p_even, even, partial.values[i]);
@@ -98,12 +122,14 @@ FB_DEVICE void Clear(Partial& partial) {
   for (int i = 0; i < kMostValues; ++i) partial.values[i] = 0;
 }
 
-template <typename T>
+template <typename T, typename E>
 FB_DEVICE void Attend(const AttentionParams& args, const SequenceRows& sequence, int32_t row,
                       int32_t head) {
   const KvParams& kv = args.kv;
-  const int32_t last = sequence.first_position + row - sequence.first_row;
-  const int32_t first = FirstSeen(args, last);
+  const int32_t position = sequence.first_position + row - sequence.first_row,
+                end = sequence.first_position + sequence.num_rows - 1;
+  const int32_t first = FirstSeen(args, position);
+  const int32_t last = args.reach_ahead < end - position ? position + args.reach_ahead : end;
   const int64_t at = int64_t{row} * args.row_heads + head;
   const T* const q = As<T>(args.q) + at * kv.key_dim;
   const uint32_t* const table =
@@ -117,7 +143,7 @@ FB_DEVICE void Attend(const AttentionParams& args, const SequenceRows& sequence,
     const int32_t start = block * kPositions;
     const Seen seen{first > start ? first - start : 0,
                     last - start < kPositions - 1 ? last - start + 1 : kPositions};
-    AddBlock(args, q, As<T>(BlockOf(kv, table[block]) + kv_head * kv.head_bytes), seen, partial);
+    AddBlock<T, E>(args, q, BlockOf(kv, table[block]) + kv_head * kv.head_bytes, seen, partial);
     if (block != last_block && (block + 1) % kPartBlocks != 0) continue;
     partial.sum = SumTree16(partial.sum);
     if (merged) {
@@ -136,6 +162,14 @@ FB_DEVICE void Attend(const AttentionParams& args, const SequenceRows& sequence,
   }
 }
 
+template <typename T>
+FB_DEVICE void AttendCodes(const AttentionParams& args, const SequenceRows& sequence, int32_t row,
+                           int32_t head) {
+  if (args.kv.codes == kFP8Codes) return Attend<T, FP8Code>(args, sequence, row, head);
+  if (args.kv.codes == kInt8Codes) return Attend<T, Int8Code>(args, sequence, row, head);
+  Attend<T, T>(args, sequence, row, head);
+}
+
 }  // namespace
 
 FB_KERNEL(pair_attention, AttentionParams, kWarpsOfAttention* gpu::kWarpLanes) {
@@ -144,7 +178,7 @@ FB_KERNEL(pair_attention, AttentionParams, kWarpsOfAttention* gpu::kWarpLanes) {
   if (head >= args.heads) return;
   const int sequence = FindSequence(args.batch, row);
   if (sequence < 0) return;
-  FB_FOR_ELEMENT(args.kv.element, Attend, args, args.batch.sequences[sequence], row, head);
+  FB_FOR_ELEMENT(args.kv.element, AttendCodes, args, args.batch.sequences[sequence], row, head);
 }
 
 }  // namespace forebay::kernels::cuda

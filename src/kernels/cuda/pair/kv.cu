@@ -7,9 +7,7 @@
 namespace forebay::kernels::cuda {
 namespace {
 
-constexpr uint32_t kInWindow = 0x80000000u;
 constexpr int kWarpsOfRow = kRowThreads / gpu::kWarpLanes;
-enum : uint64_t { kKeyDigest = 1, kValueDigest = 2 };
 
 // Where a row's K and V go.
 struct Slot {
@@ -23,11 +21,6 @@ FB_DEVICE Slot SlotOf(const StepBatch& batch, const KvParams& kv, int32_t row) {
   const uint32_t entry =
       batch.block_tables[sequence.table_row * batch.table_stride + position / kPositions];
   return {entry, BlockOf(kv, entry), position % kPositions};
-}
-
-FB_DEVICE void KeepDigest(const DigestParams& args, const Slot& slot, uint64_t digest) {
-  uint64_t& sum = args.digests[(slot.entry & ~kInWindow) * int64_t{kPositions} + slot.slot];
-  sum = args.first_layer ? digest : sum + digest;
 }
 
 // A head of q or k by one warp: after its norm, rope, the norm behind rope and the scale; fp32.
@@ -76,46 +69,89 @@ FB_DEVICE Head HeadOf(const RopeParams& args, const float* x, const float* weigh
   }
   return head;
 }
+// What a head of v is multiplied by.
+FB_DEVICE float ValueNorm(const RopeParams& args, const float* v) {
+  if (!args.v_norm) return 1;
+  return InverseRmsOf([&](int j) { return v[j]; }, args.head_dim, args.norm_eps);
+}
 FB_DEVICE float QueryScale(const RopeParams& args, int64_t position) {
   return args.q_scale != nullptr ? args.q_scale[position] : 1.0f;
 }
 
-// Calls put(j, element) for the elements of a head and returns the hash of all; by one warp.
-template <typename T, typename At, typename Put>
-FB_DEVICE uint64_t PutHashed(int elements, uint64_t key, At at, Put put) {
-  constexpr int kPer = kPerWord<T>;
-  uint64_t sum = 0;
-  for (int word = gpu::Lane(); word * kPer < elements; word += gpu::kWarpLanes) {
-    uint64_t bits = 0;
-    for (int i = 0; i < kPer && word * kPer + i < elements; ++i) {
-      const T value = at(word * kPer + i);
-      put(word * kPer + i, value);
-      bits |= WordBits(value, i);
-    }
-    sum += DigestProduct(bits, word);
+// The code of an element (kernels/kv_codes.h).
+FB_DEVICE uint8_t FP8Of(float x) {
+  constexpr float kMost = 448, kLeastNormal = 0x1p-6f;
+  if (x != x) return 0x7F;
+  const uint32_t sign = gpu::Bits(x) >> 24 & 0x80;
+  const float size = gpu::FromBits(gpu::Bits(x) & 0x7FFFFFFFu);
+  const float magnitude = size < kMost ? size : kMost;
+  const float power = gpu::FromBits(gpu::Bits(magnitude) & 0x7F800000u);
+  const float step = gpu::Div(MaxOf(power, kLeastNormal), 8);
+  const float rounded = gpu::Nearest(gpu::Div(magnitude, step)) * step;
+  const uint32_t code = rounded < kLeastNormal ? static_cast<uint32_t>(rounded * 512)
+                                               : (gpu::Bits(rounded) >> 20) - ((127 - 7) << 3);
+  return static_cast<uint8_t>(sign | code);
+}
+
+// The scale of n elements in int8, by one warp; NaN where one is not finite.
+template <typename At>
+FB_DEVICE float Int8Scale(int n, At at) {
+  float most = 0;
+  bool finite = true;
+  for (int j = gpu::Lane(); j < n; j += gpu::kWarpLanes) {
+    const float size = gpu::FromBits(gpu::Bits(at(j)) & 0x7FFFFFFFu);
+    most = MaxOf(size, most);
+    finite = finite && size < FB_INFINITY;
   }
-  return base::Mix64(key + WarpSum(sum));
+  if (gpu::Ballot(!finite) != 0) return gpu::FromBits(0x7FC00000u);
+  for (int mask = gpu::kWarpLanes / 2; mask > 0; mask /= 2)
+    most = MaxOf(gpu::ShuffleXor(most, mask), most);
+  const float scale = gpu::Div(most, 127.0f);
+  return scale == 0 ? 1.0f : scale;
+}
+
+// A head's K (or V) of a row into its slot: element j of `to` at place_of(j), and its scale, where
+// it has one, at `scale_to`. Returns the hash. By one warp.
+template <typename T, typename At, typename PlaceOf>
+FB_DEVICE uint64_t KeepHead(const KvParams& kv, std::byte* to, float* scale_to, uint64_t key, At at,
+                            PlaceOf place_of) {
+  const int n = kv.key_dim;
+  if (kv.codes == kNoCodes)
+    return PutHashed<T>(n, key, at, [&](int j, T value) { As<T>(to)[place_of(j)] = value; });
+  const auto value = [&](int j) { return ToFloat(at(j)); };
+  const auto put = [&](int j, uint8_t code) { As<uint8_t>(to)[place_of(j)] = code; };
+  if (kv.codes == kFP8Codes)
+    return PutHashed<uint8_t>(
+        n, key, [&](int j) { return FP8Of(value(j)); }, put);
+  const float scale = Int8Scale(n, value);
+  if (gpu::Lane() == 0) *scale_to = scale;
+  const auto code = [&](int j) {
+    const float nearest = scale == scale ? gpu::Nearest(gpu::Div(value(j), scale)) : 0.0f;
+    return static_cast<uint8_t>(static_cast<int8_t>(nearest));
+  };
+  return PutHashed<uint8_t>(n, base::Mix64(key + DigestProduct(WordBits(scale, 0), 0)), code, put);
 }
 
 // K (or V) head `head` of a row into its slot; its hash, 0 where another rank has it.
 template <typename T, typename At>
 FB_DEVICE uint64_t KeepKey(const KvParams& kv, const DigestParams& digest, const Slot& slot,
                            int head, int32_t position, At at) {
-  T* const keys = As<T>(slot.block + head * kv.head_bytes);
-  const uint64_t hash = PutHashed<T>(
-      kv.key_dim,
+  std::byte* const part = slot.block + head * kv.head_bytes;
+  const uint64_t hash = KeepHead<T>(
+      kv, part, ScalesOf(kv, part) + slot.slot,
       DigestKeyOf(kKeyDigest, digest.layer_index, digest.first_kv_head + head, position), at,
-      [&](int j, T value) { keys[KeyAt(kv, slot.slot, j)] = value; });
+      [&](int j) { return KeyAt(kv, slot.slot, j); });
   return head >= digest.digested_elsewhere ? hash : 0;
 }
 template <typename T, typename At>
 FB_DEVICE uint64_t KeepValue(const KvParams& kv, const DigestParams& digest, const Slot& slot,
                              int head, int32_t position, At at) {
-  T* const values = As<T>(slot.block + head * kv.head_bytes) + kv.key_dim * kPositions;
-  const uint64_t hash = PutHashed<T>(
-      kv.key_dim,
+  std::byte* const part = slot.block + head * kv.head_bytes;
+  const int64_t size = kv.codes == kNoCodes ? sizeof(T) : 1;
+  const uint64_t hash = KeepHead<T>(
+      kv, part + kv.key_dim * kPositions * size, ScalesOf(kv, part) + kPositions + slot.slot,
       DigestKeyOf(kValueDigest, digest.layer_index, digest.first_kv_head + head, position), at,
-      [&](int j, T value) { values[ValueAt(kv, slot.slot, j)] = value; });
+      [&](int j) { return ValueAt(kv, slot.slot, j); });
   return head >= digest.digested_elsewhere ? hash : 0;
 }
 
@@ -124,7 +160,7 @@ FB_DEVICE void KeepRowDigest(const DigestParams& digest, const Slot& slot, uint6
                              uint64_t* shared) {
   if (digest.digests == nullptr) return;
   const uint64_t sum = BlockSum(gpu::Lane() == 0 ? hashes : 0, shared);
-  if (gpu::Tid() == 0) KeepDigest(digest, slot, sum);
+  if (gpu::Tid() == 0) KeepDigest(digest, slot.entry, slot.slot, sum);
 }
 
 template <typename T>
@@ -147,8 +183,9 @@ FB_DEVICE void RopeKv(const RopeKvParams& args, uint64_t* shared) {
       hashes += KeepKey<T>(args.kv, args.digest, slot, i - rope.heads, position,
                            [&](int j) { return RoundTo<T>(head(j)); });
     } else {
+      const float norm = ValueNorm(rope, x);
       hashes += KeepValue<T>(args.kv, args.digest, slot, i - rope.heads - kv_heads, position,
-                             [&](int j) { return RoundTo<T>(x[j]); });
+                             [&](int j) { return RoundTo<T>(x[j] * norm); });
     }
   }
   KeepRowDigest(args.digest, slot, hashes, shared);
@@ -169,9 +206,10 @@ FB_DEVICE void RopeRows(const RopeRowsParams& args) {
   for (int i = gpu::Warp(); i < reader.heads + 2 * reader.kv_heads; i += kWarpsOfRow) {
     if (i >= reader.heads + reader.kv_heads) {
       const int at = (i - reader.heads - reader.kv_heads) * head_dim;
-      const float* const v = k + rope.kv_heads * head_dim;
+      const float* const v = k + rope.kv_heads * head_dim + at;
+      const float norm = ValueNorm(rope, v);
       for (int j = gpu::Lane(); j < head_dim; j += gpu::kWarpLanes)
-        kv_out[reader.kv_heads * head_dim + at + j] = RoundTo<T>(v[at + j]);
+        kv_out[reader.kv_heads * head_dim + at + j] = RoundTo<T>(v[j] * norm);
       continue;
     }
     const bool query = i < reader.heads;
@@ -230,7 +268,8 @@ FB_DEVICE void LatentKv(const LatentKvParams& args) {
         PutHashed<T>(kv.key_dim, DigestKeyOf(kKeyDigest, args.digest.layer_index, 0, position), key,
                      [&](int j, T value) { block[KeyAt(kv, slot.slot, j)] = value; });
     if (args.digest.digests != nullptr && gpu::Lane() == 0)
-      KeepDigest(args.digest, slot, args.digest.digested_elsewhere == 0 ? hash : 0);
+      KeepDigest(args.digest, slot.entry, slot.slot,
+                 args.digest.digested_elsewhere == 0 ? hash : 0);
   }
   for (int i = gpu::Tid(); i < args.heads * width; i += gpu::Threads()) {
     const int64_t at = int64_t{row} * args.heads + i / width;

@@ -6,6 +6,8 @@
 namespace forebay::kernels::cuda {
 
 inline constexpr int kPositions = 32;  // kBlockTokens
+// KvCodes' values.
+enum : int32_t { kNoCodes, kFP8Codes, kInt8Codes };
 
 FB_DEVICE std::byte* BlockOf(const KvParams& kv, uint32_t entry) {
   constexpr uint32_t kInWindow = 0x80000000u;
@@ -22,6 +24,37 @@ FB_DEVICE int KeyAt(const KvParams& kv, int t, int j) {
 FB_DEVICE int ValueAt(const KvParams& kv, int t, int j) {
   return kv.form == PackedForm::kCuda ? InHeadHalf(t, j) / 2
                                       : (t / 2 * kv.value_dim + j) * 2 + t % 2;
+}
+
+// Where the scales of a head's part of a block begin: 32 of K, then of V. REQUIRES: codes of int8.
+FB_DEVICE float* ScalesOf(const KvParams& kv, std::byte* part) {
+  return As<float>(part + (kv.key_dim + kv.value_dim) * kPositions);
+}
+
+enum : uint64_t { kKeyDigest = 1, kValueDigest = 2 };
+
+// The digest of a layer's row at a slot of a block. REQUIRES: there are digests.
+FB_DEVICE void KeepDigest(const DigestParams& args, uint32_t entry, int slot, uint64_t digest) {
+  constexpr uint32_t kInWindow = 0x80000000u;
+  uint64_t& sum = args.digests[(entry & ~kInWindow) * int64_t{kPositions} + slot];
+  sum = args.first_layer ? digest : sum + digest;
+}
+
+// Calls put(j, element) for the elements of a head and returns the hash of all; by one warp.
+template <typename T, typename At, typename Put>
+FB_DEVICE uint64_t PutHashed(int elements, uint64_t key, At at, Put put) {
+  constexpr int kPer = kPerWord<T>;
+  uint64_t sum = 0;
+  for (int word = gpu::Lane(); word * kPer < elements; word += gpu::kWarpLanes) {
+    uint64_t bits = 0;
+    for (int i = 0; i < kPer && word * kPer + i < elements; ++i) {
+      const T value = at(word * kPer + i);
+      put(word * kPer + i, value);
+      bits |= WordBits(value, i);
+    }
+    sum += DigestProduct(bits, word);
+  }
+  return base::Mix64(key + WarpSum(sum));
 }
 
 // The sequence that row `row` of the step belongs to; -1: none of these. By one warp.

@@ -15,11 +15,14 @@ enum : int32_t {
   kOutSiluMul,
   kOutPartial,
   kOutGeluMul,
-  kOutClampedSiluMul
+  kOutClampedSiluMul,
+  kOutErfGelu,
+  kOutErfGeluMul
 };
 // Whether the panel's first half is gate columns, and the second the up projection's.
 FB_DEVICE bool IsGatedOutput(int32_t output) {
-  return output == kOutSiluMul || output == kOutGeluMul || output == kOutClampedSiluMul;
+  return output == kOutSiluMul || output == kOutGeluMul || output == kOutClampedSiluMul ||
+         output == kOutErfGeluMul;
 }
 
 // What block y computes: rows of an expert from `first` on, at most kRows of them.
@@ -92,6 +95,8 @@ FB_DEVICE float OutputOf(int32_t output, float sum, float up, float old) {
     case kOutSiluMul: return SiluOf(sum) * up;
     case kOutGeluMul: return GeluOf(sum) * up;
     case kOutClampedSiluMul: return ClampedSiluOf(sum) * ClampedUpOf(up);
+    case kOutErfGelu: return ErfGeluOf(sum);
+    case kOutErfGeluMul: return ErfGeluOf(sum) * up;
     default: return sum;
   }
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -187,7 +188,7 @@ struct Weight {
 void TryLinear(DType dtype, LinearOutput output, int rows, int k, int leaves, float scale,
                uint64_t seed) {
   Source source(seed);
-  const bool gated = output == LinearOutput::kSiluMul, partial = output == LinearOutput::kPartial;
+  const bool gated = IsGated(output), partial = output == LinearOutput::kPartial;
   std::vector<int> borders, widths;
   for (int i = 0; i <= leaves; ++i) borders.push_back(i * k / leaves);
   for (int i = 0; i < 1 + source.Below(3); ++i)
@@ -235,7 +236,8 @@ TEST(PairKernels, Linear) {
   for (const DType dtype : kTypes) {
     for (const LinearOutput output :
          {LinearOutput::kF32, LinearOutput::kRounded, LinearOutput::kResidual,
-          LinearOutput::kSiluMul, LinearOutput::kPartial}) {
+          LinearOutput::kSiluMul, LinearOutput::kErfGelu, LinearOutput::kErfGeluMul,
+          LinearOutput::kPartial}) {
       for (const int rows : {1, 3, 8, 13}) {
         const int k = rows == 3 ? 37 : rows == 13 ? 200 : 64;
         TryLinear(dtype, output, rows, k, 1 + static_cast<int>(seed % 8), 1, seed);
@@ -357,6 +359,13 @@ TEST(PairKernels, Attention) {
   TryAttention<BF16>(
       {.heads = 3, .kv_heads = 1, .head_dim = 48, .value_dim = 40, .values_in_keys = true},
       {{33, 36}});
+  for (const int32_t ahead : {3, base::Reach::kAllAhead})
+    TryAttention<BF16>({.heads = 2, .kv_heads = 1, .head_dim = 32}, {{0, 40}}, {6, 0, ahead});
+  for (const KvCodes codes : {KvCodes::kInt8, KvCodes::kFP8}) {
+    TryAttention<BF16>({.heads = 2, .kv_heads = 1, .head_dim = 48, .codes = codes},
+                       {{0, 3}, {64, 67}});
+    TryAttention<float>({.heads = 2, .kv_heads = 2, .head_dim = 16, .codes = codes}, {{30, 34}});
+  }
   // Parts of 1,024 positions.
   TryAttention<BF16>({.heads = 1, .kv_heads = 1, .head_dim = 16}, {{1023, 1025}, {2100, 2101}});
   if (!TheLauncher().fast()) return;
@@ -368,7 +377,8 @@ TEST(PairKernels, Attention) {
 
 // Three sequences over a permuted cache: rows, positions, tables.
 struct Step {
-  Step(DType dtype, int32_t kv_heads, int32_t key_dim, int32_t value_dim, bool values_in_keys) {
+  Step(DType dtype, int32_t kv_heads, int32_t key_dim, int32_t value_dim, bool values_in_keys,
+       KvCodes codes = KvCodes::kNone) {
     constexpr int32_t kTableStride = 3;
     for (const SequenceRows rows : {SequenceRows{0, 9, 0, 2}, {9, 1, 64, 0}, {10, 8, 27, 1}}) {
       for (int32_t i = 0; i < rows.num_rows; ++i) {
@@ -381,7 +391,8 @@ struct Step {
               .kv_heads = kv_heads,
               .key_dim = key_dim,
               .value_dim = value_dim,
-              .values_in_keys = values_in_keys};
+              .values_in_keys = values_in_keys,
+              .codes = codes};
     layout.block_stride = layout.LayerBytes() + 64;
     blocks = Poison(tables.size() * static_cast<size_t>(layout.block_stride));
     digests.assign(tables.size() * kBlockTokens, 77);
@@ -406,13 +417,20 @@ TEST(PairKernels, RopeAndStore) {
   Source source(300);
   int variant = 0;
   for (const DType dtype : kTypes) {
-    for (const int head_dim : {16, 64, 128}) {
+    for (const auto& [head_dim, codes] : {std::pair(16, KvCodes::kNone),
+                                          {64, KvCodes::kInt8},
+                                          {128, KvCodes::kNone},
+                                          {20, KvCodes::kFP8}}) {
       constexpr int kHeads = 3, kKvHeads = 2;
-      Step step(dtype, kKvHeads, head_dim, head_dim, false);
+      Step step(dtype, kKvHeads, head_dim, head_dim, false, codes);
       const auto rows = static_cast<size_t>(step.batch.num_rows),
                  dim = static_cast<size_t>(head_dim);
-      const std::vector<float> qkv = source.Floats(rows * (kHeads + 2 * kKvHeads) * dim, 2),
-                               q_norm = source.Floats(dim), k_norm = source.Floats(dim),
+      std::vector<float> qkv = source.Floats(rows * (kHeads + 2 * kKvHeads) * dim, 2);
+      // What a scale cannot be made of, and what lies beyond fp8.
+      const size_t k = kHeads * dim;
+      qkv[k] = std::numeric_limits<float>::infinity(), qkv[k + 1] = 1e6f, qkv[k + 2] = 1e-4f;
+      std::fill_n(qkv.end() - head_dim, head_dim, 0.0f);
+      const std::vector<float> q_norm = source.Floats(dim), k_norm = source.Floats(dim),
                                scales = source.Floats(Step::kPositions),
                                cosines = source.Floats(Step::kPositions * dim / 2),
                                sines = source.Floats(Step::kPositions * dim / 2);
@@ -431,6 +449,7 @@ TEST(PairKernels, RopeAndStore) {
       if (variant % 2 == 0) args.q_norm = q_norm.data(), args.k_norm = k_norm.data();
       if (variant % 3 != 0) args.rope_cos = cosines.data(), args.rope_sin = sines.data();
       if (variant % 3 == 1) args.q_scale = scales.data(), args.norm_after = true;
+      args.v_norm = variant % 4 == 3;
       args.first_layer = variant % 2 == 0;
       args.digested_elsewhere = variant % 2;
       const std::string what = fmt::format("variant {}", variant);
@@ -450,6 +469,7 @@ TEST(PairKernels, RopeAndStore) {
                        .k_norm = args.k_norm,
                        .norm_eps = args.norm_eps,
                        .norm_after = args.norm_after,
+                       .v_norm = args.v_norm,
                        .q_scale = args.q_scale,
                        .rope_cos = args.rope_cos,
                        .rope_sin = args.rope_sin,
@@ -555,7 +575,154 @@ TEST(PairKernels, RmsNorm) {
         args.out = out.data();
         ExpectRefBytes(fmt::format("{} columns", columns), RefKernels().rms_norm,
                        PairKernels().rms_norm, args, {Of(out)});
+        args.centered = true;
+        args.bias = pick ? weight.data() : nullptr;
+        ExpectRefBytes(fmt::format("{} columns, centered", columns), RefKernels().rms_norm,
+                       PairKernels().rms_norm, args, {Of(out)});
       }
+    }
+  }
+}
+
+TEST(PairKernels, RowsOfBlocks) {
+  Source source(550);
+  constexpr int kRows = 5, kColumns = 70, kVocab = 9;
+  for (const DType dtype : kTypes) {
+    const std::vector<float> x = source.Floats(kRows * kColumns, 3),
+                             beside = source.Floats(kRows * kColumns, 3),
+                             weight = source.Floats(kColumns), gates = source.Floats(x.size(), 4),
+                             scale = {0.37f};
+    Bytes out = source.Elements(dtype, kRows * kColumns);
+    for (int variant = 0; variant < 8; ++variant) {
+      const AddNormedArgs add{.dtype = dtype,
+                              .x = x.data(),
+                              .beside = variant % 2 == 0 ? nullptr : beside.data(),
+                              .weight = variant / 2 % 2 == 0 ? nullptr : weight.data(),
+                              .residual = out.data(),
+                              .out = out.data(),
+                              .rows = kRows,
+                              .columns = kColumns,
+                              .eps = 1e-5f,
+                              .factor = 0.7f,
+                              .scale = variant / 4 == 0 ? nullptr : scale.data()};
+      ExpectRefBytes("add_normed", RefKernels().add_normed, PairKernels().add_normed, add,
+                     {Of(out)});
+    }
+    for (const bool one_a_row : {false, true}) {
+      const GateRowsArgs gate{.dtype = dtype,
+                              .y = out.data(),
+                              .gates = gates.data(),
+                              .rows = kRows,
+                              .columns = kColumns,
+                              .one_a_row = one_a_row};
+      ExpectRefBytes("gate_rows", RefKernels().gate_rows, PairKernels().gate_rows, gate, {Of(out)});
+    }
+    const std::vector<int32_t> tokens = {3, ~1, 8, 0, ~0}, sampled = {4, 7};
+    const Bytes table = source.Elements(dtype, kVocab * 2 * kColumns);
+    LayerInputsArgs inputs{.dtype = dtype,
+                           .projected = x.data(),
+                           .weight = weight.data(),
+                           .gates = gates.data(),
+                           .table = table.data(),
+                           .table_stride = 2 * kColumns,
+                           .out = out.data(),
+                           .columns = kColumns,
+                           .eps = 1e-5f,
+                           .table_factor = 1.3f,
+                           .factor = 0.7f};
+    inputs.batch.num_rows = kRows;
+    inputs.batch.tokens = const_cast<int32_t*>(tokens.data());
+    inputs.batch.sampled = const_cast<int32_t*>(sampled.data());
+    ExpectRefBytes("layer_inputs", RefKernels().layer_inputs, PairKernels().layer_inputs, inputs,
+                   {Of(out)});
+  }
+  std::vector<float> logits = source.Floats(1000, 90);
+  for (const float cap : {0.0f, 30.0f}) {
+    ExpectRefBytes("finish_logits", RefKernels().finish_logits, PairKernels().finish_logits,
+                   FinishLogitsArgs{logits.data(), 1000, 0.3f, cap}, {Of(logits)});
+  }
+}
+
+// Two sequences: one goes on in its place, another's state is kept twice on the way.
+TEST(PairKernels, LayersWithState) {
+  Source source(560);
+  struct Shape {
+    int32_t key_heads, value_heads, key_dim, value_dim;
+  };
+  for (const Shape& shape :
+       {Shape{1, 2, 16, 16}, Shape{2, 2, 24, 40}, Shape{1, 1, 8, 100}, Shape{1, 1, 128, 160}}) {
+    const int32_t values = shape.value_heads * shape.value_dim,
+                  channels = 2 * shape.key_heads * shape.key_dim + values;
+    const int64_t stride = channels + values + 2 * shape.value_heads,
+                  matrices = shape.value_heads * StateMatrixFloats(shape.key_dim, shape.value_dim),
+                  tails = int64_t{kConvTaps - 1} * channels, place = tails + matrices;
+    std::vector<StateRows> runs = {{0, 2, -1, 3}, {2, 3, 3, 1}, {5, 2, 1, 0}, {7, 1, 2, 2}};
+    constexpr int32_t kRows = 8, kPlaces = 4;
+    std::vector<SequenceRows> sequences = {{0, 7, 30, 1}, {7, 1, 64, 0}};
+    std::vector<int32_t> positions = {30, 31, 32, 33, 34, 35, 36, 64},
+                         row_sequence = {0, 0, 0, 0, 0, 0, 0, 1};
+    std::vector<uint32_t> tables = {4, 5, 1, 3, 0, 2};
+    StepBatch batch{.num_rows = kRows, .num_sequences = 2};
+    batch.positions = positions.data();
+    batch.row_sequence = row_sequence.data();
+    batch.sequences = sequences.data();
+    batch.num_state_rows = static_cast<int32_t>(runs.size());
+    batch.state_rows = runs.data();
+    batch.block_tables = tables.data();
+    batch.table_stride = 3;
+    const auto floats = [&](int64_t n, float scale) {
+      return source.Floats(static_cast<size_t>(n), scale);
+    };
+    std::vector<float> x = floats(kRows * stride, 2), states = floats(kPlaces * place, 1);
+    const std::vector<float> weight = floats(int64_t{kConvTaps} * channels, 1),
+                             a_log = floats(shape.value_heads, 1),
+                             dt_bias = floats(shape.value_heads, 3),
+                             norm = floats(shape.value_dim, 1);
+    const auto part = [&](int64_t at) {
+      return StateLayer{reinterpret_cast<std::byte*>(states.data() + at),
+                        place * static_cast<int64_t>(sizeof(float))};
+    };
+    ExpectRefBytes("short_conv", RefKernels().short_conv, PairKernels().short_conv,
+                   ShortConvArgs{.batch = batch,
+                                 .x = x.data(),
+                                 .stride = stride,
+                                 .channels = channels,
+                                 .weight = weight.data(),
+                                 .tails = part(0)},
+                   {Of(x), Of(states)});
+    ExpectRefBytes("delta_net", RefKernels().delta_net, PairKernels().delta_net,
+                   DeltaNetArgs{.batch = batch,
+                                .x = x.data(),
+                                .stride = stride,
+                                .b_at = channels + values,
+                                .a_at = channels + values + shape.value_heads,
+                                .key_heads = shape.key_heads,
+                                .value_heads = shape.value_heads,
+                                .key_dim = shape.key_dim,
+                                .value_dim = shape.value_dim,
+                                .a_log = a_log.data(),
+                                .dt_bias = dt_bias.data(),
+                                .matrices = part(tails)},
+                   {Of(x), Of(states)});
+    for (const DType dtype : kTypes) {
+      Bytes out = Poison(static_cast<size_t>(kRows * values) * tensor::SizeOf(dtype));
+      std::vector<uint64_t> digests(tables.size() * kBlockTokens, 77);
+      ExpectRefBytes("gated_norm", RefKernels().gated_norm, PairKernels().gated_norm,
+                     GatedNormArgs{.batch = batch,
+                                   .dtype = dtype,
+                                   .x = x.data() + channels - values,
+                                   .z = x.data() + channels,
+                                   .stride = stride,
+                                   .heads = shape.value_heads,
+                                   .dim = shape.value_dim,
+                                   .first_head = 3,
+                                   .weight = norm.data(),
+                                   .eps = 1e-6f,
+                                   .out = out.data(),
+                                   .digests = digests.data(),
+                                   .layer_index = 2,
+                                   .first_layer = dtype == DType::kF32},
+                     {Of(out), Of(digests)});
     }
   }
 }
@@ -577,6 +744,19 @@ TEST(PairKernels, Embed) {
     for (const bool tied : {false, true}) {
       args.table = tied ? nullptr : table.data();
       ExpectRefBytes("embed", RefKernels().embed, PairKernels().embed, args, {Of(out)});
+    }
+    const Bytes learned = source.Elements(dtype, 12 * kColumns),
+                types = source.Elements(dtype, 2 * kColumns);
+    std::vector<int32_t> positions = {0, 1, 2, 3, 0, 9, 4}, row_types = {0, 1, 1, 0, 0, 1, 0};
+    args.batch.positions = positions.data();
+    args.positions = learned.data();
+    args.position_offset = 2;
+    for (const bool typed : {false, true}) {
+      args.types = typed ? types.data() : nullptr;
+      args.batch.types = typed ? row_types.data() : nullptr;
+      args.factor = typed ? 1.0f : 3.5f;
+      ExpectRefBytes("embed with positions", RefKernels().embed, PairKernels().embed, args,
+                     {Of(out)});
     }
   }
 }
@@ -611,6 +791,8 @@ TEST(PairKernels, RouteAndGroup) {
     constexpr int kRows = 17;
     std::vector<float> bias = source.Floats(static_cast<size_t>(router.num_experts), 0.1f);
     if (variant % 3 == 1) router.bias = bias.data();
+    const std::vector<float> scales = source.Floats(static_cast<size_t>(router.num_experts));
+    if (variant % 3 == 2) router.expert_scales = scales.data();
     std::vector<float> logits = source.Floats(static_cast<size_t>(kRows * router.num_experts), 3);
     for (size_t i = 0; i < logits.size(); i += 5) logits[i] = 0.5f;  // equal ones
     const size_t slots = static_cast<size_t>(kRows * router.experts_per_token);
@@ -777,20 +959,14 @@ TEST(PairKernels, WeighAndCombine) {
                                     .columns = kColumns};
       ExpectRefBytes("combine_rows", RefKernels().combine_rows, PairKernels().combine_rows, combine,
                      {Of(y)});
+      std::vector<float> sums(kRows * kColumns, -1);
+      CombineRowsArgs alone = combine;
+      alone.sums = sums.data();
+      ExpectRefBytes("combine_rows, sums", RefKernels().combine_rows, PairKernels().combine_rows,
+                     alone, {Of(y), Of(sums)});
     }
   }
 }
-
-// Takes what ReducePlanes makes of its arguments.
-class ReduceTaker final : public device::Stream {
- public:
-  void Enqueue(const device::Operation& enqueued) override { operation = enqueued; }
-  void Record(device::DeviceEvent&) override {}
-  void Wait(const device::DeviceEvent&) override {}
-  void Post(device::Counter&, uint64_t) override {}
-  void Await(device::Counter&, uint64_t) override {}
-  device::Operation operation;
-};
 
 TEST(PairKernels, Reduce) {
   Source source(1000);
@@ -818,10 +994,10 @@ TEST(PairKernels, Reduce) {
         const Bytes residual = source.Elements(dtype, kRows * (kN + 1));
         if (num_leaves == 3) args.residual = residual.data();
         args.y = y.data();
-        ReduceTaker stream;
+        KeepingStream stream;
         ReducePlanes(stream, RefKernels(), "reduce", args);
         ReduceArgs whole;
-        std::memcpy(&whole, stream.operation.args.data(), sizeof whole);
+        std::memcpy(&whole, stream.kept.args.data(), sizeof whole);
         ExpectRefBytes<ReduceArgs>(fmt::format("{} leaves", num_leaves), RefKernels().reduce,
                                    PairKernels().reduce, whole, {Of(y)});
       }

@@ -59,6 +59,7 @@ struct KvParams {
   int32_t kv_heads, key_dim, value_dim;
   bool values_in_keys;
   PackedForm form;
+  int32_t codes;  // KvCodes
   int64_t block_stride, layer_bytes, head_bytes;
   std::byte* resident;
   std::byte* window;
@@ -72,7 +73,7 @@ struct AttentionParams {
   int32_t heads, row_heads;
   float scale, cap;    // 0: no cap
   const float* sinks;  // [heads] or null
-  int32_t reach_window, reach_chunk;
+  int32_t reach_window, reach_chunk, reach_ahead;
   // Of class mma_k16f25: warps that share a row. Sequences of fewer rows than `least_rows` are
   // other kernels', but where `fits` says that these have no room for them.
   int32_t units, least_rows;
@@ -86,7 +87,7 @@ struct RopeParams {
   const float* q_norm;
   const float* k_norm;
   float norm_eps;
-  bool norm_after;
+  bool norm_after, v_norm;
   const float* q_scale;
   const float* rope_cos;
   const float* rope_sin;
@@ -150,10 +151,11 @@ struct StoreExpandedParams {
 
 struct RmsNormParams {
   Element element;
-  bool x_f32;
+  bool x_f32, centered;
   const std::byte* x;
   std::byte* out;
   const float* weight;
+  const float* bias;
   const int32_t* rows;
   int64_t stride;
   int32_t columns;
@@ -162,11 +164,33 @@ struct RmsNormParams {
 struct AddNormedParams {
   Element element;
   const float* x;
+  const float* beside;
   const float* weight;
   const std::byte* residual;
   std::byte* out;
   int32_t columns;
   float eps, factor;
+  const float* scale;
+};
+struct GateRowsParams {
+  Element element;
+  std::byte* y;
+  const float* gates;
+  int32_t columns;
+  bool one_a_row;
+};
+struct LayerInputsParams {
+  Element element;
+  const int32_t* tokens;
+  const int32_t* sampled;
+  const float* projected;
+  const float* weight;
+  const float* gates;
+  const std::byte* table;
+  int64_t table_stride;
+  std::byte* out;
+  int32_t columns;
+  float eps, table_factor, factor;
 };
 struct FinishLogitsParams {
   float* values;
@@ -185,6 +209,12 @@ struct EmbedParams {
   std::byte* out;
   int32_t columns;
   float factor;
+  // Learned positions; null: there are none.
+  const std::byte* positions;
+  const int32_t* row_positions;
+  int32_t position_offset;
+  const std::byte* types;
+  const int32_t* row_types;
 };
 struct LogitsDigestParams {
   const float* logits;
@@ -234,6 +264,7 @@ struct RouteParams {
   int32_t scores, group_score;  // RouterScores, GroupScore
   bool renormalize;
   float epsilon, scale;
+  const float* expert_scales;
   const float* bias;
   const float* logits;
   int64_t stride;
@@ -261,7 +292,46 @@ struct CombineRowsParams {
   const float* weights;
   const float* shared;
   std::byte* y;
+  float* sums;
   int32_t experts_per_token, columns;
+};
+
+// kernels/delta_net.h.
+inline constexpr int kMostKeyDim = 256;
+inline constexpr int kStateThreads = 128;  // of a value head's block
+struct StateParams {
+  std::byte* base;
+  int64_t stride;
+};
+struct ShortConvParams {
+  StepBatch batch;
+  float* x;
+  int64_t stride;
+  int32_t channels;
+  const float* weight;
+  StateParams tails;
+};
+struct DeltaNetParams {
+  StepBatch batch;
+  float* x;
+  int64_t stride;
+  int32_t b_at, a_at, key_heads, value_heads, key_dim, value_dim;
+  int64_t matrix_floats;  // of a head
+  const float* a_log;
+  const float* dt_bias;
+  StateParams matrices;
+};
+struct GatedNormParams {
+  StepBatch batch;
+  Element element;
+  const float* x;
+  const float* z;
+  int64_t stride;
+  int32_t heads, dim, first_head;
+  const float* weight;
+  float eps;
+  std::byte* out;
+  DigestParams digest;
 };
 
 // What RouteRows chose, kept as 16 bits (model/blocks/experts.cc).

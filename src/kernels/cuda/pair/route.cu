@@ -111,6 +111,10 @@ FB_DEVICE void CombineRow(const CombineRowsParams& args) {
     }
     const int64_t at = row * args.columns + j;
     if (args.shared != nullptr) sum = sum + args.shared[at];
+    if (args.sums != nullptr) {
+      args.sums[at] = sum;
+      continue;
+    }
     T* const y = As<T>(args.y) + at;
     *y = RoundTo<T>(sum + ToFloat(*y));
   }
@@ -167,7 +171,9 @@ FB_KERNEL(pair_route, RouteParams, gpu::kWarpLanes) {
   for (int slot = 0; slot < args.experts_per_token; ++slot) {
     float weight = weights[slot];
     if (args.renormalize) weight = gpu::Div(weight, sum + args.epsilon);
-    weights[slot] = weight * args.scale;
+    weight = weight * args.scale;
+    if (args.expert_scales != nullptr) weight = weight * args.expert_scales[experts[slot]];
+    weights[slot] = weight;
   }
 }
 

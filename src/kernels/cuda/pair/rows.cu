@@ -1,5 +1,5 @@
-// Row-wise operations: rms_norm, add_normed, finish_logits, embed, logits_digest (kernels/norm.h),
-// reduce (kernels/reduce.h). A block a row.
+// Row-wise operations: rms_norm, add_normed, finish_logits, gate_rows, embed, layer_inputs,
+// logits_digest (kernels/norm.h), reduce (kernels/reduce.h). A block a row.
 //
 // Bytes: each input and output once. Limit: memory; a norm's 16 chains for long rows.
 #include "kernels/cuda/pair/arithmetic.h"
@@ -18,23 +18,55 @@ FB_DEVICE void NormRow(const RmsNormParams& args, float* row) {
   const X* const x = As<X>(args.x) + (args.rows != nullptr ? args.rows[i] : i) * args.stride;
   for (int j = gpu::Tid(); j < args.columns; j += gpu::Threads()) row[j] = ToFloat(x[j]);
   gpu::Sync();
-  const float inverse = InverseRmsOf([&](int j) { return row[j]; }, args.columns, args.eps);
+  const float mean = args.centered ? MeanOf([&](int j) { return row[j]; }, args.columns) : 0.0f;
+  const auto value = [&](int j) { return args.centered ? row[j] - mean : row[j]; };
+  const float inverse = InverseRmsOf(value, args.columns, args.eps);
   T* const out = As<T>(args.out) + i * args.stride;
-  for (int j = gpu::Tid(); j < args.columns; j += gpu::Threads())
-    out[j] = RoundTo<T>(row[j] * inverse * args.weight[j]);
+  for (int j = gpu::Tid(); j < args.columns; j += gpu::Threads()) {
+    const float normed = value(j) * inverse * args.weight[j];
+    out[j] = RoundTo<T>(args.bias != nullptr ? normed + args.bias[j] : normed);
+  }
 }
 
 template <typename T>
 FB_DEVICE void AddNormedRow(const AddNormedParams& args) {
   const int64_t begin = int64_t{gpu::BlockX()} * args.columns;
-  const float* const x = args.x + begin;
+  const auto x = [&](int j) {
+    return args.beside != nullptr ? args.x[begin + j] + args.beside[begin + j] : args.x[begin + j];
+  };
   float inverse = 1;
-  if (args.weight != nullptr)
-    inverse = InverseRmsOf([&](int j) { return x[j]; }, args.columns, args.eps);
+  if (args.weight != nullptr) inverse = InverseRmsOf(x, args.columns, args.eps);
   for (int j = gpu::Tid(); j < args.columns; j += gpu::Threads()) {
-    const float s = args.weight != nullptr ? x[j] * inverse * args.weight[j] : x[j];
-    const float residual = ToFloat(As<T>(args.residual)[begin + j]);
-    As<T>(args.out)[begin + j] = RoundTo<T>(s * args.factor + residual);
+    const float s = args.weight != nullptr ? x(j) * inverse * args.weight[j] : x(j);
+    const float sum = s * args.factor + ToFloat(As<T>(args.residual)[begin + j]);
+    As<T>(args.out)[begin + j] = RoundTo<T>(args.scale != nullptr ? sum * *args.scale : sum);
+  }
+}
+
+template <typename T>
+FB_DEVICE void GateRow(const GateRowsParams& args) {
+  const int64_t row = gpu::BlockX();
+  T* const y = As<T>(args.y) + row * args.columns;
+  for (int j = gpu::Tid(); j < args.columns; j += gpu::Threads()) {
+    const float gate = args.gates[args.one_a_row ? row : row * args.columns + j];
+    y[j] = RoundTo<T>(ToFloat(y[j]) * SigmoidOf(gate));
+  }
+}
+
+template <typename T>
+FB_DEVICE void LayerInputRow(const LayerInputsParams& args) {
+  const int64_t row = gpu::BlockX();
+  const int32_t entry = args.tokens[row];
+  const int64_t token = entry >= 0 ? entry : args.sampled[~entry];
+  const T* const table = As<T>(args.table) + token * args.table_stride;
+  const float* const x = args.projected + row * args.columns;
+  const float* const gates = args.gates + row * args.columns;
+  const float inverse = InverseRmsOf([&](int j) { return x[j]; }, args.columns, args.eps);
+  for (int j = gpu::Tid(); j < args.columns; j += gpu::Threads()) {
+    const float own = x[j] * inverse * args.weight[j];
+    const float of_token = ToFloat(table[j]) * args.table_factor;
+    As<T>(args.out)[row * args.columns + j] =
+        RoundTo<T>(GeluOf(gates[j]) * ((own + of_token) * args.factor));
   }
 }
 
@@ -61,7 +93,19 @@ FB_DEVICE void EmbedRow(const EmbedParams& args) {
   const int32_t entry = args.tokens[row];
   const int32_t token = entry >= 0 ? entry : args.sampled[~entry];
   T* const out = As<T>(args.out) + row * args.columns;
+  const T* learned = nullptr;
+  const T* type = nullptr;
+  if (args.positions != nullptr) {
+    learned = As<T>(args.positions) +
+              (int64_t{args.row_positions[row]} + args.position_offset) * args.columns;
+    const int64_t of_row = args.row_types != nullptr ? args.row_types[row] : 0;
+    if (args.types != nullptr) type = As<T>(args.types) + of_row * args.columns;
+  }
   const auto put = [&](int j, T value) {
+    if (learned != nullptr) {
+      const float typed = ToFloat(value) + (type != nullptr ? ToFloat(type[j]) : 0.0f);
+      value = RoundTo<T>(typed + ToFloat(learned[j]));
+    }
     out[j] = args.factor == 1.0f ? value : RoundTo<T>(ToFloat(value) * args.factor);
   };
   if (args.table != nullptr) {
@@ -128,6 +172,14 @@ FB_KERNEL(pair_finish_logits, FinishLogitsParams, kRowThreads) {
   if (i >= args.count) return;
   const float value = args.values[i] * args.factor;
   args.values[i] = args.cap > 0 ? CapOf(value, args.cap) : value;
+}
+
+FB_KERNEL(pair_gate_rows, GateRowsParams, kRowThreads) {
+  FB_FOR_ELEMENT(args.element, GateRow, args);
+}
+
+FB_KERNEL(pair_layer_inputs, LayerInputsParams, kRowThreads) {
+  FB_FOR_ELEMENT(args.element, LayerInputRow, args);
 }
 
 FB_KERNEL(pair_embed, EmbedParams, kRowThreads) { FB_FOR_ELEMENT(args.element, EmbedRow, args); }
