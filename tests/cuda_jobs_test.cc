@@ -193,6 +193,7 @@ class CudaJobs : public testing::TestWithParam<std::tuple<const char*, const cha
 TEST_P(CudaJobs, HaveTheCpusAnswers) {
   ExpectCpusAnswers(options_, "cuda", "");
   EXPECT_GT(stats_.prefix_blocks_hit, 0);
+  EXPECT_GT(stats_.mode_counters["kernels_launched"], 0);
 }
 
 // Choices one at a time, and prompts piece by piece.
@@ -201,9 +202,13 @@ TEST_P(CudaJobs, HaveOneAnswerAloneAndInABatch) {
   layout::EngineOptions options = options_;
   options.limits.max_num_seqs = 1;
   ExpectCpusAnswers(options, "cuda", "");
+  // Steps of one row come again.
+  EXPECT_GT(stats_.mode_counters["kernels_in_graphs"], 0);
   options = options_;
   options.limits.max_num_batched_tokens = 17;
+  options.machine.cuda_graphs = false;
   ExpectCpusAnswers(options, "cuda", "");
+  EXPECT_EQ(stats_.mode_counters["kernels_in_graphs"], 0);
 }
 
 class CudaJobsOfRanks : public CudaJobs {};

@@ -55,7 +55,11 @@ base::Status PrintJobRate(const std::string& model, std::string_view numerics) {
   options.limits.max_num_seqs = kRequests;
   options.random_weights = true;
   const std::string name = std::filesystem::path(model).filename();
-  for (const bool profile : {false, true}) {
+  struct Run {
+    bool graphs, profile;
+  };
+  for (const auto& [graphs, profile] : {Run{true, false}, Run{false, false}, Run{true, true}}) {
+    options.machine.cuda_graphs = graphs;
     options.profile = profile;
     FB_ASSIGN_OR_RETURN(const auto engine, choose::CreateEngine(*runtime, options, files, nullptr));
     const double load = seconds();
@@ -71,9 +75,17 @@ base::Status PrintJobRate(const std::string& model, std::string_view numerics) {
             "\"unit\": \"{}\"}}\n",
             numerics, name, what, value, unit);
       };
+      if (!graphs) {
+        figure("generated without graphs", kRequests * kOutput / took, "tokens/s");
+        continue;
+      }
       figure("load", load, "s");
       figure("64 x (128 + 32) tokens", took, "s");
       figure("generated", kRequests * kOutput / took, "tokens/s");
+      for (const char* counter : {"kernels_launched", "kernels_in_graphs"}) {
+        const auto count = engine->stats().counter(counter);
+        figure(counter, static_cast<double>(count.value_or(0)), "kernels");
+      }
       continue;
     }
     std::vector<device::OpProfile> operations = engine->Profile();

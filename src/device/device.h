@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -41,8 +42,10 @@ struct Region {
 };
 
 // Who touches a region. kControl: small arrays that the host writes or reads (a step's rows, block
-// tables, sampled tokens, extents): real memory on every device. kData: operations alone; on `sim`
-// it is address space.
+// tables, sampled tokens, extents): real memory on every device. Where the host does not reach the
+// device's memory, it is there twice: addresses are the host's, kernels get the device's, and
+// Stream::SendControl and FetchControl bring one up to date. kData: operations alone; on `sim` it
+// is address space.
 enum class MemoryUse : uint8_t { kData, kControl };
 
 // All memory of a rank comes from its arena; the sum of its regions never exceeds the budget.
@@ -112,6 +115,11 @@ class Stream {
   // Holds this stream until the counter is at least `value`, which may be posted later than this is
   // called.
   virtual void Await(Counter& counter, uint64_t value) = 0;
+  // Control memory: kernels behind this call find these bytes as the host has them when the stream
+  // gets there. The host may write others meanwhile.
+  virtual void SendControl(const void* /*data*/, uint64_t /*bytes*/) {}
+  // The other way: what kernels before this call have left there, the host finds.
+  virtual void FetchControl(void* /*data*/, uint64_t /*bytes*/) {}
 
   // To which layer of the model belongs what is enqueued from here on; -1: to none. What stops the
   // stream there names it.
@@ -158,6 +166,11 @@ struct StreamTime {
   double moved = 0;   // in simulated copies to and from other devices
 };
 
+// Kernels that a device's host launched, and those of them that went along in a graph.
+struct LaunchCounts {
+  int64_t kernels = 0, in_graphs = 0;
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -192,6 +205,8 @@ class Device {
   virtual std::vector<OpProfile> ProfileOf(const Stream& stream) const = 0;
   // The time of one of this device's streams so far; may be asked at any time.
   virtual StreamTime TimeOf(const Stream& stream) const = 0;
+  // Nothing: its kernels are not launched. Any time.
+  virtual std::optional<LaunchCounts> launches() const { return std::nullopt; }
   // What its streams have copied from the memory of another device of its kind, where links between
   // devices are known: on simulated ones.
   virtual uint64_t BytesFrom(const Device& /*peer*/) const { return 0; }

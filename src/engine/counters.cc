@@ -182,6 +182,14 @@ void StepsByDegrees(const RankSource& of, const Add& add) {
     add(schedule::DegreesCounter(mode.degrees), mode.exchanged->steps);
 }
 
+// ---- of a rank on a GPU
+
+template <int64_t device::LaunchCounts::*kMember>
+Count Launched(const RankSource& of) {
+  const std::optional<device::LaunchCounts> launches = of.rank.launches();
+  return launches ? Count((*launches).*kMember) : std::nullopt;
+}
+
 // ---- of a rank with experts
 
 template <std::atomic<int64_t> RoutingCounters::*kMember>
@@ -311,6 +319,9 @@ const Row kRows[] = {
     {counter_names::kPricedDerived, Priced<&cost::PriceOrigins::derived>},
     {counter_names::kPricedDatasheet, Priced<&cost::PriceOrigins::datasheet>},
     {counter_names::kLeastSteps, [](const JobSource& of) { return IfAny(of.job.least_steps); }},
+
+    {"kernels_launched", Launched<&device::LaunchCounts::kernels>},
+    {"kernels_in_graphs", Launched<&device::LaunchCounts::in_graphs>},
 
     {"meetings", Exchanged<&ExchangeCounters::meetings>},
     {counter_names::kBytesAllReduce, Exchanged<&ExchangeCounters::bytes_all_reduce>},

@@ -94,6 +94,7 @@ base::Result<std::unique_ptr<Rank>> Rank::Create(std::unique_ptr<device::Device>
   FB_RETURN_IF_ERROR(rank->OpenTier(plan));
   if (parts.pool) rank->JoinPool(*parts.pool);
   FB_RETURN_IF_ERROR(rank->AddModes(parts));
+  rank->SendWeightTables();
   return rank;
 }
 
@@ -209,6 +210,14 @@ base::Status Rank::AddModes(const RankParts& parts) {
   return base::Status::Ok();
 }
 
+void Rank::SendWeightTables() {
+  for (const RegionId id :
+       {RegionId::kWeightTables, RegionId::kModeTables, RegionId::kPoolTables}) {
+    const device::Region* const region = regions_.Find(id);
+    if (region != nullptr) device_->compute().SendControl(region->data, region->bytes);
+  }
+}
+
 base::Status Rank::Connect() {
   if (pool_) FB_RETURN_IF_ERROR(pool_->Connect(layout::NameOf(RegionId::kWeightPool)));
   if (ship_plan_) {
@@ -246,6 +255,8 @@ void Rank::EnqueueStep(std::vector<LogitTask>* tasks, const StepMode& mode,
            "{} tasks for {} rows of logits", tasks->size(), batch.num_logit_rows);
   if (mode.meets()) ship_->Begin(rows, steps);
   const model::Decoder& decoder = modes_.Begin(mode, flights_[static_cast<size_t>(flight)].chosen);
+  this->buffers().SendTables(*decoder.stream);
+  buffers.SendStep(*decoder.stream);
   decoder.Forward(batch, buffers.context(), mode);
   const int32_t wanted_rows = membership_.cut.last_stage() ? batch.num_logit_rows : 0;
   for (int32_t begin = 0, end = 0; begin < wanted_rows; begin = end) {
@@ -315,6 +326,7 @@ void Rank::Sample(const StepBuffers& buffers, int32_t first, int32_t count, Logi
                            .vocab = static_cast<int32_t>(vocab),
                            .positions = buffers.logit_positions() + first,
                            .digests = digests});
+    decoder().stream->FetchControl(digests, static_cast<uint64_t>(count) * sizeof(*digests));
     for (int32_t i = 0; i < count; ++i) tasks[i].digest = digests + i;
   }
   const auto draws = [](const LogitTask& task) {
@@ -337,6 +349,7 @@ void Rank::Sample(const StepBuffers& buffers, int32_t first, int32_t count, Logi
   operation.on_host = true;
   operation.Reads(args.logits, bytes);
   decoder().stream->Enqueue(operation);
+  buffers.SendSampled(*decoder().stream);
 }
 
 void Rank::EnqueueService(const StepMode& mode, const share::ShipRows& rows,

@@ -104,6 +104,7 @@ class Rank {
   device::StreamTime copy_time() const {
     return device_->TimeOf(device_->copy(device::CopyKind::kWeights));
   }
+  std::optional<device::LaunchCounts> launches() const { return device_->launches(); }
   const model::ReplicaCut& cut() const { return membership_.cut; }
   // Buffers of one step that may be in flight; tables and sampled tokens are those of all.
   StepBuffers& buffers(int flight = 0) { return flights_[static_cast<size_t>(flight)].buffers; }
@@ -158,6 +159,8 @@ class Rank {
   kv::StateView StatesOf(const layout::MemoryPlan& plan) const;
   // Memory for the logits that the host samples from, where it needs some.
   base::Status AllocateHostLogits(const layout::MemoryPlan& plan);
+  // Lets kernels find the tables of weights, which nobody changes from here on.
+  void SendWeightTables();
   // Makes the decoder of the layout's own mode. Pooled weights are loaded into the region that
   // peers read, as far as the rank owns them.
   base::Status LoadModel(const RankParts& parts);

@@ -10,12 +10,33 @@ StepBuffers::StepBuffers(const layout::StepShape& shape, device::RegionCutter* c
                          const StepBuffers* shared)
     : arrays_(layout::CutStepArrays(shape, shared ? &shared->arrays_ : nullptr, cutter)),
       max_rows_(static_cast<int32_t>(shape.rows)),
+      max_sequences_(static_cast<int32_t>(shape.sequences)),
       expanded_blocks_(shape.expanded_blocks) {}
 
 void StepBuffers::SetTable(int group, int32_t sequence, size_t from,
                            std::span<const int32_t> blocks) {
   uint32_t* table = arrays_.batch.group_tables[group] + sequence * arrays_.batch.table_stride;
   for (size_t i = from; i < blocks.size(); ++i) table[i] = static_cast<uint32_t>(blocks[i]);
+  if (from >= blocks.size()) return;
+  const auto* const begin = reinterpret_cast<const std::byte*>(table + from);
+  const auto* const end = reinterpret_cast<const std::byte*>(table + blocks.size());
+  changed_begin_ = changed_begin_ == nullptr ? begin : std::min(changed_begin_, begin);
+  changed_end_ = std::max(changed_end_, end);
+}
+
+void StepBuffers::SendTables(device::Stream& stream) {
+  if (changed_begin_ != nullptr)
+    stream.SendControl(changed_begin_, static_cast<uint64_t>(changed_end_ - changed_begin_));
+  changed_begin_ = changed_end_ = nullptr;
+}
+
+void StepBuffers::SendStep(device::Stream& stream) const {
+  stream.SendControl(arrays_.written.data(), arrays_.written.size());
+}
+
+void StepBuffers::SendSampled(device::Stream& stream) const {
+  stream.SendControl(arrays_.batch.sampled,
+                     static_cast<uint64_t>(max_sequences_) * sizeof(*arrays_.batch.sampled));
 }
 
 void StepBuffers::CopyStep(const StepBuffers& other) {

@@ -45,6 +45,12 @@ class StepBuffers {
   void SetRepeated(int64_t positions) { context_.repeated = positions; }
   // Own range = all rows.
   const kernels::StepBatch& Finish();
+  // The step as it stands, and the tables as far as they have changed since the last call, which
+  // is the same for all steps of the rank. REQUIRES: these are the buffers that tables are set in.
+  void SendTables(device::Stream& stream);
+  void SendStep(device::Stream& stream) const;
+  // What the host has sampled: a later step may refer to it.
+  void SendSampled(device::Stream& stream) const;
 
   const kernels::StepBatch& batch() const { return arrays_.batch; }
   const kernels::ContextSums& context() const { return context_; }
@@ -57,7 +63,9 @@ class StepBuffers {
  private:
   layout::StepArrays arrays_;
   kernels::ContextSums context_;
-  int32_t max_rows_ = 0;
+  int32_t max_rows_ = 0, max_sequences_ = 0;
+  // Of the tables, the part that kernels do not know yet.
+  const std::byte *changed_begin_ = nullptr, *changed_end_ = nullptr;
   int64_t expanded_blocks_ = 0;
 };
 

@@ -70,6 +70,7 @@ struct MachineOptions {
   // So much of each rank's KV cache is touched at start, the rest as it comes into use.
   uint64_t touch_kv_bytes = 0;
   bool debug_sync = false;    // GPUs: each operation is waited for, so that a fault names it.
+  bool cuda_graphs = true;    // GPUs: launches that come again go to the driver together.
   bool full_detail = false;   // Every layer is simulated.
   bool uncalibrated = false;  // Prices are the datasheet's alone.
   // Partial sums of simulated ranks are priced as if they went from rank to rank in bf16.

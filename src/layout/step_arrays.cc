@@ -5,17 +5,15 @@
 namespace forebay::layout {
 namespace {
 
-// Calls visit(&array, count) in memory order. `sequences`: with the arrays that belong to
-// sequences.
+// Calls visit(&array, count) in memory order: what the host writes for a step.
 template <typename Visit>
-void ForEachArray(const StepShape& shape, bool sequences, StepArrays* arrays, Visit visit) {
+void ForEachWritten(const StepShape& shape, StepArrays* arrays, Visit visit) {
   kernels::StepBatch& batch = arrays->batch;
   visit(&batch.tokens, shape.rows);
   visit(&batch.positions, shape.rows);
   visit(&batch.row_sequence, shape.rows);
   visit(&batch.logit_rows, shape.rows);
   visit(&arrays->logit_positions, shape.rows);
-  visit(&arrays->logit_digests, shape.rows);
   visit(&batch.sequences, shape.sequences);
   visit(&batch.state_rows, shape.state_rows);
   if (shape.typed) visit(&batch.types, shape.rows);
@@ -28,10 +26,12 @@ void ForEachArray(const StepShape& shape, bool sequences, StepArrays* arrays, Vi
     visit(&forms.blocks, shape.sequences * shape.blocks_per_sequence);
     visit(&forms.places, shape.sequences * shape.blocks_per_sequence);
   }
-  if (!sequences) return;
-  visit(&batch.sampled, shape.sequences);
+}
+
+template <typename Visit>
+void ForEachTable(const StepShape& shape, StepArrays* arrays, Visit visit) {
   for (int group = 0; group < shape.kv_groups; ++group)
-    visit(&batch.group_tables[group], shape.sequences * shape.blocks_per_sequence);
+    visit(&arrays->batch.group_tables[group], shape.sequences * shape.blocks_per_sequence);
 }
 
 template <typename T>
@@ -44,11 +44,15 @@ uint64_t ArrayBytes(T** /*array*/, int64_t count) {
 uint64_t StepArrayBytes(const StepShape& shape, int32_t steps_in_flight) {
   StepArrays none;
   uint64_t sum = 0;
+  const auto add = [&](auto** array, int64_t count) {
+    sum += base::RoundUp(ArrayBytes(array, count), 64);
+  };
   for (int32_t step = 0; step < steps_in_flight; ++step) {
-    ForEachArray(shape, step == 0, &none, [&](auto** array, int64_t count) {
-      sum += base::RoundUp(ArrayBytes(array, count), 64);
-    });
+    ForEachWritten(shape, &none, add);
+    add(&none.logit_digests, shape.rows);
   }
+  add(&none.batch.sampled, shape.sequences);
+  ForEachTable(shape, &none, add);
   return sum;
 }
 
@@ -57,9 +61,16 @@ StepArrays CutStepArrays(const StepShape& shape, const StepArrays* shared,
   StepArrays arrays;
   if (shared) arrays.batch = shared->batch;
   arrays.batch.table_stride = shape.blocks_per_sequence;
-  ForEachArray(shape, shared == nullptr, &arrays, [&]<typename T>(T** array, int64_t count) {
+  const auto cut = [&]<typename T>(T** array, int64_t count) {
     *array = reinterpret_cast<T*>(cutter->Cut(ArrayBytes(array, count)));
-  });
+  };
+  const std::byte* const begin = cutter->Cut(0);
+  ForEachWritten(shape, &arrays, cut);
+  arrays.written = {begin, cutter->Cut(0)};
+  cut(&arrays.logit_digests, shape.rows);
+  if (shared) return arrays;
+  cut(&arrays.batch.sampled, shape.sequences);
+  ForEachTable(shape, &arrays, cut);
   return arrays;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "device/device.h"
 #include "kernels/step_batch.h"
@@ -23,6 +24,8 @@ struct StepArrays {
   kernels::LatentForms forms;          // arrays only where the shape has expanded blocks
   int32_t* logit_positions = nullptr;  // [logit rows]
   uint64_t* logit_digests = nullptr;   // [logit rows]
+  // What the host writes for one step: one piece.
+  std::span<const std::byte> written;
 };
 
 // Those of all steps that may be in flight at once.

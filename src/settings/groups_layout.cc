@@ -106,6 +106,10 @@ Group DevicesGroup() {
         "cores would; `mma_k8f24` is the class of Ampere and Ada ([classes](../ARCHITECTURE.md))."},
        {"--debug-sync", kModel, Class::kTuning, Switch(FB_AT(engine.machine.debug_sync)),
         "GPUs: wait for each operation, so that a fault names the one that made it"},
+       {"--cuda-graphs,!--no-cuda-graphs", kModel, Class::kTuning,
+        Switch(FB_AT(engine.machine.cuda_graphs)),
+        "GPUs: kernel launches that come again, as those of decoding steps, go to the driver "
+        "together ([graphs](gpu.md))"},
        {"--device-profile", kAll, Class::kUser, Text(FB_AT(engine.machine.device_profile)),
         "By which forecasts, `pool=auto` and `--mode auto` price real devices: a file of `forebay "
         "profile`, or a built-in profile's name (default: the one that fits the CPU, else what is "

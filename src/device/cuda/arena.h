@@ -10,9 +10,10 @@
 
 namespace forebay::device {
 
-// One allocation of the driver a region: data in the GPU's memory, which the host cannot touch,
-// control memory pinned in the host's. A `pinned` arena has all of its regions there. REQUIRES of
-// all calls: the context is current on the thread.
+// Data regions lie in the GPU's memory, which the host cannot touch. Control memory is pinned in
+// the host's, and a region of as many bytes on the GPU mirrors it; that one counts. A `pinned`
+// arena has all of its regions in the host's memory, which kernels reach. REQUIRES of all calls:
+// the context is current on the thread.
 class CudaArena final : public Arena {
  public:
   CudaArena(const Driver& driver, int rank, uint64_t budget, bool pinned)
@@ -24,13 +25,22 @@ class CudaArena final : public Arena {
   base::Result<const Region*> Allocate(std::string name, uint64_t bytes, MemoryUse use) override;
   std::span<const std::unique_ptr<Region>> regions() const override { return regions_; }
 
+  // Where the GPU has what lies at this address of control memory; any other address is returned.
+  const void* OnDevice(const void* address) const;
+
  private:
   struct Allocation {
     std::byte* data;
     bool pinned;
   };
-  // Zeroed memory.
-  base::Result<Allocation> NewMemory(uint64_t bytes, bool pinned);
+  struct Mirror {
+    const std::byte* host;
+    uint64_t bytes;
+    const std::byte* device;
+  };
+  // Zeroed memory. `flags`: of pinned memory, 0: the GPU's.
+  base::Result<std::byte*> NewMemory(uint64_t bytes, unsigned flags);
+  base::Result<std::byte*> NewRegion(uint64_t bytes, MemoryUse use);
 
   const Driver& driver_;
   const int rank_;
@@ -39,6 +49,7 @@ class CudaArena final : public Arena {
   uint64_t used_ = 0;
   std::vector<std::unique_ptr<Region>> regions_;
   std::vector<Allocation> allocations_;
+  std::vector<Mirror> mirrors_;
 };
 
 }  // namespace forebay::device

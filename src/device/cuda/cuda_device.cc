@@ -37,6 +37,7 @@ class CudaDevice final : public Device {
         context_(context),
         architecture_(architecture),
         multiprocessors_(multiprocessors),
+        graphs_(options.graphs && !options.profile && !options.debug_sync),
         modules_(std::make_unique<CudaModules>(driver, architecture)),
         arena_(std::make_unique<CudaArena>(driver, options.rank, options.memory_bytes, false)) {}
 
@@ -143,6 +144,7 @@ class CudaDevice final : public Device {
     const auto own = std::ranges::find(streams_, &stream, [](const auto& of) { return of.get(); });
     return (*own)->profile();
   }
+  std::optional<LaunchCounts> launches() const override { return streams_[0]->launches(); }
   // Known where operations are timed.
   StreamTime TimeOf(const Stream& stream) const override {
     StreamTime time;
@@ -159,7 +161,7 @@ class CudaDevice final : public Device {
         "a stream"));
     const bool of_compute = index == 0 && scratch_ != nullptr;
     streams_[index] = std::make_unique<CudaStream>(
-        driver_, *modules_, stream,
+        driver_, *modules_, *arena_, stream,
         CudaStreamOptions{.name = fmt::format("rank {} {}", options_.rank,
                                               index == 0 ? "compute" : kCopyNames[index - 1]),
                           .context = context_,
@@ -168,7 +170,8 @@ class CudaDevice final : public Device {
                           .scratch = of_compute ? scratch_->data : nullptr,
                           .scratch_bytes = of_compute ? options_.scratch_bytes : 0,
                           .profile = options_.profile,
-                          .debug_sync = options_.debug_sync});
+                          .debug_sync = options_.debug_sync,
+                          .graphs = &graphs_});
     return base::Status::Ok();
   }
   // The context is the thread's from here on: a task that calls the device may run on any.
@@ -211,6 +214,8 @@ class CudaDevice final : public Device {
   const cu::Device device_;
   const cu::Context context_;
   const int architecture_, multiprocessors_;
+  // Where each operation is timed or waited for, nothing is left to launch together.
+  bool graphs_;
   std::unique_ptr<CudaModules> modules_;
   std::unique_ptr<CudaArena> arena_;
   const Region* scratch_ = nullptr;

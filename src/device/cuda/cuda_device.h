@@ -1,9 +1,9 @@
 // The device `cuda`: one GPU through the driver's table, whichever driver that is.
 //
 // Memory: a data region is one cuMemAlloc, which the host does not touch: Write and Read go through
-// a pinned buffer. Control memory and host
-// arenas are pinned, and have one address for both sides. Streams are the driver's; events order
-// them, counters are pinned words that streams write and wait for. An operation's function is
+// a pinned buffer. Host arenas are pinned, and have one address for both sides. Control memory is
+// pinned too, and mirrored on the GPU, where kernels find it. Streams are the driver's; events
+// order them, counters are pinned words that streams write and wait for. An operation's function is
 // called once, with a LaunchContext, by the task that enqueues it. A plain function's copies go to
 // the copy engines instead, and one that touches the host's memory is called by the driver.
 #pragma once
@@ -27,6 +27,9 @@ struct CudaDeviceOptions {
   bool profile = false;  // times each operation, which costs two events
   // The host waits for each operation that waits for no other rank: a fault names the operation.
   bool debug_sync = false;
+  // Launches that come again go to the driver together (launches.h), but where each is timed or
+  // waited for, and where the rank meets others.
+  bool graphs = true;
   std::span<const CudaKernel> kernels;  // loaded at the start; must outlive the device
 };
 

@@ -13,6 +13,7 @@
 #include "base/units.h"
 #include "device/copy.h"
 #include "device/cuda/launch_context.h"
+#include "device/cuda/launches.h"
 #include "device/cuda/testing/driver_under_test.h"
 #include "device/cuda/testing/emulated_driver.h"
 #include "runtime/real/real_runtime.h"
@@ -243,6 +244,24 @@ const CudaKernel& AddKernel() {
 void Add(const AddParams& params, const WorkerContext& context) {
   static_cast<const LaunchContext&>(context).Launch(AddKernel(), {.blocks = {2, 1, 1}}, params);
 }
+// Of values in control memory.
+void AddControl(const AddParams& params, const WorkerContext& context) {
+  int32_t* const values = static_cast<const LaunchContext&>(context).OnDevice(params.values);
+  Add({values, params.addend, params.count}, context);
+}
+int32_t Added(int32_t value, int32_t addend) {
+  return static_cast<int32_t>(static_cast<uint32_t>(value) * 3 + static_cast<uint32_t>(addend));
+}
+base::Status RunAdd(std::string_view, const cu::LaunchConfig&, const void* raw, uint64_t) {
+  const auto& params = *static_cast<const AddParams*>(raw);
+  for (int i = 0; i < params.count; ++i) params.values[i] = Added(params.values[i], params.addend);
+  return base::Status::Ok();
+}
+EmulatedDriverOptions WithAdd(uint64_t seed) {
+  return {.seed = seed, .kernel = RunAdd, .params_bytes = [](std::string_view) {
+            return sizeof(AddParams);
+          }};
+}
 
 // Loading code waits for the GPU, and so, at a first launch, for what a peer is yet to post.
 TEST(CudaDevice, KernelsAreLoadedBeforeAnythingWaits) {
@@ -307,6 +326,134 @@ TEST(CudaDevice, LaunchesKernels) {
     EXPECT_EQ(launches, 3);
     EXPECT_EQ(emulated.Leaks(), "");
   }
+}
+
+// What the host sends kernels find, what it fetches it finds, and neither finds anything else.
+TEST(CudaDevice, ControlMemoryIsThereTwice) {
+  if (RealDriver() != nullptr) GTEST_SKIP() << "a kernel of the emulated driver's alone";
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    EmulatedDriver emulated(WithAdd(seed));
+    runtime::VirtualRuntime runtime(seed);
+    const base::Status status = runtime.Run([&] {
+      const auto device = MakeCuda(runtime, emulated.driver());
+      Stream& stream = device->compute();
+      const Region* control = device->arena().Allocate("rows", 8, MemoryUse::kControl).value();
+      EXPECT_EQ(device->arena().used(), 4096u);
+      auto* const values = reinterpret_cast<int32_t*>(control->data);
+      const auto add = [&](int32_t addend) {
+        stream.Enqueue(MakeOperation({.label = "add"}, AddParams{values, addend, 2}, &AddControl));
+      };
+      values[0] = 1, values[1] = 2;
+      stream.SendControl(values, sizeof *values);
+      add(1);  // 4, 1
+      EXPECT_TRUE(device->Synchronize(stream).ok());
+      EXPECT_EQ(std::vector(values, values + 2), (std::vector<int32_t>{1, 2}));
+      values[1] = 5;
+      stream.SendControl(values + 1, sizeof *values);
+      add(2);  // 14, 17
+      stream.FetchControl(values, 2 * sizeof *values);
+      EXPECT_TRUE(device->Synchronize(stream).ok());
+      EXPECT_EQ(std::vector(values, values + 2), (std::vector<int32_t>{14, 17}));
+    });
+    EXPECT_TRUE(status.ok()) << status.ToString();
+  }
+}
+
+TEST(CudaDevice, KernelsThatGetTheHostsControlMemoryAreNamed) {
+  if (RealDriver() != nullptr) GTEST_SKIP() << "the emulated driver's check";
+  EmulatedDriver emulated(WithAdd(1));
+  runtime::VirtualRuntime runtime(1);
+  const base::Status status = runtime.Run([&] {
+    const auto device = MakeCuda(runtime, emulated.driver());
+    const Region* control = device->arena().Allocate("rows", 8, MemoryUse::kControl).value();
+    const AddParams params{reinterpret_cast<int32_t*>(control->data), 1, 2};
+    device->compute().Enqueue(MakeOperation({.label = "add"}, params, &Add));
+    const base::Status fault = device->Synchronize(device->compute());
+    EXPECT_EQ(fault.code(), kCudaFailed);
+    EXPECT_THAT(fault.message(), HasSubstr("kernel add is given memory of the host, in byte 0"));
+  });
+  EXPECT_TRUE(status.ok()) << status.ToString();
+}
+
+// A step of launches that comes again is one call of the driver's, with the same results; one with
+// another parameter is not, nor is any where a stream of the rank meets others.
+TEST(CudaDevice, LaunchesThatComeAgainGoTogether) {
+  if (RealDriver() != nullptr) GTEST_SKIP() << "a kernel of the emulated driver's alone";
+  struct Case {
+    bool graphs, meets;
+    int launches;  // a step
+    int graphs_made;
+  };
+  for (const Case& c : {Case{true, false, 6, 2}, Case{true, false, 50, 3}, Case{true, false, 3, 0},
+                        Case{false, false, 6, 0}, Case{true, true, 6, 0}}) {
+    for (uint64_t seed = 0; seed < 20; ++seed) {
+      EmulatedDriver emulated(WithAdd(seed));
+      runtime::VirtualRuntime runtime(seed);
+      const base::Status status = runtime.Run([&] {
+        const auto counter = CreateCudaCounter(emulated.driver(), "there").value();
+        const auto device =
+            CreateCudaDevice(runtime, emulated.driver(), {.memory_bytes = kMiB, .graphs = c.graphs})
+                .value();
+        Stream& stream = device->compute();
+        const Region* data = device->arena().Allocate("values", 40).value();
+        const Region* seen = device->arena().Allocate("seen", 40, MemoryUse::kControl).value();
+        const auto done = device->NewEvent();
+        std::vector<int32_t> expected(10);
+        if (c.meets) device->copy(CopyKind::kWeights).Post(*counter, 1);
+        // Steps of two kinds, as of two batches; of each the second is captured.
+        for (const int kind : {0, 1, 0, 0, 1, 1, 0, 1}) {
+          for (int32_t i = 0; i < c.launches; ++i) {
+            const int32_t addend = i == c.launches - 1 ? -kind : i;
+            stream.Enqueue(
+                MakeOperation({.label = "add"},
+                              AddParams{reinterpret_cast<int32_t*>(data->data), addend, 10}, &Add));
+            for (int32_t& value : expected) value = Added(value, addend);
+          }
+          stream.Record(*done);
+          EXPECT_TRUE(device->WaitFor(*done));
+        }
+        stream.Enqueue(MakeCopy("look", seen->data, data->data, 40));
+        EXPECT_TRUE(device->Synchronize(stream).ok());
+        EXPECT_EQ(std::memcmp(seen->data, expected.data(), 40), 0);
+        const LaunchCounts counts = device->launches().value();
+        EXPECT_EQ(counts.kernels, 8 * c.launches);
+        EXPECT_EQ(emulated.num_graphs(), c.graphs_made);
+        EXPECT_EQ(counts.in_graphs > 0, c.graphs_made > 0);
+      });
+      EXPECT_TRUE(status.ok()) << status.ToString();
+      EXPECT_EQ(emulated.Leaks(), "");
+    }
+  }
+}
+
+// More steps than are remembered: those used longest ago are forgotten, and their graphs go.
+TEST(CudaDevice, GraphsOfOldStepsAreForgotten) {
+  if (RealDriver() != nullptr) GTEST_SKIP() << "a kernel of the emulated driver's alone";
+  constexpr int kSteps = static_cast<int>(CudaLaunches::kMostRuns) + 10;
+  EmulatedDriver emulated(WithAdd(3));
+  runtime::VirtualRuntime runtime(3);
+  const base::Status status = runtime.Run([&] {
+    const auto device = MakeCuda(runtime, emulated.driver());
+    const Region* data = device->arena().Allocate("values", 4).value();
+    const auto step = [&](int32_t number) {
+      for (int32_t i = 0; i < 4; ++i) {
+        device->compute().Enqueue(MakeOperation(
+            {.label = "add"}, AddParams{reinterpret_cast<int32_t*>(data->data), number, 1}, &Add));
+      }
+      EXPECT_TRUE(device->Synchronize(device->compute()).ok());
+    };
+    for (int32_t number = 0; number < kSteps; ++number) {
+      step(number);
+      step(number);
+    }
+    EXPECT_EQ(emulated.num_graphs(), kSteps);
+    step(kSteps - 1);  // known
+    EXPECT_EQ(emulated.num_graphs(), kSteps);
+    step(0);  // forgotten: as the first time
+    EXPECT_EQ(device->launches()->in_graphs, 4 * (kSteps + 1));
+  });
+  EXPECT_TRUE(status.ok()) << status.ToString();
+  EXPECT_EQ(emulated.Leaks(), "");
 }
 
 // What the host writes is there for operations, and what these leave it can read.

@@ -24,6 +24,8 @@ using Stream = struct StreamTag*;
 using Event = struct EventTag*;
 using Module = struct ModuleTag*;
 using Function = struct FunctionTag*;
+using Graph = struct GraphTag*;
+using GraphExec = struct GraphExecTag*;
 
 enum class Attribute : int {
   kMultiprocessors = 16,
@@ -36,13 +38,17 @@ enum class FunctionAttribute : int { kMaxDynamicShared = 8 };
 inline constexpr unsigned kStreamNonBlocking = 1, kEventDefault = 0, kEventDisableTiming = 2;
 inline constexpr unsigned kHostPortable = 1, kHostMapped = 2;
 inline constexpr unsigned kWaitGreaterOrEqual = 0, kWriteDefault = 0;
+inline constexpr int kCaptureThread = 1;  // CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
 inline constexpr int kLaunchCluster = 4;  // CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+// CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+inline constexpr int kLaunchProgrammatic = 6;
 
 struct LaunchAttribute {
   int id;
   int padding;
   union {
     unsigned cluster[3];
+    int programmatic;
     char bytes[64];
   } value;
 };
@@ -112,6 +118,13 @@ inline constexpr base::ErrorCode kCudaFailed{"cuda_failed"};
   X(StreamSynchronize, (cu::Stream stream))                                                        \
   X(StreamQuery, (cu::Stream stream))                                                              \
   X(StreamWaitEvent, (cu::Stream stream, cu::Event event, unsigned flags))                         \
+  X(StreamBeginCapture, (cu::Stream stream, int mode))                                             \
+  X(StreamEndCapture, (cu::Stream stream, cu::Graph * graph))                                      \
+  X(GraphInstantiateWithFlags,                                                                     \
+    (cu::GraphExec * executable, cu::Graph graph, unsigned long long flags))                       \
+  X(GraphLaunch, (cu::GraphExec executable, cu::Stream stream))                                    \
+  X(GraphExecDestroy, (cu::GraphExec executable))                                                  \
+  X(GraphDestroy, (cu::Graph graph))                                                               \
   X(StreamWriteValue64,                                                                            \
     (cu::Stream stream, cu::DevicePtr address, uint64_t value, unsigned flags))                    \
   X(StreamWaitValue64, (cu::Stream stream, cu::DevicePtr address, uint64_t value, unsigned flags)) \

@@ -45,7 +45,10 @@ TEST(CudaDriver, HasTheNumbersAndLayoutsOfTheHeader) {
   EXPECT_EQ(cu::kHostMapped, static_cast<unsigned>(CU_MEMHOSTALLOC_DEVICEMAP));
   EXPECT_EQ(cu::kWaitGreaterOrEqual, static_cast<unsigned>(CU_STREAM_WAIT_VALUE_GEQ));
   EXPECT_EQ(cu::kWriteDefault, static_cast<unsigned>(CU_STREAM_WRITE_VALUE_DEFAULT));
+  EXPECT_EQ(cu::kCaptureThread, static_cast<int>(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
   EXPECT_EQ(cu::kLaunchCluster, static_cast<int>(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION));
+  EXPECT_EQ(cu::kLaunchProgrammatic,
+            static_cast<int>(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION));
   EXPECT_EQ(cu::kPeerAccessIsOn, static_cast<int>(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED));
   EXPECT_EQ(static_cast<int>(cu::MemoryType::kUnified), static_cast<int>(CU_MEMORYTYPE_UNIFIED));
   EXPECT_EQ(static_cast<int>(cu::MemoryType::kHost), static_cast<int>(CU_MEMORYTYPE_HOST));

@@ -23,6 +23,10 @@ struct LaunchShape {
   int threads = 32;        // a block
   int shared_bytes = 0;    // dynamic, a block
   int cluster_blocks = 1;  // along x
+  // The kernel awaits the one before it by itself, and may start while that one ends.
+  bool overlaps = false;
+
+  bool operator==(const LaunchShape&) const = default;
 };
 
 class LaunchContext : public WorkerContext {
@@ -35,10 +39,21 @@ class LaunchContext : public WorkerContext {
   virtual void LaunchBytes(const CudaKernel& kernel, const LaunchShape& shape, const void* params,
                            size_t bytes) const = 0;
   template <typename Params>
-  void Launch(const CudaKernel& kernel, const LaunchShape& shape, const Params& params) const {
+  void Launch(const CudaKernel& kernel, const LaunchShape& shape, Params params) const {
     static_assert(std::is_trivially_copyable_v<Params>);
+#if defined(__GNUC__) && !defined(__clang__)
+    __builtin_clear_padding(&params);  // Equal parameters are equal bytes.
+#endif
     LaunchBytes(kernel, shape, &params, sizeof params);
   }
+  // What a kernel gets for an address of control memory, which the device has apart
+  // (MemoryUse::kControl). Any other is the device's already.
+  template <typename T>
+  T* OnDevice(T* address) const {
+    return static_cast<T*>(const_cast<void*>(AddressOnDevice(address)));
+  }
+  // Stream::FetchControl, in front of code of the host that reads what kernels wrote.
+  virtual void FetchControl(void* /*data*/, uint64_t /*bytes*/) const {}
   // The host calls `run` in the stream's order, with a copy of the arguments. It touches memory
   // that the host reaches alone, and calls no device.
   virtual void RunOnHost(Operation::RunFn run, const void* args, size_t bytes) const = 0;
@@ -48,6 +63,9 @@ class LaunchContext : public WorkerContext {
     RunOnHost(operation.run, operation.args.data(), sizeof args);
   }
   void Barrier() const override {}
+
+ private:
+  virtual const void* AddressOnDevice(const void* address) const { return address; }
 };
 
 }  // namespace forebay::device

@@ -4,6 +4,14 @@
 
 namespace forebay::device {
 
+CudaModules::CudaModules(const Driver& driver, int architecture)
+    : driver_(driver), architecture_(architecture) {
+  constexpr int kFirstWithOverlap = 12030;
+  int version = 0;
+  overlaps_ = driver.DriverGetVersion(&version) == cu::kSuccess && version >= kFirstWithOverlap &&
+              architecture >= 90;
+}
+
 CudaModules::~CudaModules() {
   for (const auto& [image, module] : modules_) driver_.ModuleUnload(module);
 }
@@ -44,8 +52,8 @@ base::Status CudaModules::Load(std::span<const CudaKernel> kernels) {
   return base::Status::Ok();
 }
 
-base::Status CudaModules::Launch(const CudaKernel& kernel, const LaunchShape& shape,
-                                 const void* params, cu::Stream stream) {
+base::Result<cu::Function> CudaModules::Prepare(const CudaKernel& kernel,
+                                                const LaunchShape& shape) {
   const std::lock_guard lock(mutex_);
   FB_ASSIGN_OR_RETURN(Entry * entry, Find(kernel));
   if (shape.shared_bytes > entry->shared_bytes) {
@@ -55,23 +63,37 @@ base::Status CudaModules::Launch(const CudaKernel& kernel, const LaunchShape& sh
         fmt::format("{} bytes of shared memory for kernel {}", shape.shared_bytes, kernel.name)));
     entry->shared_bytes = shape.shared_bytes;
   }
-  cu::LaunchAttribute cluster{};
-  cluster.id = cu::kLaunchCluster;
-  cluster.value.cluster[0] = static_cast<unsigned>(shape.cluster_blocks);
-  cluster.value.cluster[1] = cluster.value.cluster[2] = 1;
+  return entry->function;
+}
+
+base::Status CudaModules::Launch(const CudaKernel& kernel, cu::Function function,
+                                 const LaunchShape& shape, const void* params,
+                                 cu::Stream stream) const {
+  cu::LaunchAttribute attributes[2] = {};
   cu::LaunchConfig config{};
+  if (shape.cluster_blocks > 1) {
+    cu::LaunchAttribute& cluster = attributes[config.num_attributes++];
+    cluster.id = cu::kLaunchCluster;
+    cluster.value.cluster[0] = static_cast<unsigned>(shape.cluster_blocks);
+    cluster.value.cluster[1] = cluster.value.cluster[2] = 1;
+  }
+  if (shape.overlaps && overlaps_) {
+    cu::LaunchAttribute& programmatic = attributes[config.num_attributes++];
+    programmatic.id = cu::kLaunchProgrammatic;
+    programmatic.value.programmatic = 1;
+  }
   for (int i = 0; i < 3; ++i) config.grid[i] = static_cast<unsigned>(shape.blocks[i]);
   config.block[0] = static_cast<unsigned>(shape.threads);
   config.block[1] = config.block[2] = 1;
   config.shared_bytes = static_cast<unsigned>(shape.shared_bytes);
   config.stream = stream;
-  config.attributes = &cluster;
-  config.num_attributes = shape.cluster_blocks > 1 ? 1 : 0;
+  config.attributes = attributes;
   void* arguments[] = {const_cast<void*>(params)};
+  const cu::Result launched = driver_.LaunchKernelEx(&config, function, arguments, nullptr);
+  if (launched == cu::kSuccess) return base::Status::Ok();
   return driver_.Check(
-      driver_.LaunchKernelEx(&config, entry->function, arguments, nullptr),
-      fmt::format("launching kernel {} of {} x {} x {} blocks of {} threads", kernel.name,
-                  shape.blocks[0], shape.blocks[1], shape.blocks[2], shape.threads));
+      launched, fmt::format("launching kernel {} of {} x {} x {} blocks of {} threads", kernel.name,
+                            shape.blocks[0], shape.blocks[1], shape.blocks[2], shape.threads));
 }
 
 }  // namespace forebay::device

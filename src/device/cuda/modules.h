@@ -16,17 +16,25 @@ namespace forebay::device {
 class CudaModules {
  public:
   // `architecture`: the GPU's, tenfold. The driver and the context must outlive it.
-  CudaModules(const Driver& driver, int architecture)
-      : driver_(driver), architecture_(architecture) {}
+  CudaModules(const Driver& driver, int architecture);
   ~CudaModules();
   CudaModules(const CudaModules&) = delete;
 
   // Those of the kernels that the GPU and this build have. Errors: kCudaFailed.
   base::Status Load(std::span<const CudaKernel> kernels);
-  // Loads a kernel that `Load` was not given. Errors: kCudaUnavailable (built without kernels, or
-  // the GPU is older than the kernel's), kCudaFailed.
+  // The kernel, which may have as much shared memory as the shape says. Loads one that `Load` was
+  // not given. Errors: kCudaUnavailable (built without kernels, or the GPU is older than the
+  // kernel's), kCudaFailed.
+  base::Result<cu::Function> Prepare(const CudaKernel& kernel, const LaunchShape& shape);
+  // Errors: kCudaFailed. REQUIRES: `Prepare` gave the function for this shape.
+  base::Status Launch(const CudaKernel& kernel, cu::Function function, const LaunchShape& shape,
+                      const void* params, cu::Stream stream) const;
+  // Both.
   base::Status Launch(const CudaKernel& kernel, const LaunchShape& shape, const void* params,
-                      cu::Stream stream);
+                      cu::Stream stream) {
+    FB_ASSIGN_OR_RETURN(const cu::Function function, Prepare(kernel, shape));
+    return Launch(kernel, function, shape, params, stream);
+  }
 
  private:
   struct Entry {
@@ -38,6 +46,7 @@ class CudaModules {
 
   const Driver& driver_;
   const int architecture_;
+  bool overlaps_ = false;  // whether the driver takes such launches in graphs too
   std::mutex mutex_;
   std::map<const std::byte*, cu::Module> modules_;  // by image
   std::map<const CudaKernel*, Entry> entries_;

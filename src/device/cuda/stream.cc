@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "device/copy.h"
 #include "device/lone_worker.h"
 #include "runtime/flush_denormals.h"
 
@@ -37,22 +38,33 @@ class CudaStreamContext final : public LaunchContext {
     scratch_bytes = stream.options_.scratch_bytes;
   }
   void LaunchBytes(const CudaKernel& kernel, const LaunchShape& shape, const void* params,
-                   size_t /*bytes*/) const override {
+                   size_t bytes) const override {
     if (std::ranges::any_of(shape.blocks, [](int blocks) { return blocks == 0; })) return;
-    stream_.Latch(stream_.modules_.Launch(kernel, shape, params, stream_.stream_));
+    stream_.Latch(stream_.launches_.Add(kernel, shape, params, bytes));
+  }
+  void FetchControl(void* data, uint64_t bytes) const override {
+    stream_.Copy({data, stream_.arena_.OnDevice(data), bytes}, "control memory");
   }
   void RunOnHost(Operation::RunFn run, const void* args, size_t bytes) const override {
     stream_.RunOnHost(run, args, bytes);
   }
 
  private:
+  const void* AddressOnDevice(const void* address) const override {
+    return stream_.arena_.OnDevice(address);
+  }
+
   CudaStream& stream_;
   std::atomic<int64_t> tickets_{0};
 };
 
-CudaStream::CudaStream(const Driver& driver, CudaModules& modules, cu::Stream stream,
-                       CudaStreamOptions options)
-    : driver_(driver), modules_(modules), stream_(stream), options_(std::move(options)) {}
+CudaStream::CudaStream(const Driver& driver, CudaModules& modules, const CudaArena& arena,
+                       cu::Stream stream, CudaStreamOptions options)
+    : driver_(driver),
+      arena_(arena),
+      stream_(stream),
+      options_(std::move(options)),
+      launches_(driver, modules, stream, *options_.graphs) {}
 
 CudaStream::~CudaStream() {
   for (const Timed& timed : timed_) {
@@ -82,6 +94,7 @@ bool CudaStream::OnHost(const void* data) const {
 }
 
 void CudaStream::Copy(const CopiedRows& rows, const char* label) {
+  Flush();
   // The driver makes a copy from host to host while the call waits for the stream.
   if (OnHost(rows.destination) && OnHost(rows.source))
     return RunOnHost(&CopyOnHost, &rows, sizeof rows);
@@ -110,6 +123,7 @@ void CudaStream::Copy(const CopiedRows& rows, const char* label) {
 }
 
 void CudaStream::RunOnHost(Operation::RunFn run, const void* args, size_t bytes) {
+  Flush();
   while (!host_calls_.empty() && host_calls_.front()->done) host_calls_.pop_front();
   HostCall* const call = host_calls_.emplace_back(std::make_unique<HostCall>()).get();
   call->run = run;
@@ -171,10 +185,23 @@ void CudaStream::Enqueue(const Operation& operation) {
   TakeTimes();
 }
 
+void CudaStream::SendControl(const void* data, uint64_t bytes) {
+  void* const device = const_cast<void*>(arena_.OnDevice(data));
+  FB_CHECK(device != data, "{}: {} bytes to send are no control memory", options_.name, bytes);
+  Enqueue(MakeCopy("control to device", device, data, bytes));
+}
+
+void CudaStream::FetchControl(void* data, uint64_t bytes) {
+  const void* const device = arena_.OnDevice(data);
+  FB_CHECK(device != data, "{}: {} bytes to fetch are no control memory", options_.name, bytes);
+  Enqueue(MakeCopy("control to host", data, device, bytes));
+}
+
 void CudaStream::Record(DeviceEvent& event) {
   auto& point = static_cast<CudaEvent&>(event);
   point.stream = this;
   Enter();
+  Flush();
   Latch(driver_.Check(driver_.EventRecord(point.event, stream_), "recording an event"));
 }
 
@@ -184,12 +211,15 @@ void CudaStream::Wait(const DeviceEvent& event) {
   if (point.stream == nullptr || point.stream == this) return;
   before_.insert(point.stream);
   Enter();
+  Flush();
   Latch(driver_.Check(driver_.StreamWaitEvent(stream_, point.event, 0), "waiting for an event"));
 }
 
 void CudaStream::Post(Counter& counter, uint64_t value) {
   auto& word = static_cast<CudaCounter&>(counter);
   Enter();
+  *options_.graphs = false;
+  Flush();
   Latch(driver_.Check(driver_.StreamWriteValue64(stream_, word.address(), value, cu::kWriteDefault),
                       fmt::format("posting to '{}'", word.name())));
 }
@@ -198,12 +228,15 @@ void CudaStream::Await(Counter& counter, uint64_t value) {
   auto& word = static_cast<CudaCounter&>(counter);
   awaited_.insert(&word);
   Enter();
+  *options_.graphs = false;
+  Flush();
   Latch(driver_.Check(
       driver_.StreamWaitValue64(stream_, word.address(), value, cu::kWaitGreaterOrEqual),
       fmt::format("waiting for '{}'", word.name())));
 }
 
 bool CudaStream::Idle() {
+  Flush();
   // A stream may have written to a counter behind its Abort.
   for (CudaCounter* counter : awaited_) {
     if (!counter->fault().ok()) counter->PassAgain();
@@ -211,6 +244,7 @@ bool CudaStream::Idle() {
   const cu::Result result = driver_.StreamQuery(stream_);
   if (result == cu::kNotReady) return false;
   Latch(driver_.Check(result, "running what was enqueued"));
+  launches_.DestroyDropped();
   return true;
 }
 

@@ -9,8 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "device/cuda/arena.h"
 #include "device/cuda/counter.h"
-#include "device/cuda/modules.h"
+#include "device/cuda/launches.h"
 #include "device/device.h"
 
 namespace forebay::device {
@@ -39,12 +40,15 @@ struct CudaStreamOptions {
   uint64_t scratch_bytes = 0;
   bool profile = false;
   bool debug_sync = false;  // CudaDeviceOptions
+  // The device's: whether it makes graphs. No more once one of its streams meets other ranks.
+  bool* graphs = nullptr;
 };
 
 // The control task's, as all of a device.
 class CudaStream final : public Stream {
  public:
-  CudaStream(const Driver& driver, CudaModules& modules, cu::Stream stream,
+  // `arena`: whose control memory kernels get.
+  CudaStream(const Driver& driver, CudaModules& modules, const CudaArena& arena, cu::Stream stream,
              CudaStreamOptions options);
   ~CudaStream() override;
 
@@ -53,6 +57,8 @@ class CudaStream final : public Stream {
   void Wait(const DeviceEvent& event) override;
   void Post(Counter& counter, uint64_t value) override;
   void Await(Counter& counter, uint64_t value) override;
+  void SendControl(const void* data, uint64_t bytes) override;
+  void FetchControl(void* data, uint64_t bytes) override;
   void SetLayer(int64_t layer) override { layer_ = layer; }
 
   // Whether all that was enqueued has run, or can run no more. Lets waits for aborted counters
@@ -67,6 +73,7 @@ class CudaStream final : public Stream {
   base::Status fault() const;
   // With the times of operations that have run. Any task, with the context current.
   std::vector<OpProfile> profile();
+  LaunchCounts launches() const { return launches_.counts(); }  // any task
 
  private:
   friend class CudaStreamContext;
@@ -86,6 +93,8 @@ class CudaStream final : public Stream {
   };
 
   void Enter() const { driver_.CtxSetCurrent(options_.context); }
+  // In front of what is no launch.
+  void Flush() { Latch(launches_.Flush()); }
   void Run(const Operation& operation);
   void Copy(const CopiedRows& rows, const char* label);
   bool OnHost(const void* data) const;
@@ -99,9 +108,10 @@ class CudaStream final : public Stream {
   void TakeTimes();
 
   const Driver& driver_;
-  CudaModules& modules_;
+  const CudaArena& arena_;
   const cu::Stream stream_;
   const CudaStreamOptions options_;
+  CudaLaunches launches_;
   std::array<const char*, kKeptLabels> labels_{};  // of the last operations, a ring
   size_t enqueued_ = 0;
   std::set<CudaCounter*> awaited_;      // since the stream was last idle

@@ -30,6 +30,7 @@ class CudaBackend final : public Backend {
           .scratch_bytes = machine_.device_bytes,
           .profile = options_.profile,
           .debug_sync = options_.machine.debug_sync,
+          .graphs = options_.machine.cuda_graphs,
           .kernels = kernels::cuda::Kernels()};
       FB_ASSIGN_OR_RETURN(devices.emplace_back(),
                           device::CreateCudaDevice(runtime_, driver_, device));

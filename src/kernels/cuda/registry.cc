@@ -1,18 +1,22 @@
 #include "kernels/cuda/registry.h"
 
-#include <algorithm>
+#include <string_view>
+#include <unordered_map>
 
 #include "base/check.h"
 
 namespace forebay::kernels::cuda {
 
 const device::CudaKernel& KernelNamed(std::string_view name) {
-  const auto kernels = Kernels();
-  const auto found =
-      std::ranges::find(kernels, name, [](const auto& kernel) { return kernel.name; });
-  FB_CHECK(found != kernels.end(), "no kernel '{}' is declared in kernels/cuda/CMakeLists.txt",
+  static const auto by_name = [] {
+    std::unordered_map<std::string_view, const device::CudaKernel*> map;
+    for (const device::CudaKernel& kernel : Kernels()) map.emplace(kernel.name, &kernel);
+    return map;
+  }();
+  const auto found = by_name.find(name);
+  FB_CHECK(found != by_name.end(), "no kernel '{}' is declared in kernels/cuda/CMakeLists.txt",
            name);
-  return *found;
+  return *found->second;
 }
 
 bool HasImages() { return !Kernels().front().image.empty(); }

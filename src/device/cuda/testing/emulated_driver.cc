@@ -21,16 +21,19 @@ namespace forebay::device::testing {
 namespace {
 
 constexpr cu::Result kInvalidValue = 1, kInvalidHandle = 400, kIllegalAddress = 700,
-                     kLaunchTimeout = 702;
+                     kLaunchTimeout = 702, kCaptureUnsupported = 900;
 constexpr size_t kHostPage = 4096;
 constexpr int kMajor = 9, kMinor = 0, kMultiprocessors = 2;
 
 struct Memory {
   size_t bytes;
-  bool pinned;
+  bool pinned, mapped = false;
 };
 struct EventState {
   uint64_t recorded = 0, reached = 0;
+};
+struct GraphState {
+  std::vector<std::function<cu::Result()>> launches;
 };
 struct StreamState {
   struct Command {
@@ -40,6 +43,7 @@ struct StreamState {
   };
   int connection = 0;
   std::deque<Command> commands;
+  GraphState* captured = nullptr;  // into which launches go
 };
 
 }  // namespace
@@ -150,6 +154,9 @@ struct EmulatedDriver::State {
   std::map<cu::Event, std::unique_ptr<EventState>> events;
   std::map<cu::Module, const void*> modules;
   std::map<cu::Function, std::string> functions;
+  std::map<cu::Graph, GraphState> graphs;
+  std::map<cu::GraphExec, GraphState> executables;
+  int graphs_made = 0;
 };
 
 // The functions of the table.
@@ -167,6 +174,7 @@ struct EmulatedCalls {
     std::unique_lock lock(the->mutex);
     const auto found = the->streams.find(stream);
     if (found == the->streams.end()) return kInvalidHandle;
+    if (found->second->captured != nullptr) return kCaptureUnsupported;
     std::deque<Command>& commands = found->second->commands;
     the->Block(lock, "a launch into a full queue",
                [&] { return commands.size() < the->options.queue_commands; });
@@ -206,12 +214,13 @@ struct EmulatedCalls {
     return cu::kSuccess;
   }
   static cu::Result GetErrorName(cu::Result result, const char** name) {
-    *name = result == kIllegalAddress    ? "CUDA_ERROR_ILLEGAL_ADDRESS"
-            : result == cu::kOutOfMemory ? "CUDA_ERROR_OUT_OF_MEMORY"
-            : result == kLaunchTimeout   ? "CUDA_ERROR_LAUNCH_TIMEOUT"
-            : result == kInvalidValue    ? "CUDA_ERROR_INVALID_VALUE"
-            : result == kInvalidHandle   ? "CUDA_ERROR_INVALID_HANDLE"
-                                         : "CUDA_SUCCESS";
+    *name = result == kIllegalAddress       ? "CUDA_ERROR_ILLEGAL_ADDRESS"
+            : result == cu::kOutOfMemory    ? "CUDA_ERROR_OUT_OF_MEMORY"
+            : result == kLaunchTimeout      ? "CUDA_ERROR_LAUNCH_TIMEOUT"
+            : result == kInvalidValue       ? "CUDA_ERROR_INVALID_VALUE"
+            : result == kInvalidHandle      ? "CUDA_ERROR_INVALID_HANDLE"
+            : result == kCaptureUnsupported ? "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"
+                                            : "CUDA_SUCCESS";
     return cu::kSuccess;
   }
   static cu::Result GetErrorString(cu::Result, const char** text) {
@@ -257,7 +266,7 @@ struct EmulatedCalls {
     *free = *total - the->used;
     return cu::kSuccess;
   }
-  static cu::Result NewMemory(size_t bytes, bool pinned, uint64_t* address) {
+  static cu::Result NewMemory(size_t bytes, bool pinned, bool mapped, uint64_t* address) {
     the->Drain(pinned ? "cuMemHostAlloc" : "cuMemAlloc");
     const std::lock_guard lock(the->mutex);
     if (!pinned && bytes > the->options.memory_bytes - the->used) return cu::kOutOfMemory;
@@ -266,7 +275,7 @@ struct EmulatedCalls {
                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED) return cu::kOutOfMemory;
     *address = reinterpret_cast<uint64_t>(data);
-    the->memory[*address] = {bytes, pinned};
+    the->memory[*address] = {bytes, pinned, mapped};
     the->used += pinned ? 0 : bytes;
     return cu::kSuccess;
   }
@@ -282,14 +291,14 @@ struct EmulatedCalls {
   }
   static cu::Result MemAlloc(cu::DevicePtr* address, size_t bytes) {
     uint64_t at = 0;
-    const cu::Result result = NewMemory(bytes, false, &at);
+    const cu::Result result = NewMemory(bytes, false, false, &at);
     *address = at;
     return result;
   }
   static cu::Result MemFree(cu::DevicePtr address) { return DropMemory(address, false); }
-  static cu::Result MemHostAlloc(void** address, size_t bytes, unsigned) {
+  static cu::Result MemHostAlloc(void** address, size_t bytes, unsigned flags) {
     uint64_t at = 0;
-    const cu::Result result = NewMemory(bytes, true, &at);
+    const cu::Result result = NewMemory(bytes, true, (flags & cu::kHostMapped) != 0, &at);
     *address = reinterpret_cast<void*>(at);
     return result;
   }
@@ -505,22 +514,95 @@ struct EmulatedCalls {
     const std::string name = found->second;
     const auto* const from = static_cast<const std::byte*>(params[0]);
     const std::vector<std::byte> copy(from, from + the->options.params_bytes(name));
+    for (size_t at = 0; at + sizeof(uint64_t) <= copy.size(); at += sizeof(uint64_t)) {
+      uint64_t word;
+      std::memcpy(&word, copy.data() + at, sizeof word);
+      const Memory* const memory = the->Find(word, 1);
+      if (memory != nullptr && memory->pinned && !memory->mapped) {
+        return Illegal(fmt::format(
+            "kernel {} is given memory of the host, in byte {} of its parameters", name, at));
+      }
+    }
     const uint64_t seed = the->rng.Next();
     cu::LaunchConfig kept = *config;
     kept.attributes = nullptr;
     kept.num_attributes = 0;
-    cu::LaunchAttribute cluster =
-        config->num_attributes > 0 ? *config->attributes : cu::LaunchAttribute{};
+    // Kernels run one after another, whether they may overlap or not.
+    cu::LaunchAttribute cluster{};
+    for (unsigned i = 0; i < config->num_attributes; ++i) {
+      if (config->attributes[i].id == cu::kLaunchCluster) cluster = config->attributes[i];
+    }
+    const auto run = [name, copy, seed, kept, cluster]() mutable {
+      if (cluster.id != 0) {
+        kept.attributes = &cluster;
+        kept.num_attributes = 1;
+      }
+      const base::Status status = the->options.kernel(name, kept, copy.data(), seed);
+      return status.ok() ? cu::kSuccess : Illegal(status.message());
+    };
+    if (GraphState* const captured = Captured(config->stream); captured != nullptr) {
+      captured->launches.emplace_back(run);
+      return cu::kSuccess;
+    }
     lock.unlock();
-    return Push(config->stream, {nullptr, [name, copy, seed, kept, cluster]() mutable {
-                                   if (cluster.id != 0) {
-                                     kept.attributes = &cluster;
-                                     kept.num_attributes = 1;
-                                   }
-                                   const base::Status status =
-                                       the->options.kernel(name, kept, copy.data(), seed);
-                                   return status.ok() ? cu::kSuccess : Illegal(status.message());
-                                 }});
+    return Push(config->stream, {nullptr, run});
+  }
+
+  // REQUIRES: the mutex is held. Null: the stream is not captured.
+  static GraphState* Captured(cu::Stream stream) {
+    const auto found = the->streams.find(stream);
+    return found == the->streams.end() ? nullptr : found->second->captured;
+  }
+  static cu::Result StreamBeginCapture(cu::Stream stream, int) {
+    const std::lock_guard lock(the->mutex);
+    const auto found = the->streams.find(stream);
+    if (found == the->streams.end() || found->second->captured != nullptr) return kInvalidHandle;
+    found->second->captured = &the->graphs[NewHandle<cu::Graph>()];
+    return cu::kSuccess;
+  }
+  static cu::Result StreamEndCapture(cu::Stream stream, cu::Graph* graph) {
+    const std::lock_guard lock(the->mutex);
+    const GraphState* const captured = Captured(stream);
+    if (captured == nullptr) return kInvalidHandle;
+    the->streams[stream]->captured = nullptr;
+    *graph =
+        std::ranges::find(the->graphs, captured, [](auto& entry) { return &entry.second; })->first;
+    return cu::kSuccess;
+  }
+  // Takes memory of the GPU.
+  static cu::Result GraphInstantiateWithFlags(cu::GraphExec* executable, cu::Graph graph,
+                                              unsigned long long) {
+    if (const cu::Result drained = the->Drain("cuGraphInstantiate"); drained != cu::kSuccess)
+      return drained;
+    const std::lock_guard lock(the->mutex);
+    const auto found = the->graphs.find(graph);
+    if (found == the->graphs.end()) return kInvalidHandle;
+    *executable = NewHandle<cu::GraphExec>();
+    the->executables[*executable] = found->second;
+    ++the->graphs_made;
+    return cu::kSuccess;
+  }
+  static cu::Result GraphLaunch(cu::GraphExec executable, cu::Stream stream) {
+    std::unique_lock lock(the->mutex);
+    if (!the->executables.contains(executable)) return kInvalidHandle;
+    lock.unlock();
+    return Push(stream, {nullptr, [executable] {
+                           const auto found = the->executables.find(executable);
+                           if (found == the->executables.end())
+                             return Illegal("a graph that was destroyed before it ran");
+                           for (const auto& launch : found->second.launches) {
+                             if (const cu::Result ran = launch(); ran != cu::kSuccess) return ran;
+                           }
+                           return cu::kSuccess;
+                         }});
+  }
+  static cu::Result GraphExecDestroy(cu::GraphExec executable) {
+    const std::lock_guard lock(the->mutex);
+    return the->executables.erase(executable) == 1 ? cu::kSuccess : kInvalidHandle;
+  }
+  static cu::Result GraphDestroy(cu::Graph graph) {
+    const std::lock_guard lock(the->mutex);
+    return the->graphs.erase(graph) == 1 ? cu::kSuccess : kInvalidHandle;
   }
 };
 
@@ -543,15 +625,17 @@ EmulatedDriver::~EmulatedDriver() {
 const Driver& EmulatedDriver::driver() const { return state_->table; }
 
 int EmulatedDriver::num_streams() const { return static_cast<int>(state_->streams.size()); }
+int EmulatedDriver::num_graphs() const { return state_->graphs_made; }
 
 std::string EmulatedDriver::Leaks() const {
   const State& left = *state_;
   if (left.memory.empty() && left.streams.empty() && left.events.empty() && left.modules.empty() &&
-      left.contexts == 0)
+      left.contexts == 0 && left.graphs.empty() && left.executables.empty())
     return "";
-  return fmt::format("{} pieces of memory, {} streams, {} events, {} modules, {} contexts",
-                     left.memory.size(), left.streams.size(), left.events.size(),
-                     left.modules.size(), left.contexts);
+  return fmt::format(
+      "{} pieces of memory, {} streams, {} events, {} modules, {} contexts, {} graphs",
+      left.memory.size(), left.streams.size(), left.events.size(), left.modules.size(),
+      left.contexts, left.graphs.size() + left.executables.size());
 }
 
 }  // namespace forebay::device::testing

@@ -2,13 +2,15 @@
 // seed, a command at a time, inside the driver's own calls. It checks what a GPU would not forgive:
 //
 //  - the host touches memory of the GPU: that faults;
+//  - a kernel is given memory of the host that was not mapped for the GPU: an error of the launch;
 //  - a call that waits for streams where a GPU's driver may: loading code, allocating and freeing,
-//    copies from host to host, launches into a full queue. What it waits for must be enqueued, or
-//    come from another thread; else it ends with a launch timeout that says so;
+//    copies from host to host, making graphs, launches into a full queue. What it waits for must be
+//    enqueued, or come from another thread; else it ends with a launch timeout that says so;
 //  - streams that share a connection, which runs in the order in which things were enqueued;
 //  - a copy, a wait or a written value outside of what was allocated, or of memory that was freed
 //    before the command ran: the stream's error, as an illegal address is;
-//  - streams, events and memory that are left behind: `Leaks`.
+//  - anything but launches while a stream is captured;
+//  - streams, events, memory and graphs that are left behind: `Leaks`.
 #pragma once
 
 #include <chrono>
@@ -45,6 +47,7 @@ class EmulatedDriver {
 
   const Driver& driver() const;
   int num_streams() const;    // that are there now
+  int num_graphs() const;     // that were made
   std::string Leaks() const;  // "": nothing is left
 
  private:

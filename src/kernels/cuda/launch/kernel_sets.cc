@@ -32,11 +32,38 @@ Element ElementOf(tensor::DType dtype) {
   return dtype == tensor::DType::kF32 ? Element::kF32 : Element::kBF16;
 }
 
+const device::LaunchContext& LaunchContextOf(const device::WorkerContext& context) {
+  return static_cast<const device::LaunchContext&>(context);
+}
+
+// As kernels get an address of control memory.
+template <typename T>
+T* OnDevice(const device::WorkerContext& context, T* address) {
+  return LaunchContextOf(context).OnDevice(address);
+}
+
+StepBatch OnDevice(const device::WorkerContext& context, StepBatch batch) {
+  const auto translate = [&](auto** array) { *array = OnDevice(context, *array); };
+  translate(&batch.tokens);
+  translate(&batch.positions);
+  translate(&batch.types);
+  translate(&batch.row_sequence);
+  translate(&batch.sequences);
+  translate(&batch.state_rows);
+  translate(&batch.block_tables);
+  translate(&batch.logit_rows);
+  translate(&batch.sampled);
+  // Kernels have one group's tables, and rows of one form.
+  std::ranges::fill(batch.group_tables, nullptr);
+  batch.forms = nullptr;
+  return batch;
+}
+
 // Looks the kernel up once a call site: `name` is a literal of it.
-#define FB_LAUNCH(name, shape, params)                                                \
-  do {                                                                                \
-    static const device::CudaKernel& kernel = KernelNamed(name);                      \
-    static_cast<const device::LaunchContext&>(context).Launch(kernel, shape, params); \
+#define FB_LAUNCH(name, shape, params)                           \
+  do {                                                           \
+    static const device::CudaKernel& kernel = KernelNamed(name); \
+    LaunchContextOf(context).Launch(kernel, shape, params);      \
   } while (false)
 
 LaunchShape BlockARow(int64_t rows, int shared_bytes = 0) {
@@ -84,12 +111,13 @@ DigestParams DigestOf(const Args& args) {
   return digest;
 }
 
-void FillWeight(const PackedWeight& weight, LinearParams* params) {
+void FillWeight(const PackedWeight& weight, const device::WorkerContext& context,
+                LinearParams* params) {
   params->element = ElementOf(weight.dtype);
-  params->tiles = weight.tiles;
+  params->tiles = OnDevice(context, weight.tiles);
   params->tile_bytes = weight.TileBytes(0, 0);
-  params->panels = reinterpret_cast<const int32_t*>(weight.panels);
-  params->bias = weight.bias;
+  params->panels = reinterpret_cast<const int32_t*>(OnDevice(context, weight.panels));
+  params->bias = OnDevice(context, weight.bias);
   params->num_panels = weight.num_panels;
   params->num_leaves = weight.leaves.num_leaves;
   std::copy_n(weight.leaves.begin, weight.leaves.num_leaves + 1, params->leaf_begin);
@@ -133,7 +161,7 @@ void Linear(const LinearArgs& args, const device::WorkerContext& context) {
       LaunchLinear(args, static_cast<const device::LaunchContext&>(context)))
     return;
   LinearParams params{};
-  FillWeight(args.weight, &params);
+  FillWeight(args.weight, context, &params);
   FillNodes(args, &params);
   params.output = static_cast<int32_t>(args.output);
   params.x = args.x;
@@ -149,11 +177,11 @@ void Linear(const LinearArgs& args, const device::WorkerContext& context) {
 
 void Experts(const ExpertsArgs& args, const device::WorkerContext& context) {
   LinearParams params{};
-  FillWeight(args.weight, &params);
+  FillWeight(args.weight, context, &params);
   params.num_nodes = 1;
   params.nodes[0] = {0, 1};
   params.output = static_cast<int32_t>(args.output);
-  params.runs = args.heads() ? nullptr : args.runs;
+  params.runs = args.heads() ? nullptr : OnDevice(context, args.runs);
   params.x = args.x;
   params.x_rows = args.x_rows;
   params.y = args.y;
@@ -161,13 +189,14 @@ void Experts(const ExpertsArgs& args, const device::WorkerContext& context) {
   params.y_stride = args.y_stride;
   params.rows = args.max_rows;
   params.num_experts = args.num_experts;
-  params.offsets = args.offsets;
+  params.offsets = OnDevice(context, args.offsets);
   params.x_step = args.x_step;
   params.y_step = args.y_step;
   LaunchPlain(args.weight, args.max_rows, args.heads() ? args.num_experts : 1,
               args.heads() ? 0 : args.num_experts, params, context);
 }
 
+// `args`: with the batch as kernels get it.
 AttentionParams AttentionOf(const AttentionArgs& args) {
   return {.batch = args.batch,
           .kv = KvOf(args.layout, args.layer),
@@ -182,22 +211,29 @@ AttentionParams AttentionOf(const AttentionArgs& args) {
           .reach_chunk = args.reach.chunk};
 }
 
-void Attention(const AttentionArgs& args, const device::WorkerContext& context) {
+AttentionArgs OnDevice(const device::WorkerContext& context, AttentionArgs args) {
+  args.batch = OnDevice(context, args.batch);
+  return args;
+}
+
+void Attention(const AttentionArgs& given, const device::WorkerContext& context) {
+  const AttentionArgs args = OnDevice(context, given);
   const LaunchShape shape{
       .blocks = {(args.heads + kWarpsOfAttention - 1) / kWarpsOfAttention, args.batch.num_rows, 1},
       .threads = kWarpsOfAttention * kWarpLanes};
   FB_LAUNCH("pair_attention", shape, AttentionOf(args));
 }
 
-void MmaAttention(const AttentionArgs& args, const device::WorkerContext& worker) {
-  if (args.layout.dtype == tensor::DType::kF32) return Attention(args, worker);
-  const auto& context = static_cast<const device::LaunchContext&>(worker);
+void MmaAttention(const AttentionArgs& given, const device::WorkerContext& worker) {
+  if (given.layout.dtype == tensor::DType::kF32) return Attention(given, worker);
+  const device::LaunchContext& context = LaunchContextOf(worker);
+  const AttentionArgs args = OnDevice(context, given);
   const AttentionParams plain = AttentionOf(args);
   if (!LaunchAttention(args, plain, context)) LaunchPlainAttention(args, plain, context);
 }
 
 void RopeKv(const RopeKvArgs& args, const device::WorkerContext& context) {
-  const RopeKvParams params{.batch = args.batch,
+  const RopeKvParams params{.batch = OnDevice(context, args.batch),
                             .kv = KvOf(args.layout, args.layer),
                             .rope = RopeOf(args, args.layout.kv_heads, args.layout.key_dim),
                             .digest = DigestOf(args),
@@ -208,7 +244,7 @@ void RopeKv(const RopeKvArgs& args, const device::WorkerContext& context) {
 void RopeRows(const RopeRowsArgs& args, const device::WorkerContext& context) {
   RopeRowsParams params{.element = ElementOf(args.dtype),
                         .num_rows = args.num_rows,
-                        .positions = args.positions,
+                        .positions = OnDevice(context, args.positions),
                         .rope = RopeOf(args, args.kv_heads, args.head_dim),
                         .num_readers = args.num_readers,
                         .readers = {}};
@@ -223,7 +259,7 @@ void RopeRows(const RopeRowsArgs& args, const device::WorkerContext& context) {
 }
 
 void StoreKv(const StoreKvArgs& args, const device::WorkerContext& context) {
-  const StoreKvParams params{.batch = args.batch,
+  const StoreKvParams params{.batch = OnDevice(context, args.batch),
                              .kv = KvOf(args.layout, args.layer),
                              .digest = DigestOf(args),
                              .rows = args.kv};
@@ -231,7 +267,7 @@ void StoreKv(const StoreKvArgs& args, const device::WorkerContext& context) {
 }
 
 void LatentKv(const LatentKvArgs& args, const device::WorkerContext& context) {
-  const LatentKvParams params{.batch = args.batch,
+  const LatentKvParams params{.batch = OnDevice(context, args.batch),
                               .kv = KvOf(args.layout, args.layer),
                               .digest = DigestOf(args),
                               .projected = args.kv,
@@ -248,8 +284,9 @@ void LatentKv(const LatentKvArgs& args, const device::WorkerContext& context) {
 }
 
 void GatherLatents(const GatherLatentsArgs& args, const device::WorkerContext& context) {
-  const GatherLatentsParams params{
-      .kv = KvOf(args.layout, args.layer), .blocks = args.blocks, .out = args.out};
+  const GatherLatentsParams params{.kv = KvOf(args.layout, args.layer),
+                                   .blocks = OnDevice(context, args.blocks),
+                                   .out = args.out};
   FB_LAUNCH("pair_gather_latents", BlockARow(args.num_blocks), params);
 }
 
@@ -271,7 +308,7 @@ void RmsNorm(const RmsNormArgs& args, const device::WorkerContext& context) {
                              .x = args.x,
                              .out = args.out,
                              .weight = args.weight,
-                             .rows = args.rows,
+                             .rows = OnDevice(context, args.rows),
                              .stride = args.Stride(),
                              .columns = args.columns,
                              .eps = args.eps};
@@ -298,17 +335,18 @@ void FinishLogits(const FinishLogitsArgs& args, const device::WorkerContext& con
 }
 
 void Embed(const EmbedArgs& args, const device::WorkerContext& context) {
-  const EmbedParams params{.element = ElementOf(args.dtype),
-                           .tokens = args.batch.tokens,
-                           .sampled = args.batch.sampled,
-                           .table = args.table,
-                           .tiles = args.packed.tiles,
-                           .packed = args.packed.packed,
-                           .panels = reinterpret_cast<const int32_t*>(args.packed.panels),
-                           .num_panels = args.packed.num_panels,
-                           .out = args.out,
-                           .columns = args.columns,
-                           .factor = args.factor};
+  const EmbedParams params{
+      .element = ElementOf(args.dtype),
+      .tokens = OnDevice(context, args.batch.tokens),
+      .sampled = OnDevice(context, args.batch.sampled),
+      .table = args.table,
+      .tiles = OnDevice(context, args.packed.tiles),
+      .packed = args.packed.packed,
+      .panels = reinterpret_cast<const int32_t*>(OnDevice(context, args.packed.panels)),
+      .num_panels = args.packed.num_panels,
+      .out = args.out,
+      .columns = args.columns,
+      .factor = args.factor};
   FB_LAUNCH("pair_embed", BlockARow(args.batch.num_rows), params);
 }
 
@@ -316,8 +354,8 @@ void LogitsDigest(const LogitsDigestArgs& args, const device::WorkerContext& con
   const LogitsDigestParams params{.logits = args.logits,
                                   .stride = args.stride,
                                   .vocab = args.vocab,
-                                  .positions = args.positions,
-                                  .digests = args.digests};
+                                  .positions = OnDevice(context, args.positions),
+                                  .digests = OnDevice(context, args.digests)};
   FB_LAUNCH("pair_logits_digest", BlockARow(args.num_rows, kWordOfEachWarp), params);
 }
 
@@ -356,13 +394,16 @@ void GroupRows(const GroupRowsArgs& args, const device::WorkerContext& context) 
                                .slots = args.rows * args.experts_per_token,
                                .experts_per_token = args.experts_per_token,
                                .num_experts = args.num_experts,
-                               .offsets = args.offsets,
+                               .offsets = OnDevice(context, args.offsets),
                                .source = args.source,
                                .positions = args.positions};
   FB_LAUNCH("pair_group_rows", BlockARow(args.num_experts + 1, kRowWarps * 4), params);
-  // The offsets are control memory, and counters the host's own.
+  // Counters are the host's own.
   if (args.counters == nullptr && args.lacked.unused == nullptr) return;
-  static_cast<const device::LaunchContext&>(context).OnHost<&CountGrouped>(args);
+  const device::LaunchContext& launcher = LaunchContextOf(context);
+  launcher.FetchControl(args.offsets,
+                        static_cast<uint64_t>(args.num_experts + 1) * sizeof(*args.offsets));
+  launcher.OnHost<&CountGrouped>(args);
 }
 
 void WeighRows(const WeighRowsArgs& args, const device::WorkerContext& context) {
@@ -392,7 +433,7 @@ void Reduce(const ReduceArgs& args, const device::WorkerContext& context) {
                       .planes = {},
                       .merges = {},
                       .num_planes = args.num_planes,
-                      .bias = args.bias,
+                      .bias = OnDevice(context, args.bias),
                       .y = args.y,
                       .residual = args.residual,
                       .stride = args.stride,

@@ -40,7 +40,10 @@ int LogOf(int power) {
 
 KernelPlan PlanOf(const char* kernel, int blocks, int shared_bytes) {
   return {kernel,
-          {.blocks = {blocks, 1, 1}, .threads = kSmallThreads, .shared_bytes = shared_bytes}};
+          {.blocks = {blocks, 1, 1},
+           .threads = kSmallThreads,
+           .shared_bytes = shared_bytes,
+           .overlaps = true}};
 }
 
 KernelPlan PlanChain(int multiprocessors, int tiles, SmallLinearParams* params) {
@@ -103,7 +106,7 @@ template <typename Params, typename Plan>
 void LaunchNode(const LinearArgs& args, const PackRowsParams& packed, const Node& node,
                 Params params, Plan plan_of, const device::LaunchContext& context) {
   const int first_chunk = packed.chunk_begin[node.first];
-  params.tiles = args.weight.tiles + int64_t{node.first} * args.weight.num_panels;
+  params.tiles = context.OnDevice(args.weight.tiles) + int64_t{node.first} * args.weight.num_panels;
   params.x = packed.chunks + int64_t{first_chunk} * kChunkBytes;
   params.to = node.to;
   params.num_panels = args.weight.num_panels;
@@ -138,8 +141,8 @@ bool LaunchLinear(const LinearArgs& args, const device::LaunchContext& context) 
             .count = weight.leaves.num_leaves,
             .to = {.y = args.y,
                    .y_stride = args.y_stride,
-                   .panels = reinterpret_cast<const int32_t*>(weight.panels),
-                   .bias = partial ? nullptr : weight.bias,
+                   .panels = reinterpret_cast<const int32_t*>(context.OnDevice(weight.panels)),
+                   .bias = partial ? nullptr : context.OnDevice(weight.bias),
                    .output = static_cast<int32_t>(partial ? LinearOutput::kF32 : args.output),
                    .rows = args.rows}};
   int first[kMaxLeaves], level[kMaxLeaves];
