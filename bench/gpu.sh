@@ -66,15 +66,17 @@ done
 # The profile of a class, and by it jobs in the simulator, beside those that `job-rates` has timed.
 class=mma_k16f25 job='64 x (128 + 32)' forebay=(env "LD_LIBRARY_PATH=$here/lib" "$here/forebay")
 if [ -z "$emulated" ] && stage "profile, class $class" 60 facts.txt "${forebay[@]}" profile --devices cuda --numerics $class --quick -o "$out/profile.json"; then
+  awk 'BEGIN {for (i = 0; i < 64; ++i) {printf "{\"prompt\": ["; for (j = 0; j < 128; ++j) printf "%s%d", j ? ", " : "", (7 * i + 13 * j) % 1000
+    print "], \"max_tokens\": 32, \"temperature\": 0}"}}' >"$out/requests.jsonl"
   for model in smollm2-135m qwen3-0.6b; do
     stage "job of $model, simulated" 20 facts.txt "${forebay[@]}" run -m "$here/data/models/$model" --devices "sim:$out/profile.json" --profile \
-      --trace synthetic:n=64,prompt=128,output=32 --max-num-seqs 64 --max-model-len 1024 --summary "$out/simulated.json" || continue
+      -i "$out/requests.jsonl" --skip-tokenizer-init --max-num-seqs 64 --max-model-len 1024 --summary "$out/simulated.json" || continue
     simulated=$(sed -n 's/.*"elapsed_time":\([^,]*\).*/\1/p' "$out/simulated.json")
     measured=$(grep -F "$job" "$out/jobs.jsonl" | grep "$class.*$model\|$model.*$class" | grep -v load | sed -n 's/.*"value": \([^,]*\), "unit": "s".*/\1/p' | head -1)
-    rm "$out/simulated.json"
     [ -z "$measured" ] || awk -v simulated="$simulated" -v measured="$measured" -v name="job of class $class, $model, $job, simulator / measured" \
       'BEGIN {printf "{\"figure\": \"%s\", \"value\": %.3f, \"unit\": \"times\"}\n", name, simulated / measured}' >>"$out/limits.jsonl"
   done
+  rm -f "$out/requests.jsonl" "$out/simulated.json"
 fi
 sanitizer=
 [ -n "$emulated" ] || sanitizer=$(command -v compute-sanitizer || true)

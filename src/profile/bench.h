@@ -80,7 +80,7 @@ class Bench {
       : runtime_(runtime), subject_(subject), go_(runtime.NewEvent("go")) {}
   base::Status Fill();
   double SecondsOf(const EnqueueFn& enqueue, double sample_seconds);
-  // Seconds of `count` operations in a row, from the first's start, numbered from next_ on.
+  // Seconds of `count` operations in a row, numbered from next_ on, less gap_.
   double Run(const EnqueueFn& enqueue, int64_t count);
   // Copy number i of a path.
   void EnqueueCopy(const CopyPath& path, int64_t bytes, int64_t i);
@@ -107,6 +107,7 @@ class Bench {
   std::optional<device::RegionCutter> cutter_;  // of tables_
   Beside beside_;
   int64_t next_ = 0;
+  double gap_ = 0;  // seconds of a run of no operations
   base::Status fault_;
 };
 

@@ -133,15 +133,17 @@ class GpuSubject final : public Subject {
 
   bool on_tensor_cores() const { return kernels().packed == kernels::PackedForm::kCuda; }
 
-  // Copies within the device, at `rate`, stand for those of a peer.
+  // Copies within the device, at `rate`, stand for those of peers. They are faster than a link, so
+  // a full link costs its part of what they cost.
   void MeasureLoss(Bench& bench, double rate, int64_t bytes, cost::DeviceProfile* profile) const {
     const double alone = LinearSeconds(bench, grid().peak_linear);
     bench.CopyBeside(kWithin, bytes, kBesideCopies);
     const double beside = LinearSeconds(bench, grid().peak_linear);
     bench.CopyBeside(kWithin, bytes, 0);
-    const double link = std::min(rate / cost::PullRate(*profile), 1.0);
+    const double link = rate / cost::PullRate(*profile);
     SetNumber(profile, "frequency_loss", std::max(beside / alone - 1, 0.0) / link, kMeasured,
-              fmt::format("a large linear layer beside copies within the device at {:.0f} GB/s",
+              fmt::format("a large linear layer beside copies within the device at {:.0f} GB/s, by "
+                          "the part of them that a link carries",
                           rate / 1e9));
   }
 
