@@ -12,9 +12,11 @@ mkdir -p "$bundle/lib"
 cp bench/gpu.sh "$bundle/"
 # The models of tests/cuda_jobs_test.cc.
 for model in llama3-gqa qwen3 mistral phi3 qwen2-tied gemma2 gemma3 glm4 granite olmo3 exaone4 hunyuan mixtral qwen3-moe qwen3-awq llama4-text gpt-oss \
-  minimax-m2 deepseek-v2 deepseek-v3; do
+  minimax-m2 deepseek-v2 deepseek-v3 deepseek-v3-wide; do
   mkdir -p "$bundle/data/golden/models/$model"
-  cp tests/golden/models/"$model"/{config.json,model.safetensors} "$bundle/data/golden/models/$model/"
+  for file in tests/golden/models/"$model"/{config.json,model.safetensors}; do
+    [ ! -f "$file" ] || cp "$file" "$bundle/data/golden/models/$model/"
+  done
 done
 cp -r bench/gpu/models "$bundle/data/"
 strip -o "$bundle/gpu_check" build/release/bench/gpu/gpu_check
