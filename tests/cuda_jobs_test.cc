@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <filesystem>
 #include <map>
 #include <set>
 #include <string>
@@ -29,11 +31,14 @@ namespace {
 using device::testing::EmulatedDriver;
 using device::testing::RealDriver;
 
+std::atomic<int> latent_kernels = 0;  // that the emulated driver has run
+
 base::Status RunKernel(std::string_view name, const device::cu::LaunchConfig& config,
                        const void* params, uint64_t seed) {
   device::LaunchShape shape{.threads = static_cast<int>(config.block[0]),
                             .shared_bytes = static_cast<int>(config.shared_bytes)};
   std::ranges::copy(config.grid, shape.blocks);
+  if (name == "mma_latent_512") ++latent_kernels;
   if (config.num_attributes > 0)
     shape.cluster_blocks = static_cast<int>(config.attributes[0].value.cluster[0]);
   return kernels::cuda::testing::RunEmulated(
@@ -102,8 +107,11 @@ constexpr std::string_view kMma = "mma_k16f25";
 class CudaJobs : public testing::TestWithParam<std::tuple<const char*, const char*>> {
  protected:
   void SetUp() override {
-    auto files = engine::OpenModel(golden::Path(fmt::format("models/{}", std::get<0>(GetParam()))),
-                                   false, 0);
+    const std::string model = golden::Path(fmt::format("models/{}", std::get<0>(GetParam())));
+    // A folder without weights gets random ones.
+    options_.random_weights = !std::filesystem::exists(model + "/model.safetensors") &&
+                              std::filesystem::exists(model + "/config.json");
+    auto files = engine::OpenModel(model, options_.random_weights, 0);
     ASSERT_TRUE(files.ok()) << files.status().ToString();
     files_ = std::move(files).value();
     const std::string_view numbers = std::get<1>(GetParam());
@@ -221,6 +229,9 @@ TEST_P(CudaJobs, HaveTheCpusAnswers) {
   ExpectCpusAnswers(options_, "cuda", "");
   EXPECT_GT(stats_.prefix_blocks_hit, 0);
   EXPECT_GT(stats_.mode_counters["kernels_launched"], 0);
+  if (files_.config.mla && files_.config.mla->latent_dim() == 576 && RealDriver() == nullptr) {
+    EXPECT_GT(latent_kernels, 0);
+  }
 }
 
 // The host draws no row that a kernel can draw, and gets no logits of it.
@@ -446,12 +457,12 @@ INSTANTIATE_TEST_SUITE_P(
                                      "qwen3.5", "gemma4-e", "gemma4-moe", "glm4-moe"),
                      testing::Values("bfloat16")),
     &NameOf);
-INSTANTIATE_TEST_SUITE_P(TensorCores, CudaJobs,
-                         testing::Combine(testing::Values("llama3-gqa", "qwen2-tied", "gemma2",
-                                                          "qwen3-awq", "qwen3-moe", "mixtral",
-                                                          "gpt-oss", "deepseek-v3"),
-                                          testing::Values(kMma.data())),
-                         &NameOf);
+INSTANTIATE_TEST_SUITE_P(
+    TensorCores, CudaJobs,
+    testing::Combine(testing::Values("llama3-gqa", "qwen2-tied", "gemma2", "qwen3-awq", "qwen3-moe",
+                                     "mixtral", "gpt-oss", "deepseek-v3", "deepseek-v3-wide"),
+                     testing::Values(kMma.data())),
+    &NameOf);
 INSTANTIATE_TEST_SUITE_P(TensorCores, CudaJobsOfRanks,
                          testing::Combine(testing::Values("llama3-gqa", "qwen3-awq", "qwen3-moe"),
                                           testing::Values(kMma.data())),

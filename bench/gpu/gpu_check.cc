@@ -359,6 +359,40 @@ class Rates {
     PrintFigure(what, 4.0 * sequences * context * kKvHeads * kHeadDim / seconds * 1e-9, "GB/s");
   }
 
+  // Absorbed latent attention of 128 heads.
+  void Latents(int sequences, int context) {
+    namespace cuda = kernels::cuda;
+    used_ = 0;
+    constexpr int kHeadsOfRow = 128, kGroups = kHeadsOfRow / cuda::kLatentHeads;
+    std::vector<kernels::SequenceRows> rows;
+    for (int i = 0; i < sequences; ++i) rows.push_back({i, 1, context - 1, i});
+    const int64_t stride = int64_t{32} * cuda::kLatentKeys * 2;
+    const cuda::MmaKvParams kv = Kv(sequences, context, stride);
+    cuda::LatentParams params{.of = {.q = At(in_),
+                                     .out = At(out_),
+                                     .heads = kHeadsOfRow,
+                                     .row_heads = kHeadsOfRow,
+                                     .scale = 0.072f},
+                              .units = sequences * kGroups,
+                              .parts = At(out_) + kRowBytes / 2};
+    params.of.batch.num_rows = params.of.batch.num_sequences = sequences;
+    params.of.batch.sequences = List(rows);
+    params.of.batch.block_tables = const_cast<uint32_t*>(kv.block_tables);
+    params.of.batch.table_stride = kv.table_stride;
+    params.of.kv.resident = At(pool_);
+    params.of.kv.block_stride = params.of.kv.layer_bytes = stride;
+    const LaunchShape shape{.blocks = {std::min(multiprocessors_, params.units), 1, 1},
+                            .threads = cuda::kLatentThreads,
+                            .shared_bytes = cuda::kLatentSharedBytes};
+    const double seconds = Seconds([&](int) { gpu_.Launch("mma_latent_512", shape, params); });
+    const std::string what = fmt::format("latent attention, {} x {}", sequences, context);
+    PrintFigure(what, seconds * 1e6, "us");
+    PrintFigure(what,
+                2.0 * sequences * context * kHeadsOfRow *
+                    (cuda::kLatentKeys + cuda::kLatentValues) / seconds * 1e-12,
+                "TFLOP/s");
+  }
+
   void Prefill(int prompts, int rows) {
     used_ = 0;
     std::vector<kernels::SequenceRows> sequences;
@@ -509,9 +543,10 @@ class Rates {
   }
 
   // Sequences of blocks that are far apart in the pool.
-  kernels::cuda::MmaKvParams Kv(int sequences, int context) {
+  kernels::cuda::MmaKvParams Kv(int sequences, int context,
+                                int64_t stride = int64_t{kKvHeads} * 2 *
+                                                 kernels::HeadHalfBytes(kHeadDim)) {
     const int of_sequence = (context + 31) / 32;
-    const int64_t stride = int64_t{kKvHeads} * 2 * kernels::HeadHalfBytes(kHeadDim);
     const auto blocks = static_cast<uint32_t>(static_cast<int64_t>(kPoolBytes) / stride);
     std::vector<uint32_t> table(static_cast<size_t>(sequences) * static_cast<size_t>(of_sequence));
     for (size_t i = 0; i < table.size(); ++i) table[i] = static_cast<uint32_t>(i * 7919 % blocks);
@@ -624,6 +659,9 @@ void PrintRates(Gpu& gpu) {
   }
   for (const int sequences : {1, 16, 64, 256}) rates.Decode(sequences, 1024);
   rates.Decode(32, 8192);
+  for (const auto& [sequences, context] :
+       {std::pair(16, 4096), std::pair(64, 1024), std::pair(66, 4096)})
+    rates.Latents(sequences, context);
   for (const auto& [prompts, rows] :
        {std::pair(16, 256), std::pair(8, 512), std::pair(4, 1024), std::pair(4, 2048),
         std::pair(1, 4096), std::pair(2, 8192), std::pair(1, 32768)}) {

@@ -50,7 +50,7 @@ struct KvLayout {
   int32_t key_dim = 0;                   // even
   int32_t value_dim = 0;                 // even
   bool values_in_keys = false;           // V is not stored; value_dim <= key_dim
-  PackedForm form = PackedForm::kPairs;  // kCuda: key_dim is value_dim, and V is stored
+  PackedForm form = PackedForm::kPairs;  // kCuda: key_dim is value_dim, or values lie in keys
   int64_t block_stride = 0;        // bytes from one block to the next: the parts of all layers
   KvCodes codes = KvCodes::kNone;  // kernels do not read codes where values lie in keys, or kCuda
 

@@ -15,7 +15,8 @@ enum class PackedForm : uint8_t {
 //   weights   a tile is its leaf's chunks along K, the last one padded with +0. Rows are the
 //             panel's columns in the order of ChunkRow.
 //   K, V      of a head's block each: [head_dim / 64][32 positions][64], 4 KiB for 64 elements,
-//             positions as rows; head_dim is a multiple of 64. As many bytes as in kPairs.
+//             positions as rows; head_dim is a multiple of 64. As many bytes as in kPairs. Of
+//             latents (values in keys) the keys alone.
 inline constexpr int kChunkSide = 64, kChunkBytes = kChunkSide * kChunkSide * 2;
 
 // The byte of a chunk where row `row`, element `k` lies.

@@ -13,21 +13,26 @@ kernels::KvCodes CodesOf(const ModelConfig& config) {
 
 kernels::KvLayout KvLayoutOf(const ModelConfig& config, tensor::DType dtype,
                              const HeadSizes& heads) {
+  const auto form_of = [&](int64_t key_dim, int64_t value_dim) {
+    const bool in_chunks = config.packed == kernels::PackedForm::kCuda &&
+                           dtype == tensor::DType::kBF16 && key_dim % kernels::kChunkSide == 0 &&
+                           value_dim % kernels::kChunkSide == 0;
+    return in_chunks ? kernels::PackedForm::kCuda : kernels::PackedForm::kPairs;
+  };
   if (config.mla) {
     return {.dtype = dtype,
             .kv_heads = 1,
             .key_dim = static_cast<int32_t>(config.mla->latent_dim()),
             .value_dim = static_cast<int32_t>(config.mla->kv_lora_rank),
             .values_in_keys = true,
+            .form = form_of(config.mla->latent_dim(), config.mla->kv_lora_rank),
             .codes = CodesOf(config)};
   }
-  const bool in_chunks = config.packed == kernels::PackedForm::kCuda &&
-                         dtype == tensor::DType::kBF16 && heads.head_dim % kernels::kChunkSide == 0;
   return {.dtype = dtype,
           .kv_heads = static_cast<int32_t>(heads.kv_heads),
           .key_dim = static_cast<int32_t>(heads.head_dim),
           .value_dim = static_cast<int32_t>(heads.head_dim),
-          .form = in_chunks ? kernels::PackedForm::kCuda : kernels::PackedForm::kPairs,
+          .form = form_of(heads.head_dim, heads.head_dim),
           .codes = CodesOf(config)};
 }
 

@@ -42,6 +42,11 @@ FB_DEVICE void BarArriveAt(Bar* bar, int rank) {
       "r"(rank)
       : "memory");
 }
+// Arrives when the thread's CopyAsync16 of before have landed, which it waits for nowhere. What
+// wgmma reads of them needs a ProxyFence behind the BarWait.
+FB_DEVICE void CopiesArrive(Bar* bar) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(Smem(bar)) : "memory");
+}
 FB_DEVICE void BarWait(Bar* bar, int parity) {
   asm volatile(
       "{.reg .pred p; L: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1; @p bra D; bra L; "
@@ -167,6 +172,7 @@ inline void BarArrive(Bar* bar, emulation::Where where = emulation::Where::curre
 inline void BarArriveAt(Bar* bar, int rank, emulation::Where where = emulation::Where::current()) {
   emulation::BarArrive(bar, rank, where);
 }
+inline void CopiesArrive(Bar* bar) { emulation::CopiesArrive(bar); }
 inline void BarWait(Bar* bar, int parity, emulation::Where where = emulation::Where::current()) {
   emulation::BarWait(bar, parity, where);
 }

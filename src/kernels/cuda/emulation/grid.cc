@@ -55,6 +55,13 @@ struct AsyncCopy {
   const void* from;
   bool valid;
 };
+void Copy(const AsyncCopy& copy) {
+  if (copy.valid) {
+    std::memcpy(copy.to, copy.from, 16);
+  } else {
+    std::memset(copy.to, 0, 16);
+  }
+}
 struct Store {
   void* to;
   const void* from;
@@ -125,11 +132,15 @@ struct Block {
   int arrived[kNumBarriers] = {};
 };
 
+// A bulk copy and the barrier that counts its bytes, or a thread's copies and that where it arrives
+// behind them.
 struct Landing {
   std::byte* to;
   const void* from;
   size_t bytes;
   uint64_t* bar;
+  std::vector<AsyncCopy> copies = {};
+  bool arrives = false;
 };
 
 // The blocks of one cluster, their threads on fibers that are used again.
@@ -150,7 +161,7 @@ class Cluster {
   }
   // Others may run here.
   void Yield();
-  void AddLanding(const Landing& landing) { landings_.push_back(landing); }
+  void AddLanding(Landing landing) { landings_.push_back(std::move(landing)); }
   [[noreturn]] void Fault(std::string what);
 
   int cluster_arrived = 0;
@@ -182,6 +193,13 @@ class Cluster {
 };
 
 thread_local Cluster* cluster = nullptr;
+
+void Expect(BarState& state, int bytes) {
+  if (state.pending == 0) cluster->Fault("more arrivals at an mbarrier than it counts");
+  state.AddBytes(bytes);
+  --state.pending;
+  state.EndPhaseIfDone();
+}
 
 // Kept until the next call: a fault destroys nothing on its thread's stack.
 const std::string& Line(const Where& where) {
@@ -309,10 +327,15 @@ void Cluster::Yield() {
 }
 
 void Cluster::Land(size_t index) {
-  const Landing landing = landings_[index];
+  const Landing landing = std::move(landings_[index]);
   landings_.erase(landings_.begin() + static_cast<int64_t>(index));
-  std::memcpy(landing.to, landing.from, landing.bytes);
   BarState& state = StateOf(landing.bar);
+  if (landing.arrives) {
+    for (const AsyncCopy& copy : landing.copies) Copy(copy);
+    Expect(state, 0);
+    return;
+  }
+  std::memcpy(landing.to, landing.from, landing.bytes);
   state.AddBytes(-static_cast<int>(landing.bytes));
   state.EndPhaseIfDone();
 }
@@ -433,13 +456,6 @@ void RunStep(const Thread& thread, const WgmmaStep& step, const Fragments& fragm
 
 Thread& Running() { return cluster->running(); }
 
-void Expect(BarState& state, int bytes) {
-  if (state.pending == 0) cluster->Fault("more arrivals at an mbarrier than it counts");
-  state.AddBytes(bytes);
-  --state.pending;
-  state.EndPhaseIfDone();
-}
-
 }  // namespace
 
 base::Status RunGrid(ThreadFunction function, const void* params, size_t params_bytes,
@@ -538,14 +554,17 @@ void CopyAsync16(void* shared, const void* from, bool valid) {
   Running().copies.open.push_back({shared, from, valid});
 }
 void CommitCopies() { Running().copies.Commit(); }
-void WaitCopies(int groups) {
-  Running().copies.Wait(groups, [](const AsyncCopy& copy) {
-    if (copy.valid) {
-      std::memcpy(copy.to, copy.from, 16);
-    } else {
-      std::memset(copy.to, 0, 16);
-    }
-  });
+void WaitCopies(int groups) { Running().copies.Wait(groups, Copy); }
+void CopiesArrive(uint64_t* bar) {
+  (void)SharedAddress(bar);
+  std::vector<AsyncCopy>& open = Running().copies.open;
+  cluster->AddLanding({.to = nullptr,
+                       .from = nullptr,
+                       .bytes = 0,
+                       .bar = bar,
+                       .copies = std::move(open),
+                       .arrives = true});
+  open.clear();
 }
 
 void LoadMatrix4(uint32_t (&r)[4], uint32_t shared, bool transposed, Where where) {

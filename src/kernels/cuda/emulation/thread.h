@@ -42,6 +42,7 @@ const void* WarpMeeting(const char* what, const void* mine, size_t bytes, Where 
 void CopyAsync16(void* shared, const void* from, bool valid);
 void CommitCopies();
 void WaitCopies(int groups);
+void CopiesArrive(uint64_t* bar);
 
 void LoadMatrix4(uint32_t (&r)[4], uint32_t shared, bool transposed, Where where);
 void StoreMatrix(uint32_t shared, const uint32_t* r, int matrices, bool transposed, Where where);

@@ -101,9 +101,7 @@ KernelPlan PlanSmallExperts(int multiprocessors, int max_rows, SmallExpertsParam
   }
   const int slice = x_bytes + units * kUnitBytes, room = kBlockShared - 1024 - OffsetsBytes(of);
   int stage = std::clamp((kExpertStageBytes + slice / 2) / slice, 1, std::min(chunks, 8));
-  while (stage > 1 &&
-         (stage * units > kWeightCopies || slice * stage * (kSmallExpertsLater + 2) > room))
-    --stage;
+  while (stage > 1 && (stage * units > kWeightCopies || slice * stage * 3 > room)) --stage;
   params->units = units;
   params->stage_chunks = stage;
   params->stages = std::min(24, room / (slice * stage));

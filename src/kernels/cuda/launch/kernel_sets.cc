@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "device/cuda/launch_context.h"
 #include "kernels/cuda/launch/experts.h"
+#include "kernels/cuda/launch/latent.h"
 #include "kernels/cuda/launch/mma.h"
 #include "kernels/cuda/mma/params.h"
 #include "kernels/cuda/pair/params.h"
@@ -238,7 +239,8 @@ void MmaAttention(const AttentionArgs& given, const device::WorkerContext& worke
   const device::LaunchContext& context = LaunchContextOf(worker);
   const AttentionArgs args = OnDevice(context, given);
   const AttentionParams plain = AttentionOf(args);
-  if (!LaunchAttention(args, plain, context)) LaunchPlainAttention(args, plain, context);
+  if (!LaunchLatentAttention(args, plain, context) && !LaunchAttention(args, plain, context))
+    LaunchPlainAttention(args, plain, context);
 }
 
 void RopeKv(const RopeKvArgs& args, const device::WorkerContext& context) {

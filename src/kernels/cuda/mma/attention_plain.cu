@@ -73,7 +73,7 @@ struct InChunks {
     return *reinterpret_cast<const uint32_t*>(keys + InHeadHalf(t, j) / 2);
   }
   FB_DEVICE static uint32_t Value(const KvParams& kv, const BF16* keys, int t, int j) {
-    const BF16* const values = keys + kv.key_dim * kPositions;
+    const BF16* const values = keys + (kv.values_in_keys ? 0 : kv.key_dim * kPositions);
     return values[InHeadHalf(t, j) / 2].bits | uint32_t{values[InHeadHalf(t + 1, j) / 2].bits}
                                                    << 16;
   }

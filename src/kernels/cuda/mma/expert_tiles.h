@@ -96,7 +96,7 @@ struct RowGather {
     }
   }
 
-  // `to`: rows of 128 bytes. What lies behind K is +0.
+  // `to`: rows of 128 bytes. What lies behind K is +0. Then CopiesArrive.
   FB_DEVICE void Copy(std::byte* to, int chunk) const {
     const int granule = chunk * kGranulesOfChunk + thread % kGranulesOfChunk;
     const bool of_k = granule < granules;
@@ -108,37 +108,6 @@ struct RowGather {
                        x + int64_t{kGranuleBytes} * (from[i] + static_cast<uint32_t>(granule)),
                        of_k);
     }
-  }
-};
-
-// A warp's arrivals at the stages that its lanes copy into: at each when the copies of kLater
-// stages more are on their way. kLater is at most what consumers leave empty while they wait for
-// it.
-template <int kLater>
-struct StageArrivals {
-  int waiting = 0, stage = 0;
-
-  // The copies of one more stage have been issued.
-  FB_DEVICE void Later(gpu::Bar* full, int stages) {
-    gpu::CommitCopies();
-    if (waiting < kLater) {
-      ++waiting;
-      return;
-    }
-    gpu::WaitCopies<kLater>();
-    Arrive(full, stages);
-  }
-  FB_DEVICE void All(gpu::Bar* full, int stages) {
-    gpu::WaitCopies<0>();
-    for (; waiting > 0; --waiting) Arrive(full, stages);
-  }
-
- private:
-  FB_DEVICE void Arrive(gpu::Bar* full, int stages) {
-    gpu::ProxyFence();
-    gpu::SyncWarp();
-    if (gpu::Lane() == 0) gpu::BarArrive(full + stage);
-    if (++stage == stages) stage = 0;
   }
 };
 

@@ -13,6 +13,7 @@
 #include "kernels/cuda/launch/experts.h"
 #include "kernels/cuda/launch/kernel_sets.h"
 #include "kernels/cuda/testing/launcher.h"
+#include "kernels/cuda/testing/names_kernels.h"
 #include "kernels/kernel_set.h"
 #include "kernels/testing/team.h"
 #include "tensor/bf16.h"
@@ -22,6 +23,7 @@ namespace {
 
 using kernels::testing::Team;
 using tensor::BF16;
+using testing::NamesKernels;
 using testing::TheLauncher;
 
 struct ExpertsCase {
@@ -35,29 +37,6 @@ struct ExpertsCase {
   bool heads = false;
   int others = 0;  // rows of the grouped order before these experts'
   int spare = 5;   // rows that there may be besides
-};
-
-// A launcher's context that knows what was launched last.
-class NamesKernels final : public device::LaunchContext {
- public:
-  NamesKernels(const device::LaunchContext& of, std::string_view* name) : of_(of), name_(name) {
-    architecture = of.architecture;
-    multiprocessors = of.multiprocessors;
-    scratch = of.scratch;
-    scratch_bytes = of.scratch_bytes;
-  }
-  void LaunchBytes(const device::CudaKernel& kernel, const device::LaunchShape& shape,
-                   const void* params, size_t bytes) const override {
-    *name_ = kernel.name;
-    of_.LaunchBytes(kernel, shape, params, bytes);
-  }
-  void RunOnHost(device::Operation::RunFn run, const void* args, size_t bytes) const override {
-    of_.RunOnHost(run, args, bytes);
-  }
-
- private:
-  const device::LaunchContext& of_;
-  std::string_view* const name_;
 };
 
 // Owns what ExpertsArgs point to. Runs lie in memory from the last expert's on.

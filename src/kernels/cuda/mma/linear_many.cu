@@ -12,6 +12,8 @@
 //
 // Producers only move pointers on: addresses worked out at each chunk cost more than its products.
 // Bytes: a tile's rows and columns from L2. Flops: 2 rows columns K. Limit: tensor cores.
+#include <type_traits>
+
 #include "kernels/cuda/mma/arithmetic.h"
 #include "kernels/cuda/mma/expert_tiles.h"
 #include "kernels/cuda/mma/params.h"
@@ -169,6 +171,7 @@ struct Many {
 #pragma unroll 1
     for (int k = 0; k < of_leaf; ++k) {
       gpu::BarWait(ring.full + ring.stage, ring.parity);
+      if constexpr (std::is_same_v<Params, ExpertsParams>) gpu::ProxyFence();
       const uint32_t x = gpu::Smem(ring.At() + consumer * kChunkBytes);
       const uint32_t w = gpu::Smem(ring.At() + 2 * kChunkBytes);
       gpu::WgmmaFence();
@@ -202,12 +205,10 @@ struct Many {
     }
   }
 
-  // Experts: rows by the whole group, a panel by each of its first lanes. A warp's rows have landed
-  // when its own later stages are on their way.
+  // Experts: rows by the whole group, a panel by each of its first lanes.
   FB_DEVICE void BringExperts(const int32_t* offsets) {
-    constexpr int kPanels = kColumns / kChunkSide, kLater = kStages - 2;
+    constexpr int kPanels = kColumns / kChunkSide;
     RowGather<kManyRows, kGroup> rows(args);
-    StageArrivals<kLater> arrivals;
     const int lane = gpu::Tid();
     ForEachExpertTile<kManyRows>(args, tiles, offsets, [&](const ExpertTile& tile) {
       rows.Take(args, tile);
@@ -222,10 +223,9 @@ struct Many {
         if (lane < kPanels)
           gpu::BulkCopy(ring.At() + (2 + lane) * kChunkBytes, from, kChunkBytes, full);
         rows.Copy(ring.At(), k);
-        arrivals.Later(ring.full, kStages);
+        gpu::CopiesArrive(full);
       }
     });
-    arrivals.All(ring.full, kStages);
   }
 
   FB_DEVICE void ConsumeExperts(const int32_t* offsets, int consumer) {
@@ -391,7 +391,7 @@ FB_DEVICE void RunExperts(const ExpertsParams& args) {
   constexpr ManyForm kForm = kMany256;
   Many<kForm.columns, kForm.stages, 1, false, ExpertsParams> many(
       args, (args.num_panels * kChunkSide + kForm.columns - 1) / kForm.columns,
-      ChunksOfExpert(args), 1 + kGroup / gpu::kWarpLanes);
+      ChunksOfExpert(args), 1 + kGroup);
   const int group = gpu::Tid() / kGroup;
   if (group == 0) {
     gpu::RegistersDown<kProducer>();

@@ -250,12 +250,11 @@ FB_DEVICE void Experts(const SmallExpertsParams& args) {
   ring.empty = ring.full + ring.stages;
   auto* const offsets = reinterpret_cast<int32_t*>(ring.empty + ring.stages);
   TakeOffsets(of, offsets);
-  ring.Init(2);
+  ring.Init(1 + gpu::kWarpLanes);
   const int total = of.num_panels * (kChunkSide / kUnitColumns);
   const int groups = (total + args.units - 1) / args.units;
   if (gpu::Warp() == kSmallConsumers) {
     RowGather<kRows, gpu::kWarpLanes> rows(of);
-    StageArrivals<kSmallExpertsLater> arrivals;
     ForEachExpertTile<kRows>(of, groups, offsets, [&](const ExpertTile& tile) {
       rows.Take(of, tile);
       Copies copies;
@@ -279,10 +278,9 @@ FB_DEVICE void Experts(const SmallExpertsParams& args) {
         gpu::SyncWarp();
         copies.Issue(ring.Stage(), chunk, full, false, true, 0);
         for (int i = 0; i < here; ++i) rows.Copy(ring.Stage() + i * slice, chunk + i);
-        arrivals.Later(ring.full, ring.stages);
+        gpu::CopiesArrive(full);
       }
     });
-    arrivals.All(ring.full, ring.stages);
     return;
   }
   const int first_unit = gpu::Warp() * kUnits;

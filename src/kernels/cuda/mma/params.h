@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/cuda/pair/params.h"
 #include "kernels/packed_form.h"
 #include "kernels/step_batch.h"
 
@@ -105,9 +106,7 @@ struct ExpertsParams {
   int32_t num_experts, num_panels;
   int32_t k;  // a multiple of 8
 };
-// The small kernel: blocks take `units` of 16 columns along K together. Rows of a stage have landed
-// when so many later stages are on their way; there is one more at least.
-inline constexpr int kSmallExpertsLater = 2;
+// The small kernel: blocks take `units` of 16 columns along K together.
 struct SmallExpertsParams {
   ExpertsParams of;
   int32_t units, stage_chunks, stages;
@@ -171,6 +170,21 @@ struct PrefillParams {
   const std::byte* q;  // [rows, row_heads, head_dim], bf16
   std::byte* out;
 };
+// Absorbed latent attention (attention_latent.cu): rows of the step and 64 of their heads. Latents
+// of a block lie as its K does, [576 / 64][32 positions][64].
+inline constexpr int kLatentKeys = 576, kLatentValues = 512, kLatentHeads = 64;
+inline constexpr int kLatentThreads = 3 * 128;
+// Queries, a step's keys, probabilities; the greatest scores; barriers.
+inline constexpr int kLatentSharedBytes = kLatentHeads * kLatentValues * 2 + 128 * kLatentKeys * 2 +
+                                          kLatentHeads * 128 * 2 + 2 * kLatentHeads * 4 + 8 * 8;
+// Device memory of a block: a part's values.
+inline constexpr int64_t kLatentPartsBytes = int64_t{kLatentHeads} * kLatentValues * 4;
+struct LatentParams {
+  AttentionParams of;
+  int32_t units;     // rows of the step times groups of heads
+  std::byte* parts;  // [blocks][kLatentPartsBytes]
+};
+
 // What a step's rows are to these kernels (attention_lists.cu): sequences of one row become units,
 // the others tiles, if `tiles` are wanted.
 inline constexpr int kListThreads = 256;
