@@ -99,7 +99,8 @@ KernelPlan PlanSmallExperts(int multiprocessors, int max_rows, SmallExpertsParam
   for (int wider = 2; wider <= std::min(total, 2 * kSmallConsumers); ++wider) {
     if (time(wider) <= time(units)) units = wider;
   }
-  const int slice = x_bytes + units * kUnitBytes, room = kBlockShared - 1024 - OffsetsBytes(of);
+  const int slice = x_bytes + units * kUnitBytes,
+            room = kBlockShared - 1024 - kUnitStores - OffsetsBytes(of);
   int stage = std::clamp((kExpertStageBytes + slice / 2) / slice, 1, std::min(chunks, 8));
   while (stage > 1 && (stage * units > kWeightCopies || slice * stage * 3 > room)) --stage;
   params->units = units;
@@ -111,8 +112,8 @@ KernelPlan PlanSmallExperts(int multiprocessors, int max_rows, SmallExpertsParam
                           MostRowTiles(of, max_rows, tiles * 8) * Quotient(total, units))),
                       1, 1},
            .threads = kSmallThreads,
-           .shared_bytes =
-               params->stages * (slice * stage + 2 * int{sizeof(uint64_t)}) + OffsetsBytes(of)}};
+           .shared_bytes = params->stages * (slice * stage + 2 * int{sizeof(uint64_t)}) +
+                           kUnitStores + OffsetsBytes(of)}};
 }
 
 KernelPlan PlanManyExperts(int multiprocessors, int max_rows, const ExpertsParams& params) {

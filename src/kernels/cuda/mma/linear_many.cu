@@ -14,17 +14,17 @@
 // Bytes: a tile's rows and columns from L2. Flops: 2 rows columns K. Limit: tensor cores.
 #include <type_traits>
 
-#include "kernels/cuda/mma/arithmetic.h"
 #include "kernels/cuda/mma/expert_tiles.h"
+#include "kernels/cuda/mma/outputs.h"
 #include "kernels/cuda/mma/params.h"
-#include "kernels/cuda/pair/linear_rows.h"
 #include "kernels/cuda/wgmma.h"
 
 namespace forebay::kernels::cuda {
 namespace {
 
 constexpr int kGroup = 4 * gpu::kWarpLanes, kConsumers = 2, kConsumerWarps = 4 * kConsumers;
-constexpr int kWarpRows = 16, kEight = 8;  // of a warp; columns that stay together
+constexpr int kWarpRows = 16, kPanelStoreBytes = kWarpRows * kChunkSide * 2;
+constexpr int kWarpStoreBytes = kManyStoreBytes / kConsumerWarps;
 
 FB_DEVICE int Least(int a, int b) { return a < b ? a : b; }
 
@@ -68,6 +68,243 @@ struct TilePlace {
     const int rows = Least(args.group, args.row_tiles - first);
     row = first + at % of_group % rows;
     column = at % of_group / rows;
+  }
+};
+
+// The outputs of 16 rows of a panel by one warp: of its sums, s[4 j + 2 h + e] is row lane / 4 + 8
+// h, row 8 j + lane % 4 * 2 + e of the weight's chunk. Eights of bf16 are exchanged over `shared`,
+// 16 rows of 128 bytes swizzled as a chunk, so that a lane writes 16 bytes.
+template <bool kGates>
+struct RowsOfWarp {
+  const LinearOutputs& to;
+  std::byte* shared;
+  int first_row, lane;
+
+  // Eight `eight` of row `row` of these.
+  FB_DEVICE std::byte* Shared(int row, int eight) const {
+    return shared + InChunk(row, eight * kEight);
+  }
+  // Where matrices i and i + 1 of 8 x 8 lie for ldmatrix and stmatrix: rows 0 to 7 and 8 to 15 of
+  // eight `first`, then of eight `second`.
+  FB_DEVICE uint32_t Matrices(int first, int second) const {
+    return gpu::Smem(Shared(lane % 16, lane < 16 ? first : second));
+  }
+
+  FB_DEVICE void Store(int panel, float (&s)[32]) const {
+    const int column = to.panels[2 * panel], width = to.panels[2 * panel + 1];
+    if (to.bias != nullptr) {
+      const float* const bias = to.bias + panel * kChunkSide + lane % 4 * 2;
+#pragma unroll
+      for (int i = 0; i < 32; ++i) s[i] = s[i] + bias[ColumnOfChunk(i / 4 * kEight) + i % 2];
+    }
+    if (to.output == kOutF32) return StoreWords(column, width, s);
+    if (kGates && IsGatedOutput(to.output)) {
+      uint32_t pairs[8];  // of gate eights and h
+      Gate(s, pairs);
+#pragma unroll
+      for (int j = 0; j < 4; j += 2)
+        gpu::StoreMatrix4(Matrices(j, j + 1),
+                          {pairs[2 * j], pairs[2 * j + 1], pairs[2 * j + 2], pairs[2 * j + 3]});
+      gpu::SyncWarp();
+      StoreEights<4>(column, width);
+      gpu::SyncWarp();
+      return;
+    }
+    if (to.output == kOutResidual) {
+      gpu::WaitCopies<1>();
+      gpu::SyncWarp();
+      AddOld(s);
+    }
+    Exchange(s);
+    StoreEights<8>(column, width);
+    gpu::SyncWarp();
+  }
+
+  // Brings all sums, rounded, into shared memory.
+  FB_DEVICE void Exchange(const float (&s)[32]) const {
+#pragma unroll
+    for (int j = 0; j < 8; j += 2) {
+      const float* const of = s + 4 * j;
+      gpu::StoreMatrix4(Matrices(j / 2, j / 2 + 4),
+                        {RoundedPair(of[0], of[1]), RoundedPair(of[2], of[3]),
+                         RoundedPair(of[4], of[5]), RoundedPair(of[6], of[7])});
+    }
+    gpu::SyncWarp();
+  }
+
+  FB_DEVICE void StoreWords(int column, int width, const float (&s)[32]) const {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int row = first_row + lane / 4 + h * 8;
+      if (row >= to.rows) continue;
+      float* const y = As<float>(to.y) + row * to.y_stride + column;
+#pragma unroll
+      for (int i = 0; i < 16; ++i) {
+        const int at = ColumnOfChunk(i / 2 * kEight) + lane % 4 * 2 + i % 2;
+        if (at < width) y[at] = s[i / 2 * 4 + h * 2 + i % 2];
+      }
+    }
+  }
+
+  // Gate columns are eights j, those of the up projection eights j + 1.
+  FB_DEVICE void Gate(const float (&s)[32], uint32_t (&pairs)[8]) const {
+    const auto all = [&](auto activation) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const int at = i / 2 * 8 + i % 2 * 2;
+        pairs[i] = RoundedPair(activation(s[at], s[at + 4]), activation(s[at + 1], s[at + 5]));
+      }
+    };
+    switch (to.output) {
+      case kOutSiluMul: return all([](float x, float up) { return SiluOf(x) * up; });
+      case kOutGeluMul: return all([](float x, float up) { return GeluOf(x) * up; });
+      default: return all([](float x, float up) { return ClampedSiluOf(x) * ClampedUpOf(up); });
+    }
+  }
+
+  // Asks for what kResidual adds to a panel.
+  FB_DEVICE void FetchOld(int panel) const {
+    const int column = to.panels[2 * panel], width = to.panels[2 * panel + 1];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int row = i * 4 + lane / 8, eight = lane % 8;
+      PlaceOf(to, first_row + row, column, width, eight).Fetch(Shared(row, eight));
+    }
+  }
+
+  // REQUIRES: what is added has come.
+  FB_DEVICE void AddOld(float (&s)[32]) const {
+#pragma unroll
+    for (int j = 0; j < 8; j += 2) {
+      uint32_t old[4];
+      gpu::LoadMatrix4(old, Matrices(j / 2, j / 2 + 4));
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        float* const pair = s + j * 4 + i * 2;
+        pair[0] = pair[0] + gpu::FromBits(old[i] << 16);
+        pair[1] = pair[1] + gpu::FromBits(old[i] & 0xFFFF0000u);
+      }
+    }
+    gpu::SyncWarp();
+  }
+
+  template <int kEights>
+  FB_DEVICE void StoreEights(int column, int width) const {
+#pragma unroll
+    for (int i = 0; i < kEights / 2; ++i) {
+      const int at = i * gpu::kWarpLanes + lane, row = at / kEights, eight = at % kEights;
+      PlaceOf(to, first_row + row, column, width, eight).Store(Shared(row, eight));
+    }
+  }
+};
+
+// The same of a tile's panels at once where nothing is special about them: all rows and columns are
+// there, at multiples of 16 bytes, without a bias or a gate. Unrolled, and short.
+template <int kPanels>
+struct WholePanels {
+  struct alignas(16) Piece {
+    uint32_t pairs[4];
+  };
+  struct alignas(8) Two {
+    float of[2];
+  };
+  static constexpr int kPieces = 4;  // of a lane in a panel
+
+  // Of panel lane % kPanels.
+  int32_t column;
+  bool fits;
+
+  // They are looked up here, in front of the products, and used behind them.
+  FB_DEVICE WholePanels(const LinearOutputs& to, int first_row, int first_panel, int num_panels) {
+    const int panel = first_panel + gpu::Lane() % kPanels, there = Least(panel, num_panels - 1);
+    const bool words = to.output == kOutF32;
+    column = to.panels[2 * there];
+    fits = panel == there && to.panels[2 * there + 1] == kChunkSide &&
+           column % (to.form == RowForm::kRows ? kEight : kChunkSide) == 0 &&
+           first_row + kWarpRows <= to.rows && to.bias == nullptr &&
+           (words || to.output == kOutRounded || (to.output == kOutResidual && kPanels == 2)) &&
+           (reinterpret_cast<uintptr_t>(to.y) % 16 | to.y_stride * (words ? 4 : 2) % 16) == 0;
+  }
+  FB_DEVICE bool all() const { return gpu::Ballot(!fits) == 0; }
+
+  // The lane's pieces of a panel, in shared memory and from there on in y.
+  struct Pieces {
+    std::byte* rows;
+    int shared[kPieces], y[kPieces];
+    bool chunks;
+
+    FB_DEVICE Pieces(const LinearOutputs& to, int first_row, int lane)
+        : rows(to.y + InRows(to.form, first_row, 0, to.y_stride)),
+          chunks(to.form == RowForm::kChunks) {
+#pragma unroll
+      for (int i = 0; i < kPieces; ++i) {
+        const int row = i * 4 + lane / 8, eight = lane % 8;
+        shared[i] = InChunk(row, eight * kEight);
+        y[i] = chunks ? shared[i] : (row * static_cast<int>(to.y_stride) + eight * kEight) * 2;
+      }
+    }
+    FB_DEVICE std::byte* Panel(int column) const {
+      return rows + (chunks ? column / kChunkSide * kChunkBytes : column * 2);
+    }
+  };
+
+  // Asks for what kResidual adds, in front of the products. REQUIRES: all().
+  FB_DEVICE void FetchOld(const LinearOutputs& to, std::byte* shared, int first_row) const {
+    const Pieces pieces(to, first_row, gpu::Lane());
+#pragma unroll
+    for (int p = 0; p < kPanels; ++p) {
+      const std::byte* const from = pieces.Panel(gpu::Shuffle(column, p));
+#pragma unroll
+      for (int i = 0; i < kPieces; ++i) {
+        gpu::CopyAsync16(shared + p % 2 * kPanelStoreBytes + pieces.shared[i], from + pieces.y[i],
+                         true);
+      }
+    }
+  }
+
+  // REQUIRES: all(); of kResidual FetchOld, in a group of copies.
+  FB_DEVICE void Store(const float (&sums)[kPanels * 32], const LinearOutputs& to,
+                       std::byte* shared, int first_row) const {
+    const int lane = gpu::Here(gpu::Lane());
+    if (to.output == kOutF32) return StoreWords(sums, to, first_row, lane);
+    const Pieces pieces(to, first_row, lane);
+    const bool residual = kPanels == 2 && to.output == kOutResidual;
+    if (residual) {
+      gpu::WaitCopies<0>();
+      gpu::SyncWarp();
+    }
+#pragma unroll
+    for (int p = 0; p < kPanels; ++p) {
+      std::byte* const buffer = shared + p % 2 * kPanelStoreBytes;
+      const RowsOfWarp<false> rows{to, buffer, first_row, lane};
+      float s[32];
+#pragma unroll
+      for (int i = 0; i < 32; ++i) s[i] = sums[p * 32 + i];
+      if (residual) rows.AddOld(s);
+      rows.Exchange(s);
+      std::byte* const panel = pieces.Panel(gpu::Shuffle(column, p));
+#pragma unroll
+      for (int i = 0; i < kPieces; ++i) {
+        *reinterpret_cast<Piece*>(panel + pieces.y[i]) =
+            *reinterpret_cast<const Piece*>(buffer + pieces.shared[i]);
+      }
+    }
+    gpu::SyncWarp();
+  }
+
+  FB_DEVICE void StoreWords(const float (&sums)[kPanels * 32], const LinearOutputs& to,
+                            int first_row, int lane) const {
+    float* const first = As<float>(to.y) + (first_row + lane / 4) * to.y_stride + lane % 4 * 2;
+#pragma unroll
+    for (int p = 0; p < kPanels; ++p) {
+      float* const y = first + gpu::Shuffle(column, p);
+#pragma unroll
+      for (int i = 0; i < 16; ++i) {
+        const float* const s = sums + p * 32 + i * 2;
+        *reinterpret_cast<Two*>(y + i % 2 * 8 * to.y_stride +
+                                ColumnOfChunk(i / 2 * kEight)) = {{s[0], s[1]}};
+      }
+    }
   }
 };
 
@@ -196,12 +433,24 @@ struct Many {
     Sums sums;
     for (int tile = FirstTile(); tile < tiles; tile += TileStride()) {
       const TilePlace at(args, tile);
+      const int row_block = RowBlock(at, consumer);
+      const int first_panel = at.column * (kColumns / kChunkSide);
+      const WholePanels<kColumns / kChunkSide> whole(args.to, FirstRow(row_block), first_panel,
+                                                     args.num_panels);
+      if (args.to.output == kOutResidual) {
+        if (whole.all()) whole.FetchOld(args.to, StoreOfWarp(), FirstRow(row_block));
+        gpu::CommitCopies();
+      }
       if constexpr (kLeaves) {
         SumLeaves(sums, consumer, plane + consumer * (kColumns / 8) * kGroup + thread);
       } else {
         Chain(sums, chunks, consumer);
       }
-      Store(sums, args.to, RowBlock(at, consumer), at.column * (kColumns / kChunkSide));
+      if (whole.all()) {
+        whole.Store(sums, args.to, StoreOfWarp(), FirstRow(row_block));
+      } else {
+        Store(sums, args.to, row_block, first_panel);
+      }
     }
   }
 
@@ -246,9 +495,18 @@ struct Many {
     }
   }
 
+  // Of a consumer's warp.
+  FB_DEVICE static int FirstRow(int row_block) {
+    return row_block * kChunkSide + gpu::Warp() % 4 * kWarpRows;
+  }
+  FB_DEVICE std::byte* StoreOfWarp() const {
+    return store + (gpu::Warp() - kConsumerWarps / kConsumers) * kWarpStoreBytes;
+  }
+
   // The fixed tree: ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)), what is missing passed by.
   FB_DEVICE void SumLeaves(Sums& sums, int consumer, Four* first_half) {
-    Sums even, odd;
+    // Set, although a chain begins from +0: else their registers would be taken in Store too.
+    Sums even = {}, odd = {};
     const auto of_leaf = [&](int leaf) {
       return args.leaf_begin[leaf + 1] - args.leaf_begin[leaf];
     };
@@ -278,86 +536,34 @@ struct Many {
     }
   }
 
-  // A warp's 16 rows, a panel at a time through shared memory of its own: eights of columns, that
-  // of row r at place (eight ^ r % 8).
+  // A warp's 16 rows, panel by panel. One copy of the code serves all panels: a copy a panel does
+  // not fit the caches of instructions, and took up to half as long as the products.
   FB_DEVICE void Store(const Sums& sums, const LinearOutputs& to, int row_block, int first_panel) {
-    // Registers are short where leaves are added.
-    const int thread = gpu::Here(gpu::Tid()) - kGroup, lane = thread % gpu::kWarpLanes;
-    const int warp = thread / gpu::kWarpLanes;
-    auto* const staged = reinterpret_cast<float*>(store) + warp * kWarpRows * kChunkSide;
-    const int first_row = row_block * kChunkSide + warp % 4 * kWarpRows;
-#pragma unroll
-    for (int panel = 0; panel < kColumns / kChunkSide; ++panel) {
-      if (first_row >= to.rows || first_panel + panel >= args.num_panels) continue;
-#pragma unroll
-      for (int i = 0; i < 32; i += 2) {
-        const int row = lane / 4 + i / 2 % 2 * 8;
-        const int eight = ColumnOfChunk(i / 4 * kEight) / kEight;
-        float* const to = staged + row * kChunkSide + (eight ^ row % 8) * kEight + lane % 4 * 2;
-        to[0] = sums[panel * 32 + i];
-        to[1] = sums[panel * 32 + i + 1];
-      }
-      gpu::SyncWarp();
-      StorePanel(to, staged, first_row, first_panel + panel, lane);
-      gpu::SyncWarp();
-    }
-  }
-
-  FB_DEVICE void StorePanel(const LinearOutputs& to, const float* staged, int first_row, int panel,
-                            int lane) {
-    const bool gated = !kLeaves && IsGatedOutput(to.output);
-    const int eights = gated ? 4 : 8;
-    const int32_t width = to.panels[2 * panel + 1];
-#pragma unroll 1
-    for (int i = lane; i < kWarpRows * eights; i += gpu::kWarpLanes) {
-      const int row = i / eights, eight = i % eights, first = eight * kEight;
-      if (first_row + row >= to.rows || first >= width) continue;
-      float sum[kEight], up[kEight] = {};
-      const auto take = [&](int of, float(&values)[kEight]) {
-        const float* const from = staged + row * kChunkSide + (of ^ row % 8) * kEight;
-#pragma unroll
-        for (int e = 0; e < kEight; ++e) {
-          values[e] = from[e];
-          if (to.bias != nullptr)
-            values[e] = values[e] + to.bias[panel * kChunkSide + of * kEight + e];
-        }
-      };
-      take(eight, sum);
-      if (gated) take(eight + 4, up);
-      StoreEight(to, (int64_t{first_row} + row) * to.y_stride + to.panels[2 * panel] + first,
-                 Least(width - first, kEight), sum, up);
-    }
-  }
-
-  // `count` outputs from element `at` of y on.
-  FB_DEVICE static void StoreEight(const LinearOutputs& to, int64_t at, int count,
-                                   const float (&sum)[kEight], const float (&up)[kEight]) {
-    const bool fp32 = to.output == kOutF32;
-    const std::byte* const place = to.y + at * (fp32 ? 4 : 2);
-    if (count < kEight || reinterpret_cast<uintptr_t>(place) % sizeof(Four) != 0) {
-      for (int e = 0; e < count; ++e) StoreSum<BF16>(to.output, to.y, at + e, sum[e], up[e]);
-      return;
-    }
-    auto* const four = reinterpret_cast<Four*>(to.y + at * (fp32 ? 4 : 2));
-    if (fp32) {
-      four[0] = {{sum[0], sum[1], sum[2], sum[3]}};
-      four[1] = {{sum[4], sum[5], sum[6], sum[7]}};
-      return;
-    }
-    struct alignas(16) Pairs {
-      uint32_t of[4];
+    const int first_row = FirstRow(row_block);
+    if (first_row >= to.rows) return;
+    const int panels = Least(kColumns / kChunkSide, args.num_panels - first_panel);
+    const auto rows_of = [&](int panel) {
+      return RowsOfWarp<!kLeaves>{to, StoreOfWarp() + panel % 2 * kPanelStoreBytes, first_row,
+                                  gpu::Here(gpu::Lane())};
     };
-    auto* const pairs = reinterpret_cast<Pairs*>(four);
-    const Pairs old = to.output == kOutResidual ? *pairs : Pairs{};
-    Pairs out;
+    const auto fetch_old = [&](int panel) {
+      if (to.output == kOutResidual && panel < panels) rows_of(panel).FetchOld(first_panel + panel);
+      gpu::CommitCopies();
+    };
+    fetch_old(0);
+#pragma unroll 1
+    for (int panel = 0; panel < panels; ++panel) {
+      fetch_old(panel + 1);
+      float of_panel[32];
 #pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      out.of[e] =
-          RoundedPair(OutputOf(to.output, sum[2 * e], up[2 * e], gpu::FromBits(old.of[e] << 16)),
-                      OutputOf(to.output, sum[2 * e + 1], up[2 * e + 1],
-                               gpu::FromBits(old.of[e] & 0xFFFF0000u)));
+      for (int i = 0; i < 32; ++i) {
+        of_panel[i] = sums[i];
+#pragma unroll
+        for (int p = 1; p < kColumns / kChunkSide; ++p)
+          of_panel[i] = panel == p ? sums[p * 32 + i] : of_panel[i];
+      }
+      rows_of(panel).Store(first_panel + panel, of_panel);
     }
-    *pairs = out;
   }
 };
 

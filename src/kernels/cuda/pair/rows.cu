@@ -21,10 +21,13 @@ FB_DEVICE void NormRow(const RmsNormParams& args, float* row) {
   const float mean = args.centered ? MeanOf([&](int j) { return row[j]; }, args.columns) : 0.0f;
   const auto value = [&](int j) { return args.centered ? row[j] - mean : row[j]; };
   const float inverse = InverseRmsOf(value, args.columns, args.eps);
-  T* const out = As<T>(args.out) + i * args.stride;
+  const bool chunks = args.out_form == RowForm::kChunks;
   for (int j = gpu::Tid(); j < args.columns; j += gpu::Threads()) {
+    std::byte* const to = chunks
+                              ? args.out + InRows(RowForm::kChunks, i, j, args.columns)
+                              : args.out + (i * args.stride + j) * static_cast<int64_t>(sizeof(T));
     const float normed = value(j) * inverse * args.weight[j];
-    out[j] = RoundTo<T>(args.bias != nullptr ? normed + args.bias[j] : normed);
+    *As<T>(to) = RoundTo<T>(args.bias != nullptr ? normed + args.bias[j] : normed);
   }
 }
 
