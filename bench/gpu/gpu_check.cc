@@ -302,15 +302,57 @@ class Rates {
     host_lists_ = static_cast<std::byte*>(host);
   }
 
-  void Linear(std::string_view name, int rows, int columns, int k, int leaves) {
-    const double seconds = LinearSeconds(rows, columns, k, leaves);
+  // Returns seconds. `columns`: of the weight. A gate writes half of them, in chunks.
+  double Linear(std::string_view name, int rows, int columns, int k, int leaves,
+                kernels::LinearOutput output = kernels::LinearOutput::kRounded) {
+    const int64_t panels = columns / 64, of_leaf = k / 64 / leaves;
+    const size_t bytes = static_cast<size_t>(columns) * static_cast<size_t>(k) * 2;
+    const size_t weights = std::clamp<size_t>(kPoolBytes / bytes, 1, 16);
+    used_ = 0;
+    std::vector<const std::byte* const*> tiles;
+    for (size_t i = 0; i < weights; ++i) {
+      std::vector<const std::byte*> pointers;
+      for (int64_t tile = 0; tile < leaves * panels; ++tile)
+        pointers.push_back(At(pool_) + i * bytes + tile * of_leaf * kernels::kChunkBytes);
+      tiles.push_back(List(pointers));
+    }
+    std::vector<kernels::PanelColumns> places;
+    const bool gated = kernels::IsGated(output);
+    const int width = gated ? 32 : 64;
+    for (int32_t panel = 0; panel < panels; ++panel) places.push_back({panel * width, width});
+    const kernels::cuda::LinearOutputs to{
+        .y = At(out_),
+        .y_stride = gated ? columns / 2 : columns,
+        .form = gated ? kernels::RowForm::kChunks : kernels::RowForm::kRows,
+        .panels = reinterpret_cast<const int32_t*>(List(places)),
+        .output = static_cast<int32_t>(output),
+        .rows = rows};
+    const auto run = [&](auto params, auto plan_of) {
+      params.x = At(in_);
+      params.to = to;
+      params.num_panels = static_cast<int32_t>(panels);
+      params.num_leaves = leaves;
+      for (int leaf = 0; leaf <= leaves; ++leaf)
+        params.leaf_begin[leaf] = static_cast<int32_t>(leaf * of_leaf);
+      const kernels::cuda::KernelPlan plan = plan_of(multiprocessors_, &params);
+      return Seconds([&](int i) {
+        params.tiles = tiles[static_cast<size_t>(i) % weights];
+        gpu_.Launch(plan.kernel, plan.shape, params);
+      });
+    };
+    const double seconds =
+        rows <= 64 ? run(kernels::cuda::SmallLinearParams{}, kernels::cuda::PlanSmallLinear)
+                   : run(kernels::cuda::ManyLinearParams{.x_chunks = k / 64,
+                                                         .row_blocks = (rows + 63) / 64},
+                         kernels::cuda::PlanManyLinear);
     const std::string what = fmt::format("linear {}, {} rows", name, rows);
     PrintFigure(what, seconds * 1e6, "us");
     if (rows <= 64) {
-      PrintFigure(what, 2.0 * columns * k / seconds * 1e-9, "GB/s");
+      PrintFigure(what, static_cast<double>(bytes) / seconds * 1e-9, "GB/s");
     } else {
       PrintFigure(what, 2.0 * rows * columns * k / seconds * 1e-12, "TFLOP/s");
     }
+    return seconds;
   }
 
   // A layer's 128 experts, matrices of [columns, k], for `tokens` rows that choose 8 of them: all
@@ -318,7 +360,8 @@ class Rates {
   // and the columns of all. REQUIRES: a row for each expert.
   void Experts(std::string_view name, int tokens, int columns, int k,
                kernels::LinearOutput output) {
-    const double dense = LinearSeconds(tokens * kChosen / kExperts, columns * kExperts, k, 1);
+    const double dense = Linear(fmt::format("of 128 experts' columns, {}", name),
+                                tokens * kChosen / kExperts, columns * kExperts, k, 1, output);
     for (const bool drawn : {false, true}) {
       const double seconds = ExpertsSeconds(tokens, columns, k, output, drawn);
       const std::string what =
@@ -327,6 +370,21 @@ class Rates {
       PrintFigure(what, 2.0 * tokens * kChosen * columns * k / seconds * 1e-12, "TFLOP/s");
       PrintFigure(what + ", of a dense layer", dense / seconds, "ratio");
     }
+  }
+
+  // What layers do whose x does not lie in chunks.
+  void Pack(int rows, int k) {
+    const kernels::cuda::PackRowsParams params{.x = At(in_),
+                                               .chunks = At(out_),
+                                               .x_stride = k,
+                                               .rows = rows,
+                                               .num_leaves = 1,
+                                               .leaf_begin = {0, k},
+                                               .chunk_begin = {0, k / 64}};
+    const LaunchShape shape{.blocks = {k / 64, (rows + 63) / 64, 1},
+                            .threads = kernels::cuda::kPackThreads};
+    PrintFigure(fmt::format("rows to chunks, {} x {}", rows, k),
+                Seconds([&](int) { gpu_.Launch("mma_pack_rows", shape, params); }) * 1e6, "us");
   }
 
   // 32 query heads, 8 of KV, head_dim 128.
@@ -418,46 +476,6 @@ class Rates {
   static constexpr int kExperts = 128, kChosen = 8;
 
   static std::byte* At(cu::DevicePtr memory) { return reinterpret_cast<std::byte*>(memory); }
-
-  // A launch of a linear layer, of several whose weights take turns.
-  double LinearSeconds(int rows, int columns, int k, int leaves) {
-    const int64_t panels = columns / 64, of_leaf = k / 64 / leaves;
-    const size_t bytes = static_cast<size_t>(columns) * static_cast<size_t>(k) * 2;
-    const size_t weights = std::clamp<size_t>(kPoolBytes / bytes, 1, 16);
-    used_ = 0;
-    std::vector<const std::byte* const*> tiles;
-    for (size_t i = 0; i < weights; ++i) {
-      std::vector<const std::byte*> pointers;
-      for (int64_t tile = 0; tile < leaves * panels; ++tile)
-        pointers.push_back(At(pool_) + i * bytes + tile * of_leaf * kernels::kChunkBytes);
-      tiles.push_back(List(pointers));
-    }
-    std::vector<kernels::PanelColumns> places;
-    for (int32_t panel = 0; panel < panels; ++panel) places.push_back({panel * 64, 64});
-    const kernels::cuda::LinearOutputs to{
-        .y = At(out_),
-        .y_stride = columns,
-        .panels = reinterpret_cast<const int32_t*>(List(places)),
-        .output = static_cast<int32_t>(kernels::LinearOutput::kRounded),
-        .rows = rows};
-    const auto run = [&](auto params, auto plan_of) {
-      params.x = At(in_);
-      params.to = to;
-      params.num_panels = static_cast<int32_t>(panels);
-      params.num_leaves = leaves;
-      for (int leaf = 0; leaf <= leaves; ++leaf)
-        params.leaf_begin[leaf] = static_cast<int32_t>(leaf * of_leaf);
-      const kernels::cuda::KernelPlan plan = plan_of(multiprocessors_, &params);
-      return Seconds([&](int i) {
-        params.tiles = tiles[static_cast<size_t>(i) % weights];
-        gpu_.Launch(plan.kernel, plan.shape, params);
-      });
-    };
-    return rows <= 64 ? run(kernels::cuda::SmallLinearParams{}, kernels::cuda::PlanSmallLinear)
-                      : run(kernels::cuda::ManyLinearParams{.x_chunks = k / 64,
-                                                            .row_blocks = (rows + 63) / 64},
-                            kernels::cuda::PlanManyLinear);
-  }
 
   double ExpertsSeconds(int tokens, int columns, int k, kernels::LinearOutput output, bool drawn) {
     used_ = 0;
@@ -585,9 +603,18 @@ void PrintRates(Gpu& gpu) {
     rates.Linear("8B gate and up (28672 x 4096)", rows, 28672, 4096, 1);
     rates.Linear("8B down (4096 x 14336, 8 leaves)", rows, 4096, 14336, leaves);
   }
+  for (const int rows : {64, 1024, 4096}) {
+    using kernels::LinearOutput;
+    rates.Linear("8B qkv, fp32", rows, 6144, 4096, 1, LinearOutput::kF32);
+    rates.Linear("8B o, 8 leaves, added", rows, 4096, 4096, 8, LinearOutput::kResidual);
+    rates.Linear("8B gate and up, silu", rows, 28672, 4096, 1, LinearOutput::kSiluMul);
+    rates.Linear("8B down, 8 leaves, added", rows, 4096, 14336, 8, LinearOutput::kResidual);
+    rates.Pack(rows, 4096);
+    rates.Pack(rows, 14336);
+  }
   rates.Linear("0.6B o (1024 x 2048, 8 leaves)", 1, 1024, 2048, 8);
   rates.Linear("8192 x 8192", 8192, 8192, 8192, 1);
-  for (const int tokens : {16, 64, 512, 4096}) {
+  for (const int tokens : {16, 64, 256, 512, 4096}) {
     rates.Experts("30B-A3B gate and up (1536 x 2048)", tokens, 1536, 2048,
                   kernels::LinearOutput::kSiluMul);
     rates.Experts("30B-A3B down (2048 x 768)", tokens, 2048, 768, kernels::LinearOutput::kRounded);

@@ -3,6 +3,7 @@
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <mutex>
 #include <new>
@@ -20,10 +21,19 @@ struct Heap {
   std::mutex mutex;
   std::byte *begin = nullptr, *end = nullptr, *next = nullptr;
   std::array<Free*, 64> free{};
+  bool ended = false;
 };
 Heap& TheHeap() {
   static Heap heap;
   return heap;
+}
+
+// A kernel faults at memory of another kind, and its test would seem to be wrong.
+void WarnOfEnd(Heap& heap, size_t size) {
+  if (heap.ended) return;
+  heap.ended = true;
+  std::printf("The pinned heap has no room for %zu bytes: kernels will fault at what follows.\n",
+              size);
 }
 
 void* Allocate(size_t bytes, size_t alignment) {
@@ -44,6 +54,7 @@ void* Allocate(size_t bytes, size_t alignment) {
       *reinterpret_cast<size_t*>(block) = size;
       return block + kHeader;
     }
+    WarnOfEnd(heap, size);
   }
   const size_t aligned = alignment < 16 ? 16 : alignment;
   void* const data = std::aligned_alloc(aligned, (bytes + aligned) / aligned * aligned);

@@ -10,9 +10,9 @@
 namespace forebay::kernels {
 namespace {
 
-// From the first head of the first row to behind the last of the last row.
-uint64_t RowBytes(const AttentionArgs& args, int32_t width) {
-  const int64_t heads = (args.batch.num_rows - 1) * args.HeadsOfRow() + args.heads;
+// From the first head of the first of `rows` rows to behind the last of the last row.
+uint64_t RowBytes(const AttentionArgs& args, int64_t rows, int32_t width) {
+  const int64_t heads = (rows - 1) * args.HeadsOfRow() + args.heads;
   return tensor::BytesOf(args.layout.dtype, static_cast<uint64_t>(heads * width));
 }
 
@@ -104,6 +104,10 @@ void Attention(device::Stream& stream, const KernelSet& kernels, const Attention
   CheckKvLayout("attention", args.layout, args.heads);
   FB_CHECK(args.HeadsOfRow() >= args.heads, "attention: {} heads, of rows of {}", args.heads,
            args.row_heads);
+  FB_CHECK(args.out_form == RowForm::kRows ||
+               (args.layout.dtype == tensor::DType::kBF16 && args.HeadsOfRow() == args.heads &&
+                args.heads * args.layout.value_dim % kChunkSide == 0),
+           "attention: chunks of {} heads of {}", args.heads, args.layout.value_dim);
   cost::OpDesc desc;
   desc.kind = cost::OpKind::kAttention;
   desc.label = "attention";
@@ -123,8 +127,9 @@ void Attention(device::Stream& stream, const KernelSet& kernels, const Attention
   desc.prefill_context = args.context.prefill_context;
   desc.repeated_context = std::min(args.context.repeated, args.context.decode_context);
   device::Operation operation = device::MakeOperation(desc, args, kernels.attention);
-  operation.Reads(args.q, RowBytes(args, args.layout.key_dim))
-      .Writes(args.out, RowBytes(args, args.layout.value_dim));
+  operation.Reads(args.q, RowBytes(args, batch.num_rows, args.layout.key_dim))
+      .Writes(args.out,
+              RowBytes(args, RoomForRows(args.out_form, batch.num_rows), args.layout.value_dim));
   if (args.sinks != nullptr)
     operation.Reads(args.sinks, static_cast<uint64_t>(args.heads) * sizeof(float));
   DeclareBatch(batch, &operation);

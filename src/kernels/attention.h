@@ -42,9 +42,10 @@ struct AttentionArgs {
   StepBatch batch;  // other rows than those of its sequences are left alone
   KvLayout layout;
   KvLayer layer;
-  const std::byte* q = nullptr;  // [rows, heads, key_dim] of T, after rope, rounded
-  std::byte* out = nullptr;      // [rows, heads, value_dim] of T
-  int32_t heads = 0;             // query heads; query head h uses KV head h / (heads / kv_heads)
+  const std::byte* q = nullptr;       // [rows, heads, key_dim] of T, after rope, rounded
+  std::byte* out = nullptr;           // [rows, heads, value_dim] of T
+  RowForm out_form = RowForm::kRows;  // kChunks: of T bf16, all heads of a row
+  int32_t heads = 0;  // query heads; query head h uses KV head h / (heads / kv_heads)
   // Heads from one row of q and out to the next, where these have more than the operation's; 0:
   // `heads`. `q` and `out` point to the first of its own.
   int32_t row_heads = 0;
@@ -52,7 +53,10 @@ struct AttentionArgs {
   float score_cap = 0;           // 0: none
   const float* sinks = nullptr;  // [heads] or null
   base::Reach reach;             // what a row sees of its sequence
-  ContextSums context;           // sums over all rows: for the price
+  // Whether the attention before it in the stream had this batch, reach, and count and size of
+  // heads: what a device has found out of the rows holds on.
+  bool as_before = false;
+  ContextSums context;  // sums over all rows: for the price
 
   int64_t HeadsOfRow() const { return row_heads > 0 ? row_heads : heads; }
 };

@@ -16,6 +16,10 @@ int64_t Outputs(const LinearArgs& args) {
   return std::min(all, int64_t{args.weight.num_panels} * kPanelColumns);
 }
 
+bool Rounded(LinearOutput output) {
+  return output != LinearOutput::kF32 && output != LinearOutput::kPartial;
+}
+
 cost::OpDesc Describe(const char* label, const LinearArgs& args) {
   const PackedWeight& weight = args.weight;
   cost::OpDesc desc;
@@ -58,6 +62,12 @@ void Check(const char* label, const LinearArgs& args) {
            "{}: a full output needs all {} leaves, not [{}, {})", label,
            weight.leaves.tree_leaves(), args.leaf_begin, args.leaf_end);
   FB_CHECK(args.x_rows == nullptr, "{}: rows of x by number", label);
+  FB_CHECK(args.x_form == RowForm::kRows ||
+               (args.x_stride == weight.k && RowFormOf(weight) == RowForm::kChunks),
+           "{}: chunks of x, of rows of {} for K = {}", label, args.x_stride, weight.k);
+  FB_CHECK(args.y_form == RowForm::kRows ||
+               (Rounded(args.output) && args.y_stride == weight.n && weight.n % kChunkSide == 0),
+           "{}: chunks of y, of rows of {}", label, args.y_stride);
   FB_CHECK(args.x_stride >= weight.k && args.y_stride >= weight.n,
            "{}: strides {} and {} of rows of {} and {}", label, args.x_stride, args.y_stride,
            weight.k, weight.n);
@@ -82,6 +92,15 @@ void LinearReads(const void* raw, std::vector<device::Access>* reads) {
 }
 
 }  // namespace
+
+RowForm RowFormOf(const PackedWeight& weight) {
+  if (weight.packed != PackedForm::kCuda || weight.dtype != tensor::DType::kBF16)
+    return RowForm::kRows;
+  const LeafBorders& leaves = weight.leaves;
+  const bool whole = std::all_of(leaves.begin, leaves.begin + leaves.num_leaves + 1,
+                                 [](int32_t border) { return border % kChunkSide == 0; });
+  return whole ? RowForm::kChunks : RowForm::kRows;
+}
 
 uint64_t LinearWorkspaceBytes(tensor::DType dtype, int64_t rows, int64_t k, PackedForm packed) {
   if (packed == PackedForm::kCuda && dtype == tensor::DType::kBF16) {
@@ -128,16 +147,16 @@ void Linear(device::Stream& stream, const KernelSet& kernels, const char* label,
   Check(label, args);
   const PackedWeight& weight = args.weight;
   const uint64_t element = tensor::SizeOf(weight.dtype);
-  const bool rounded = args.output != LinearOutput::kF32 && args.output != LinearOutput::kPartial;
-  const uint64_t output_element = rounded ? element : sizeof(float);
+  const uint64_t output_element = Rounded(args.output) ? element : sizeof(float);
   uint64_t planes = 1;
   if (args.output == LinearOutput::kPartial) {
     int first[kMaxLeaves], level[kMaxLeaves];
     planes = PartialPlanes(weight.leaves, args.leaf_begin, args.leaf_end, first, level);
   }
-  const uint64_t rows = static_cast<uint64_t>(args.rows);
-  const uint64_t x_bytes = ((rows - 1) * args.x_stride + weight.k) * element;
-  const uint64_t y_bytes = ((planes * rows - 1) * args.y_stride + weight.n) * output_element;
+  const auto x_rows = static_cast<uint64_t>(RoomForRows(args.x_form, args.rows));
+  const auto y_rows = static_cast<uint64_t>(RoomForRows(args.y_form, planes * args.rows));
+  const uint64_t x_bytes = ((x_rows - 1) * args.x_stride + weight.k) * element;
+  const uint64_t y_bytes = ((y_rows - 1) * args.y_stride + weight.n) * output_element;
 
   device::Operation operation = device::MakeOperation(Describe(label, args), args, kernels.linear);
   operation.Reads(args.x, x_bytes).Writes(args.y, y_bytes);

@@ -42,6 +42,9 @@ struct LinearArgs {
   // [rows, n], row stride y_stride elements; kPartial: [planes, rows, n] fp32
   std::byte* y = nullptr;
   int64_t x_stride = 0, y_stride = 0;
+  // Of x kChunks only where RowFormOf(weight) is, of y where the output is T and its next reader
+  // says so; the stride is the row's elements then.
+  RowForm x_form = RowForm::kRows, y_form = RowForm::kRows;
   int32_t rows = 0;
   LinearOutput output = LinearOutput::kRounded;
   // The weight's leaves that count: for all but kPartial every one, and every one of the layer.
@@ -53,6 +56,10 @@ struct LinearArgs {
 // What a set computes a layer with, called on each worker. REQUIRES: the calling threads flush
 // denormals (FTZ and DAZ).
 using LinearFunction = void (*)(const LinearArgs& args, const device::WorkerContext& context);
+
+// How the layer's x is read as it lies: kChunks where weights of bf16 lie in chunks and all leaves
+// of K are whole ones. Operations that write x for this layer alone write it so.
+RowForm RowFormOf(const PackedWeight& weight);
 
 // Bytes of workspace that rows x K of `dtype` need, for any kernel set whose weights of bf16 lie in
 // this form.

@@ -22,9 +22,14 @@ void RmsNorm(device::Stream& stream, const KernelSet& kernels, const char* label
            args.columns, args.weight ? "a" : "no");
   FB_CHECK(args.centered || args.bias == nullptr, "{}: a bias of a norm that is not centered",
            label);
+  FB_CHECK(args.out_form == RowForm::kRows || (args.dtype == tensor::DType::kBF16 &&
+                                               args.stride == 0 && args.columns % kChunkSide == 0),
+           "{}: chunks of {} columns of {}", label, args.columns, tensor::Name(args.dtype));
   const uint64_t columns = static_cast<uint64_t>(args.columns);
-  const uint64_t extent =
-      static_cast<uint64_t>(args.num_rows - 1) * static_cast<uint64_t>(args.Stride()) + columns;
+  const auto extent_of = [&](int64_t rows) {
+    return static_cast<uint64_t>((rows - 1) * args.Stride()) + columns;
+  };
+  const uint64_t extent = extent_of(args.num_rows);
   cost::OpDesc desc;
   desc.kind = cost::OpKind::kNorm;
   desc.label = label;
@@ -38,7 +43,9 @@ void RmsNorm(device::Stream& stream, const KernelSet& kernels, const char* label
   if (args.rows == nullptr) {
     operation.Reads(args.x, extent * (args.x_f32 ? sizeof(float) : tensor::SizeOf(args.dtype)));
   }
-  operation.Writes(args.out, extent * tensor::SizeOf(args.dtype))
+  operation
+      .Writes(args.out,
+              extent_of(RoomForRows(args.out_form, args.num_rows)) * tensor::SizeOf(args.dtype))
       .Reads(args.weight, columns * sizeof(float));
   if (args.bias != nullptr) operation.Reads(args.bias, columns * sizeof(float));
   stream.Enqueue(operation);

@@ -28,6 +28,7 @@ struct RmsNormArgs {
   // Elements from one row of x and out to the next; 0: columns. x and out may be the same.
   int64_t stride = 0;
   float eps = 0;
+  RowForm out_form = RowForm::kRows;  // kChunks: of T bf16, without a stride
 
   int64_t Stride() const { return stride > 0 ? stride : columns; }
 };

@@ -37,4 +37,26 @@ constexpr int InHeadHalf(int t, int j) {
   return j / kChunkSide * 4096 + InChunk(t, j % kChunkSide);
 }
 
+// How rows of activations lie between operations.
+enum class RowForm : uint8_t {
+  kRows,    // one after the other
+  kChunks,  // [blocks of 64 rows][chunks along a row]: what linear layers of kCuda read. Of bf16,
+            // rows of a multiple of 64 elements; rows behind the last one may hold anything.
+};
+
+// The byte where element `column` of a row of bf16 lies, of `columns` elements each.
+constexpr int64_t InRows(RowForm form, int32_t row, int32_t column, int64_t columns) {
+  if (form == RowForm::kRows) return (row * columns + column) * 2;
+  return (row / kChunkSide * (columns / kChunkSide) + column / kChunkSide) * kChunkBytes +
+         InChunk(row % kChunkSide, column % kChunkSide);
+}
+
+// The rows that a buffer of `rows` rows has room for.
+constexpr int64_t RoomForRows(RowForm form, int64_t rows) {
+  return form == RowForm::kRows ? rows : (rows + kChunkSide - 1) / kChunkSide * kChunkSide;
+}
+constexpr int64_t RoomForRows(PackedForm packed, int64_t rows) {
+  return RoomForRows(packed == PackedForm::kCuda ? RowForm::kChunks : RowForm::kRows, rows);
+}
+
 }  // namespace forebay::kernels

@@ -49,7 +49,8 @@ void ForEachBuffer(const ModelConfig& config, tensor::DType dtype, const StepCap
     ffn = Most(ffn, LayerInputsWorkspace(config, dtype, ffn_rows));
   }
   visit(&a->residual, rows * hidden * t);
-  visit(&a->normed, rows * hidden * t);
+  visit(&a->normed,
+        static_cast<uint64_t>(kernels::RoomForRows(config.packed, own_rows)) * hidden * t);
   visit(&a->sums, config.AddsPlainly() ? 0 : rows * hidden * sizeof(float));
   visit(&a->embedded, config.layer_input_size > 0 ? rows * hidden * t : 0);
   visit(&a->attention, attention.bytes);

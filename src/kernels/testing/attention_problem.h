@@ -54,7 +54,7 @@ class AttentionProblem {
         v_.back()[i] = k_.back()[i / shape.values() * shape.head_dim + i % shape.values()];
       }
     }
-    for (size_t s = 0; s < sequences_.size(); ++s) {
+    for (size_t s = 0; s < sequences_.size() && shape.codes != KvCodes::kNone; ++s) {
       k_kept_.push_back(Keep(k_[s], shape.head_dim));
       v_kept_.push_back(Keep(v_[s], shape.values()));
     }
@@ -173,6 +173,7 @@ class AttentionProblem {
   std::vector<double> Naive(size_t s) const {
     const auto [first, length] = sequences_[s];
     const int32_t dim = shape_.head_dim, value_dim = shape_.values();
+    const std::vector<double> k = Values(k_[s], dim), v = Values(v_[s], value_dim);
     std::vector<double> out;
     for (int32_t position = first; position < length; ++position) {
       for (int32_t head = 0; head < shape_.heads; ++head) {
@@ -186,7 +187,7 @@ class AttentionProblem {
           for (int32_t j = 0; j < dim; ++j) {
             dot +=
                 double(tensor::ToFloat(q_[s][(size_t(position) * shape_.heads + head) * dim + j])) *
-                k_kept_[s].values[(size_t(t) * shape_.kv_heads + kv_head) * dim + j];
+                k[(size_t(t) * shape_.kv_heads + kv_head) * dim + j];
           }
           const double score = dot / std::sqrt(double(dim)), cap = shape_.score_cap;
           scores.push_back(cap > 0 ? cap * std::tanh(score / cap) : score);
@@ -196,8 +197,7 @@ class AttentionProblem {
           const double p = std::exp(scores[t - begin] - maximum);
           sum += p;
           for (int32_t j = 0; j < value_dim; ++j) {
-            values[j] +=
-                p * v_kept_[s].values[(size_t(t) * shape_.kv_heads + kv_head) * value_dim + j];
+            values[j] += p * v[(size_t(t) * shape_.kv_heads + kv_head) * value_dim + j];
           }
         }
         if (shape_.sinks) sum += std::exp(sinks_[head] - maximum);
@@ -224,26 +224,28 @@ class AttentionProblem {
     return values;
   }
 
-  // What the cache keeps of K or V, [positions, heads] of them, and what that stands for.
-  struct Kept {
-    std::vector<KvRow> rows;  // of codes
-    std::vector<double> values;
-  };
-  Kept Keep(const std::vector<T>& x, int32_t dim) const {
-    Kept kept;
+  // What the cache keeps of K or V: codes, [positions, heads] of them. REQUIRES: it keeps codes.
+  std::vector<KvRow> Keep(const std::vector<T>& x, int32_t dim) const {
+    std::vector<KvRow> kept;
     std::vector<float> row(static_cast<size_t>(dim));
     for (size_t i = 0; i < x.size(); i += row.size()) {
       for (size_t j = 0; j < row.size(); ++j) row[j] = tensor::ToFloat(x[i + j]);
-      if (shape_.codes == KvCodes::kNone) {
-        kept.values.insert(kept.values.end(), row.begin(), row.end());
-        continue;
-      }
-      kept.rows.push_back(KvRowOf(shape_.codes, row.data(), dim));
-      const KvRow& codes = kept.rows.back();
-      for (int32_t j = 0; j < dim; ++j)
-        kept.values.push_back(double(KvValue(shape_.codes, codes.codes[j])) * codes.scale);
+      kept.push_back(KvRowOf(shape_.codes, row.data(), dim));
     }
     return kept;
+  }
+  // What that stands for, [positions, heads, dim].
+  std::vector<double> Values(const std::vector<T>& x, int32_t dim) const {
+    std::vector<double> values;
+    if (shape_.codes == KvCodes::kNone) {
+      for (const T& value : x) values.push_back(tensor::ToFloat(value));
+      return values;
+    }
+    for (const KvRow& codes : Keep(x, dim)) {
+      for (int32_t j = 0; j < dim; ++j)
+        values.push_back(double(KvValue(shape_.codes, codes.codes[j])) * codes.scale);
+    }
+    return values;
   }
 
   // The codes and scales of a position's head into its part of a block.
@@ -274,8 +276,7 @@ class AttentionProblem {
         T* values = keys + dim * kBlockTokens;
         if (shape_.codes != KvCodes::kNone) {
           const size_t at = size_t(position) * shape_.kv_heads + head;
-          WriteCodes(k_kept_[s].rows[at], v_kept_[s].rows[at], slot,
-                     reinterpret_cast<std::byte*>(keys));
+          WriteCodes(k_kept_[s][at], v_kept_[s][at], slot, reinterpret_cast<std::byte*>(keys));
           continue;
         }
         for (int32_t j = 0; j < dim; ++j) {
@@ -296,8 +297,8 @@ class AttentionProblem {
   base::Rng rng_;
   KvLayout layout_;
   int64_t table_stride_ = 0;
-  std::vector<std::vector<T>> q_, k_, v_;  // [sequences][positions, heads, head_dim]
-  std::vector<Kept> k_kept_, v_kept_;      // [sequences]
+  std::vector<std::vector<T>> q_, k_, v_;            // [sequences][positions, heads, head_dim]
+  std::vector<std::vector<KvRow>> k_kept_, v_kept_;  // [sequences], of codes
   std::vector<uint32_t> tables_;
   std::vector<T> resident_, window_;
   std::vector<SequenceRows> rows_;

@@ -14,18 +14,19 @@ LayerWeight::LayerWeight(const BlockContext& context, int64_t layer, const Role&
                                  : &context.weights.layers[layer].placed(role)) {}
 
 void Norm(const BlockContext& context, const char* label, const std::byte* x, const float* weight,
-          const int32_t* rows, int32_t num_rows, std::byte* out, const float* bias) {
+          const int32_t* rows, int32_t num_rows, RowsOut out, const float* bias) {
   kernels::RmsNorm(*context.stream, *context.kernels, label,
                    {.dtype = context.dtype,
                     .x = x,
-                    .out = out,
+                    .out = out.at,
                     .weight = weight,
                     .bias = bias,
                     .centered = context.config->centered_norms,
                     .rows = rows,
                     .num_rows = num_rows,
                     .columns = static_cast<int32_t>(context.config->hidden_size),
-                    .eps = static_cast<float>(context.config->rms_norm_eps)});
+                    .eps = static_cast<float>(context.config->rms_norm_eps),
+                    .out_form = out.form});
 }
 
 const Role* BiasOfNorm(const Role& norm) {
@@ -34,7 +35,7 @@ const Role* BiasOfNorm(const Role& norm) {
 }
 
 void LayerNorm(const BlockContext& context, int64_t layer, const Role& role, int32_t rows,
-               std::byte* out) {
+               RowsOut out) {
   const LayerWeights& w = context.weights.layers[layer];
   const Role* const bias = BiasOfNorm(role);
   Norm(context, role.name, context.activations.residual, w.vector(role), nullptr, rows, out,
@@ -54,12 +55,16 @@ void NormSums(const BlockContext& context, int64_t layer, const Role& role, floa
                     .eps = static_cast<float>(context.config->rms_norm_eps)});
 }
 
-const std::byte* BlockInput(const BlockContext& context, int64_t layer, const Role& role,
-                            int32_t rows) {
+RowsIn BlockInput(const BlockContext& context, int64_t layer, const Role& role, int32_t rows,
+                  kernels::RowForm form) {
   const Activations& activations = context.activations;
   if (context.weights.layers[layer].vector(role) == nullptr) return activations.residual;
-  LayerNorm(context, layer, role, rows, activations.normed);
-  return activations.normed;
+  LayerNorm(context, layer, role, rows, {activations.normed, form});
+  return {activations.normed, form};
+}
+
+kernels::RowForm RowFormOf(const BlockContext& context, int64_t layer, const Role& role) {
+  return kernels::RowFormOf(context.weights.layers[layer].matrix(role));
 }
 
 kernels::LinearOutput GatedOutput(const ModelConfig& config) {
@@ -73,13 +78,15 @@ kernels::LinearOutput GatedOutput(const ModelConfig& config) {
 }
 
 void Linear(const BlockContext& context, const char* label, const kernels::PackedWeight& weight,
-            const std::byte* x, std::byte* y, int32_t rows, kernels::LinearOutput output) {
+            RowsIn x, RowsOut y, int32_t rows, kernels::LinearOutput output) {
   kernels::Linear(*context.stream, *context.kernels, label,
                   {.weight = weight,
-                   .x = x,
-                   .y = y,
+                   .x = x.at,
+                   .y = y.at,
                    .x_stride = weight.k,
                    .y_stride = weight.n,
+                   .x_form = x.form,
+                   .y_form = y.form,
                    .rows = rows,
                    .output = output,
                    .leaf_begin = 0,
@@ -93,8 +100,8 @@ kernels::StepBatch InGroup(const kernels::StepBatch& batch, int32_t group) {
   return in_group;
 }
 
-void LayerLinear(const BlockContext& context, int64_t layer, const Role& role, const std::byte* x,
-                 std::byte* y, int32_t rows, kernels::LinearOutput output) {
+void LayerLinear(const BlockContext& context, int64_t layer, const Role& role, RowsIn x, RowsOut y,
+                 int32_t rows, kernels::LinearOutput output) {
   const LayerWeight weight(context, layer, role);
   Linear(context, role.name, weight.placed().weight, x, y, rows, output);
 }
@@ -142,7 +149,7 @@ void GatherResidual(const BlockContext& context, int64_t rows, uint64_t row_byte
 }
 
 void AddSums(const BlockContext& context, int64_t layer, const Role& role, const Role& norm,
-             const std::byte* x, int32_t rows, const BesideBlock& beside) {
+             RowsIn x, int32_t rows, const BesideBlock& beside) {
   fabric::Exchange* const exchange = context.links.tensor;
   std::byte* const residual = context.activations.residual;
   float* const sums = context.activations.sums;
@@ -213,7 +220,7 @@ void AddSums(const BlockContext& context, int64_t layer, const Role& role, const
 }  // namespace
 
 void AddLinear(const BlockContext& context, int64_t layer, const Role& role, const Role& norm,
-               const std::byte* x, int32_t rows, const BesideBlock& beside) {
+               RowsIn x, int32_t rows, const BesideBlock& beside) {
   AddSums(context, layer, role, norm, x, rows, beside);
   if (context.config->norm_of_sum && context.weights.layers[layer].vector(norm) != nullptr)
     LayerNorm(context, layer, norm, rows, context.activations.residual);

@@ -92,20 +92,36 @@ inline constexpr Role kLayerScale{"layer_scale"};
 // The bias of one of these norms; null: it has none.
 const Role* BiasOfNorm(const Role& norm);
 
+// Rows of activations, and how they lie.
+template <typename Byte>
+struct FormedRows {
+  Byte* at;
+  kernels::RowForm form;
+
+  // Most lie one after the other.
+  FormedRows(Byte* rows, kernels::RowForm row_form = kernels::RowForm::kRows)
+      : at(rows), form(row_form) {}
+};
+using RowsIn = FormedRows<const std::byte>;
+using RowsOut = FormedRows<std::byte>;
+
 // out [num_rows, hidden] T: the norm of rows of x, of all in order where `rows` is null.
 void Norm(const BlockContext& context, const char* label, const std::byte* x, const float* weight,
-          const int32_t* rows, int32_t num_rows, std::byte* out, const float* bias = nullptr);
+          const int32_t* rows, int32_t num_rows, RowsOut out, const float* bias = nullptr);
 // The same with one of a layer's norms, of all rows of the residual.
 void LayerNorm(const BlockContext& context, int64_t layer, const Role& role, int32_t rows,
-               std::byte* out);
-// A block's input: that norm in Activations::normed, or the residual where the layer has none.
-const std::byte* BlockInput(const BlockContext& context, int64_t layer, const Role& role,
-                            int32_t rows);
+               RowsOut out);
+// A block's input: that norm in Activations::normed, in that form; or the residual where the layer
+// has none.
+RowsIn BlockInput(const BlockContext& context, int64_t layer, const Role& role, int32_t rows,
+                  kernels::RowForm form = kernels::RowForm::kRows);
+// As a matrix of the layer reads x.
+kernels::RowForm RowFormOf(const BlockContext& context, int64_t layer, const Role& role);
 void Linear(const BlockContext& context, const char* label, const kernels::PackedWeight& weight,
-            const std::byte* x, std::byte* y, int32_t rows, kernels::LinearOutput output);
+            RowsIn x, RowsOut y, int32_t rows, kernels::LinearOutput output);
 // Linear with a matrix of the layer, wherever it comes from.
-void LayerLinear(const BlockContext& context, int64_t layer, const Role& role, const std::byte* x,
-                 std::byte* y, int32_t rows, kernels::LinearOutput output);
+void LayerLinear(const BlockContext& context, int64_t layer, const Role& role, RowsIn x, RowsOut y,
+                 int32_t rows, kernels::LinearOutput output);
 // The counters of a meeting that brought bytes of the kind.
 void CountMeeting(const BlockContext& context, std::atomic<int64_t> ExchangeCounters::*kind,
                   uint64_t bytes);
@@ -120,7 +136,7 @@ struct BesideBlock {
 // the sum by the layer's scale. Either the ranks meet once and each adds all rows, or each adds its
 // part and they meet again to copy the others' parts. The bytes are the same.
 void AddLinear(const BlockContext& context, int64_t layer, const Role& role, const Role& norm,
-               const std::byte* x, int32_t rows, const BesideBlock& beside = {});
+               RowsIn x, int32_t rows, const BesideBlock& beside = {});
 // fp32 rows [rows, hidden] through one of a layer's norms, in place and unrounded.
 void NormSums(const BlockContext& context, int64_t layer, const Role& role, float* sums,
               int32_t rows);

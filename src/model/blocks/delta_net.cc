@@ -202,7 +202,7 @@ void RunDeltaNet(const BlockContext& context, const kernels::StepBatch& batch,
   DeltaNetBuffers b;
   CutDeltaNetBuffers(*context.config, shard, context.dtype, rows, context.activations.attention,
                      &b);
-  const std::byte* const x = BlockInput(context, layer, kAttentionNorm, own_rows);
+  const RowsIn x = BlockInput(context, layer, kAttentionNorm, own_rows);
   LayerLinear(context, layer, kInputs, x,
               cut ? context.links.sequence->mine() : reinterpret_cast<std::byte*>(b.inputs),
               own_rows, kernels::LinearOutput::kF32);

@@ -43,15 +43,16 @@ void PlanPlainFfn(const LayerSite& site, LayerPlan* layer) {
 BlockWorkspace FfnWorkspace(const ModelConfig& config, const Shard& shard, tensor::DType dtype,
                             int64_t rows) {
   const int64_t inputs = FfnCutOf(shard, config.MostFfnWidth()).columns.size();
-  return {tensor::BytesOf(dtype, static_cast<uint64_t>(rows * inputs)), inputs};
+  const int64_t room = kernels::RoomForRows(config.packed, rows);
+  return {tensor::BytesOf(dtype, static_cast<uint64_t>(room * inputs)), inputs};
 }
 
 void Run(const BlockContext& context, int64_t layer, int32_t rows, const Role& first,
          kernels::LinearOutput output) {
-  std::byte* const inputs = context.activations.ffn;
-  const std::byte* const x = BlockInput(context, layer, kFfnNorm, rows);
+  const RowsOut inputs{context.activations.ffn, RowFormOf(context, layer, kDown)};
+  const RowsIn x = BlockInput(context, layer, kFfnNorm, rows, RowFormOf(context, layer, first));
   LayerLinear(context, layer, first, x, inputs, rows, output);
-  AddLinear(context, layer, kDown, kFfnPostNorm, inputs, rows);
+  AddLinear(context, layer, kDown, kFfnPostNorm, {inputs.at, inputs.form}, rows);
 }
 void RunDenseFfn(const BlockContext& context, int64_t layer, int32_t rows) {
   Run(context, layer, rows, kGateUp, GatedOutput(*context.config));

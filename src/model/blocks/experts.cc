@@ -251,7 +251,7 @@ void RunRouted(const BlockContext& context, int64_t layer, const std::byte* norm
 void RunExpertsLayer(const BlockContext& context, int64_t layer, int32_t rows) {
   ExpertBuffers b;
   CutExpertBuffers(*context.config, context.dtype, rows, context.activations.ffn, &b);
-  const std::byte* const normed = BlockInput(context, layer, kFfnNorm, rows);
+  const std::byte* const normed = BlockInput(context, layer, kFfnNorm, rows).at;
   RouteRows(context, layer, normed, 0, rows, b);
   RunRouted(context, layer, normed, rows, b);
   CombineExperts(context, rows, b, b.positions, context.activations.residual);

@@ -85,7 +85,9 @@ uint64_t CutGqaBuffers(const ModelConfig& config, const Shard& shard, const Laye
   cutter.Cut(&buffers->q, rows * width(shard.own_heads) * element);
   cutter.Cut(&buffers->kv,
              shard.mode.sp == 1 ? 0 : rows * 2 * width(layer.kv.own_kv_heads) * element);
-  cutter.Cut(&buffers->attention, own_rows * width(shard.heads) * element);
+  const auto room =
+      static_cast<uint64_t>(kernels::RoomForRows(config.packed, static_cast<int64_t>(own_rows)));
+  cutter.Cut(&buffers->attention, room * width(shard.heads) * element);
   cutter.Cut(&buffers->gates,
              config.attention_gate ? own_rows * width(shard.heads) * sizeof(float) : 0);
   return cutter.bytes();
@@ -251,6 +253,17 @@ void RopeMeetAndStore(const BlockContext& context, const LayerWeights& w, const 
                     .first_layer = cached.layer.first});
 }
 
+// Whether the layer's attention differs from that of the one before it in K and V alone.
+bool AsBefore(const BlockContext& context, int64_t layer) {
+  const ModelConfig& config = *context.config;
+  const int64_t index = context.weights.shard.layers.begin + layer;
+  if (layer == 0 || &AttentionOf(config, index - 1) != &AttentionOf(config, index)) return false;
+  const auto [kv_heads, head_dim] = config.HeadsOf(index);
+  const auto [kv_heads_before, head_dim_before] = config.HeadsOf(index - 1);
+  return kv_heads == kv_heads_before && head_dim == head_dim_before &&
+         config.ReachOf(index) == config.ReachOf(index - 1);
+}
+
 // K and V of every row are in the cache afterwards.
 void RunGqa(const BlockContext& context, const kernels::StepBatch& batch,
             const kernels::ContextSums& sums, int64_t layer) {
@@ -270,7 +283,8 @@ void RunGqa(const BlockContext& context, const kernels::StepBatch& batch,
   const kv::CacheView::KvGroupView& group = context.kv.groups[in_cache.group];
   const kernels::StepBatch in_group = InGroup(batch, in_cache.group);
   const Cached cached{in_group, in_cache, group, static_cast<int32_t>(index), heads.kv};
-  const std::byte* const x = BlockInput(context, layer, kAttentionNorm, own_rows);
+  const RowsIn x =
+      BlockInput(context, layer, kAttentionNorm, own_rows, RowFormOf(context, layer, kQkv));
   LayerLinear(context, layer, kQkv, x, reinterpret_cast<std::byte*>(buffers.qkv), own_rows,
               kernels::LinearOutput::kF32);
   if (config.attention_gate) {
@@ -288,6 +302,10 @@ void RunGqa(const BlockContext& context, const kernels::StepBatch& batch,
                  sequence->my_index());
     RopeMeetAndStore(context, w, cached, *plan, buffers);
   }
+  // Rows of other ranks, and those that meet gates, come one after the other.
+  const bool for_output = sequence == nullptr && !config.attention_gate;
+  const kernels::RowForm form =
+      for_output ? RowFormOf(context, layer, kOutput) : kernels::RowForm::kRows;
   kernels::Attention(
       *context.stream, *context.kernels,
       {.batch = in_group,
@@ -295,6 +313,7 @@ void RunGqa(const BlockContext& context, const kernels::StepBatch& batch,
        .layer = LayerKv(context, kv_layer).bases(),
        .q = buffers.q,
        .out = sequence == nullptr ? buffers.attention : sequence->mine(),
+       .out_form = form,
        .heads = static_cast<int32_t>(shard.own_heads.size()),
        .scale = config.score_factor != 0
                     ? config.score_factor
@@ -302,6 +321,7 @@ void RunGqa(const BlockContext& context, const kernels::StepBatch& batch,
        .score_cap = config.score_cap,
        .sinks = config.sinks ? w.vector(kSinks) + shard.own_heads.begin : nullptr,
        .reach = config.ReachOf(index),
+       .as_before = AsBefore(context, layer),
        .context = sums});
   if (sequence != nullptr) {
     fabric::AllToAll(
@@ -318,7 +338,7 @@ void RunGqa(const BlockContext& context, const kernels::StepBatch& batch,
                        .rows = own_rows,
                        .columns = static_cast<int32_t>(shard.heads.size() * heads.head_dim)});
   }
-  AddLinear(context, layer, kOutput, kAttentionPostNorm, buffers.attention, own_rows);
+  AddLinear(context, layer, kOutput, kAttentionPostNorm, {buffers.attention, form}, own_rows);
 }
 
 }  // namespace

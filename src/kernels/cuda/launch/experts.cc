@@ -12,7 +12,8 @@ namespace {
 constexpr int kBlockShared = 227 << 10;  // that a block may have
 constexpr int kExpertStageBytes = 48 << 10;
 constexpr int kWeightCopies = 4 * 32;  // of a stage, that the lanes of the producer hold
-constexpr int kMostRowTiles = 4;       // eights of rows of the small kernel
+constexpr int kStores = kSmallConsumers * kUnitStoreBytes;
+constexpr int kMostRowTiles = 4;  // eights of rows of the small kernel
 
 // [log2 of eights of rows][units a warp - 1]
 constexpr const char* kSmallExperts[3][2] = {{"mma_experts_small_1_1", "mma_experts_small_1_2"},
@@ -99,7 +100,8 @@ KernelPlan PlanSmallExperts(int multiprocessors, int max_rows, SmallExpertsParam
   for (int wider = 2; wider <= std::min(total, 2 * kSmallConsumers); ++wider) {
     if (time(wider) <= time(units)) units = wider;
   }
-  const int slice = x_bytes + units * kUnitBytes, room = kBlockShared - 1024 - OffsetsBytes(of);
+  const int slice = x_bytes + units * kUnitBytes,
+            room = kBlockShared - 1024 - kStores - OffsetsBytes(of);
   int stage = std::clamp((kExpertStageBytes + slice / 2) / slice, 1, std::min(chunks, 8));
   while (stage > 1 && (stage * units > kWeightCopies || slice * stage * 3 > room)) --stage;
   params->units = units;
@@ -111,8 +113,8 @@ KernelPlan PlanSmallExperts(int multiprocessors, int max_rows, SmallExpertsParam
                           MostRowTiles(of, max_rows, tiles * 8) * Quotient(total, units))),
                       1, 1},
            .threads = kSmallThreads,
-           .shared_bytes =
-               params->stages * (slice * stage + 2 * int{sizeof(uint64_t)}) + OffsetsBytes(of)}};
+           .shared_bytes = params->stages * (slice * stage + 2 * int{sizeof(uint64_t)}) + kStores +
+                           OffsetsBytes(of)}};
 }
 
 KernelPlan PlanManyExperts(int multiprocessors, int max_rows, const ExpertsParams& params) {

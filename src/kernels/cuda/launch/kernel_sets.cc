@@ -143,6 +143,8 @@ void Linear(const LinearArgs& args, const device::WorkerContext& context) {
   params.y = args.y;
   params.x_stride = args.x_stride;
   params.y_stride = args.y_stride;
+  params.x_form = args.x_form;
+  params.y_form = args.y_form;
   params.rows = args.rows;
   params.plane_stride = args.rows * args.y_stride;
   params.num_experts = 1;
@@ -178,6 +180,7 @@ AttentionParams AttentionOf(const AttentionArgs& args) {
           .kv = KvOf(args.layout, args.layer),
           .q = args.q,
           .out = args.out,
+          .out_form = args.out_form,
           .heads = args.heads,
           .row_heads = static_cast<int32_t>(args.HeadsOfRow()),
           .scale = args.scale,
@@ -280,7 +283,8 @@ void RmsNorm(const RmsNormArgs& args, const device::WorkerContext& context) {
                              .rows = args.rows,
                              .stride = args.Stride(),
                              .columns = args.columns,
-                             .eps = args.eps};
+                             .eps = args.eps,
+                             .out_form = args.out_form};
   FB_LAUNCH("pair_rms_norm",
             BlockARow(args.num_rows, args.columns * static_cast<int>(sizeof(float))), params);
 }

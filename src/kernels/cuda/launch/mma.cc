@@ -17,7 +17,7 @@ constexpr int kSharedBytes = 227 << 10;  // that a block may have
 constexpr int kHalfSharedBytes = 110 << 10;
 constexpr int kStageBytes = 48 << 10;   // as fast as larger ones; half of it costs 10 %
 constexpr int kCopiesOfStage = 4 * 32;  // what the lanes of the producer hold
-constexpr int kBarrierBytes = 8;
+constexpr int kBarrierBytes = 8, kUnitStores = kSmallConsumers * kUnitStoreBytes;
 
 constexpr int Ceil(int a, int b) { return (a + b - 1) / b; }
 
@@ -38,9 +38,12 @@ int LogOf(int power) {
   return log;
 }
 
-KernelPlan PlanOf(const char* kernel, int blocks, int shared_bytes) {
+// `ring_bytes`: with barriers.
+KernelPlan PlanOf(const char* kernel, int blocks, int ring_bytes) {
   return {kernel,
-          {.blocks = {blocks, 1, 1}, .threads = kSmallThreads, .shared_bytes = shared_bytes}};
+          {.blocks = {blocks, 1, 1},
+           .threads = kSmallThreads,
+           .shared_bytes = ring_bytes + kUnitStores}};
 }
 
 KernelPlan PlanChain(int multiprocessors, int tiles, SmallLinearParams* params) {
@@ -53,7 +56,7 @@ KernelPlan PlanChain(int multiprocessors, int tiles, SmallLinearParams* params) 
     row_groups *= 2;
   const int slice = units * kUnitBytes + tiles * 8 * kChunkSide * 2;
   const int shared = slice * chunks <= 2 * kHalfSharedBytes ? kHalfSharedBytes : kSharedBytes;
-  const int room = shared - 1024;
+  const int room = shared - kUnitStores - 1024;
   int stage = std::clamp((kStageBytes + slice / 2) / slice, 1, 8);
   while (stage > 1 && (stage * (units + 1) > kCopiesOfStage || slice * stage * 2 > room)) --stage;
   params->units = units;
@@ -69,7 +72,7 @@ KernelPlan PlanLeaves(int multiprocessors, int tiles, SmallLinearParams* params)
   const int total = params->num_panels * 4;
   const int units = std::min(Ceil(total, multiprocessors), 3);
   const int slices = kMmaLeaves * (units * kUnitBytes + tiles * 8 * kChunkSide * 2);
-  const int room = kSharedBytes - 256;
+  const int room = kSharedBytes - kUnitStores - 256;
   int most = 0;
   for (int leaf = 0; leaf < params->num_leaves; ++leaf)
     most = std::max(most, params->leaf_begin[leaf + 1] - params->leaf_begin[leaf]);
@@ -104,7 +107,8 @@ void LaunchNode(const LinearArgs& args, const PackRowsParams& packed, const Node
                 Params params, Plan plan_of, const device::LaunchContext& context) {
   const int first_chunk = packed.chunk_begin[node.first];
   params.tiles = args.weight.tiles + int64_t{node.first} * args.weight.num_panels;
-  params.x = packed.chunks + int64_t{first_chunk} * kChunkBytes;
+  params.x =
+      (args.x_form == RowForm::kRows ? packed.chunks : args.x) + int64_t{first_chunk} * kChunkBytes;
   params.to = node.to;
   params.num_panels = args.weight.num_panels;
   params.num_leaves = node.count;
@@ -131,13 +135,16 @@ bool LaunchLinear(const LinearArgs& args, const device::LaunchContext& context) 
   FillChunks(weight.leaves, packed.chunk_begin);
   const int row_blocks = Ceil(args.rows, kChunkSide);
   const int chunks = packed.chunk_begin[packed.num_leaves];
-  static const device::CudaKernel& pack = KernelNamed("mma_pack_rows");
-  context.Launch(pack, {.blocks = {chunks, row_blocks, 1}, .threads = kPackThreads}, packed);
+  if (args.x_form == RowForm::kRows) {
+    static const device::CudaKernel& pack = KernelNamed("mma_pack_rows");
+    context.Launch(pack, {.blocks = {chunks, row_blocks, 1}, .threads = kPackThreads}, packed);
+  }
 
   Node node{.first = 0,
             .count = weight.leaves.num_leaves,
             .to = {.y = args.y,
                    .y_stride = args.y_stride,
+                   .form = args.y_form,
                    .panels = reinterpret_cast<const int32_t*>(weight.panels),
                    .bias = partial ? nullptr : weight.bias,
                    .output = static_cast<int32_t>(partial ? LinearOutput::kF32 : args.output),
@@ -312,11 +319,11 @@ bool LaunchAttention(const AttentionArgs& args, const AttentionParams& plain,
       .counts = counts,
       .tiles = tiled ? tiles : nullptr,
       .totals = totals};
-  static const device::CudaKernel& list = KernelNamed("mma_attention_lists");
-  context.Launch(list,
-                 {.threads = kListThreads,
-                  .shared_bytes = 2 * kListThreads * static_cast<int>(sizeof(int32_t))},
-                 lists);
+  // Else those of the attention before are still there: nothing between writes scratch.
+  if (!args.as_before) {
+    static const device::CudaKernel& list = KernelNamed("mma_attention_lists");
+    context.Launch(list, {.threads = kListThreads, .shared_bytes = kListSharedBytes}, lists);
+  }
 
   const MmaKvParams kv{.block_tables = batch.block_tables,
                        .table_stride = batch.table_stride,
@@ -334,6 +341,7 @@ bool LaunchAttention(const AttentionArgs& args, const AttentionParams& plain,
                             .scale = args.scale,
                             .q = args.q,
                             .out = args.out,
+                            .out_form = args.out_form,
                             .partials = partials,
                             .counts = counts};
   const KernelPlan plan =
@@ -347,7 +355,8 @@ bool LaunchAttention(const AttentionArgs& args, const AttentionParams& plain,
                                 .row_heads = row_heads,
                                 .scale = args.scale,
                                 .q = args.q,
-                                .out = args.out};
+                                .out = args.out,
+                                .out_form = args.out_form};
     const KernelPlan of_tiles_plan = PlanPrefill(context.multiprocessors, most_tiles, args.heads);
     context.Launch(KernelNamed(of_tiles_plan.kernel), of_tiles_plan.shape, prefill);
   }

@@ -9,6 +9,7 @@
 // A piece is K or V of a block's head. The unit that ends last merges a row's parts.
 // Bytes: K and V once. Flops: 4 group positions head_dim. Limit: reading K and V.
 #include "kernels/cuda/hopper.h"
+#include "kernels/cuda/mma/head_row.h"
 #include "kernels/cuda/mma/params.h"
 #include "kernels/cuda/mma/row_softmax.h"
 
@@ -54,11 +55,14 @@ struct Places {
 template <int kHeadDim>
 struct Rows {
   bool there;
-  int64_t row;  // of q and out
+  int step_row, head;
+  int64_t row;  // of q, heads counted
 
   FB_DEVICE Rows(const DecodeParams& args, const DecodeUnit& unit)
       : there(gpu::Lane() / 4 < args.group),
-        row(int64_t{unit.row} * args.row_heads + unit.kv_head * args.group + gpu::Lane() / 4) {}
+        step_row(unit.row),
+        head(unit.kv_head * args.group + gpu::Lane() / 4),
+        row(int64_t{step_row} * args.row_heads + head) {}
 
   FB_DEVICE void LoadQueries(const DecodeParams& args, uint32_t (&a)[kHeadDim / 16][2]) const {
     const auto* const q =
@@ -126,12 +130,12 @@ FB_DEVICE void StoreRow(const DecodeParams& args, const Rows<kHeadDim>& rows, in
                         const float (&values)[kTiles][2], float sum) {
   if (!rows.there) return;
   const float inverse = gpu::Div(1.0f, sum);
-  auto* const out = reinterpret_cast<uint32_t*>(args.out) + rows.row * (kHeadDim / 2) +
-                    gpu::Lane() % 4 + first_tile * 4;
+  const HeadRow out(args.out, args.out_form, rows.step_row, rows.head, kHeadDim, args.row_heads);
+  const int column = gpu::Here(first_tile * 8 + gpu::Lane() % 4 * 2);
 #pragma unroll
   for (int j = 0; j < kTiles; ++j) {
-    out[j * 4] =
-        RoundedPair(gpu::Fma(values[j][0], inverse, 0.0f), gpu::Fma(values[j][1], inverse, 0.0f));
+    out.Store(column + j * 8, gpu::Fma(values[j][0], inverse, 0.0f),
+              gpu::Fma(values[j][1], inverse, 0.0f));
   }
 }
 

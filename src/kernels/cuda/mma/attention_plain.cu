@@ -196,13 +196,13 @@ FB_DEVICE void Attend(const AttentionParams& args, const SequenceRows& sequence,
   }
   if (!there) return;
   const float inverse = gpu::Div(1.0f, total.sum);
-  auto* const out =
-      reinterpret_cast<uint32_t*>(As<BF16>(args.out) + at * kv.value_dim + unit.value + pair);
+  const int64_t columns = int64_t{args.row_heads} * kv.value_dim;
+  const int column = (unit.head + lane / 4) * kv.value_dim + unit.value + pair;
 #pragma unroll
   for (int j = 0; j < kTiles; ++j) {
     if (j * 8 + pair >= unit.values) continue;
-    out[j * 4] = RoundedPair(gpu::Fma(total.values[j][0], inverse, 0.0f),
-                             gpu::Fma(total.values[j][1], inverse, 0.0f));
+    *As<uint32_t>(args.out + InRows(args.out_form, row, column + j * 8, columns)) = RoundedPair(
+        gpu::Fma(total.values[j][0], inverse, 0.0f), gpu::Fma(total.values[j][1], inverse, 0.0f));
   }
 }
 

@@ -14,6 +14,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/mma/arithmetic.h"
+#include "kernels/cuda/mma/head_row.h"
 #include "kernels/cuda/mma/params.h"
 #include "kernels/cuda/wgmma.h"
 
@@ -301,17 +302,18 @@ FB_DEVICE void Consume(const PrefillParams& args, int consumer, std::byte* queri
 #pragma unroll 1
     for (int j = 0; j < steps - 1; ++j) take_step(j, std::false_type{});
     take_step(steps - 1, std::true_type{});
+    const int column = gpu::Here(lane) % 4 * 2;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const int row = row0 + r * 8;
       if (row >= unit.tile.rows) continue;
       const float inverse = gpu::Div(1.0f, total[r]);
-      const int64_t at = (int64_t{unit.tile.row} + row) * args.row_heads + unit.head;
-      auto* const out = reinterpret_cast<uint32_t*>(args.out) + (at * kHeadDim + column0) / 2;
+      const HeadRow out(args.out, args.out_form, unit.tile.row + row, unit.head, kHeadDim,
+                        args.row_heads);
 #pragma unroll
       for (int i = 0; i < 16; ++i) {
-        out[i * 4] = RoundedPair(gpu::Fma(sums[i * 4 + r * 2], inverse, 0.0f),
-                                 gpu::Fma(sums[i * 4 + r * 2 + 1], inverse, 0.0f));
+        out.Store(column + i * 8, gpu::Fma(sums[i * 4 + r * 2], inverse, 0.0f),
+                  gpu::Fma(sums[i * 4 + r * 2 + 1], inverse, 0.0f));
       }
     }
     base += steps;

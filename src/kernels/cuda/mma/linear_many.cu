@@ -7,6 +7,7 @@
 //                           brings half of the weights to both
 //   mma_linear_128_leaves   2 to 8 leaves, no gates: each is a chain of its own. Two chains and a
 //                           pair's sum stand in registers, the first four leaves' in shared memory.
+//
 //   mma_experts_256         experts (mma/expert_tiles.h), tiles as of mma_linear_256; the producer
 //                           group gathers rows, its first lanes bring the panels
 //
@@ -14,17 +15,17 @@
 // Bytes: a tile's rows and columns from L2. Flops: 2 rows columns K. Limit: tensor cores.
 #include <type_traits>
 
-#include "kernels/cuda/mma/arithmetic.h"
 #include "kernels/cuda/mma/expert_tiles.h"
+#include "kernels/cuda/mma/outputs.h"
 #include "kernels/cuda/mma/params.h"
-#include "kernels/cuda/pair/linear_rows.h"
 #include "kernels/cuda/wgmma.h"
 
 namespace forebay::kernels::cuda {
 namespace {
 
 constexpr int kGroup = 4 * gpu::kWarpLanes, kConsumers = 2, kConsumerWarps = 4 * kConsumers;
-constexpr int kWarpRows = 16, kEight = 8;  // of a warp; columns that stay together
+constexpr int kWarpRows = 16, kPanelStoreBytes = kWarpRows * kChunkSide * 2;
+constexpr int kWarpStoreBytes = kManyStoreBytes / kConsumerWarps;
 
 FB_DEVICE int Least(int a, int b) { return a < b ? a : b; }
 
@@ -68,6 +69,125 @@ struct TilePlace {
     const int rows = Least(args.group, args.row_tiles - first);
     row = first + at % of_group % rows;
     column = at % of_group / rows;
+  }
+};
+
+// The outputs of 16 rows of a panel by one warp: of its sums, s[4 j + 2 h + e] is row lane / 4 + 8
+// h, row 8 j + lane % 4 * 2 + e of the weight's chunk. Eights of bf16 are exchanged over `shared`,
+// 16 rows of 128 bytes swizzled as a chunk, so that a lane writes 16 bytes.
+template <bool kGates>
+struct RowsOfWarp {
+  const LinearOutputs& to;
+  std::byte* shared;
+  int first_row, lane;
+
+  // Eight `eight` of row `row` of these.
+  FB_DEVICE std::byte* Shared(int row, int eight) const {
+    return shared + InChunk(row, eight * kEight);
+  }
+  // Where matrices i and i + 1 of 8 x 8 lie for ldmatrix and stmatrix: rows 0 to 7 and 8 to 15 of
+  // eight `first`, then of eight `second`.
+  FB_DEVICE uint32_t Matrices(int first, int second) const {
+    return gpu::Smem(Shared(lane % 16, lane < 16 ? first : second));
+  }
+
+  FB_DEVICE void Store(int panel, float (&s)[32]) const {
+    const int column = to.panels[2 * panel], width = to.panels[2 * panel + 1];
+    if (to.bias != nullptr) {
+      const float* const bias = to.bias + panel * kChunkSide + lane % 4 * 2;
+#pragma unroll
+      for (int i = 0; i < 32; ++i) s[i] = s[i] + bias[ColumnOfChunk(i / 4 * kEight) + i % 2];
+    }
+    if (to.output == kOutF32) return StoreWords(column, width, s);
+    uint32_t pairs[16];  // of j and h
+    if (kGates && IsGatedOutput(to.output)) {
+      Gate(s, pairs);
+#pragma unroll
+      for (int j = 0; j < 4; j += 2)
+        gpu::StoreMatrix4(Matrices(j, j + 1),
+                          {pairs[2 * j], pairs[2 * j + 1], pairs[2 * j + 2], pairs[2 * j + 3]});
+      gpu::SyncWarp();
+      StoreEights<4>(column, width);
+      gpu::SyncWarp();
+      return;
+    }
+    if (to.output == kOutResidual) AddOld(s);
+#pragma unroll
+    for (int i = 0; i < 16; ++i) pairs[i] = RoundedPair(s[2 * i], s[2 * i + 1]);
+#pragma unroll
+    for (int j = 0; j < 8; j += 2)
+      gpu::StoreMatrix4(Matrices(j / 2, j / 2 + 4),
+                        {pairs[2 * j], pairs[2 * j + 1], pairs[2 * j + 2], pairs[2 * j + 3]});
+    gpu::SyncWarp();
+    StoreEights<8>(column, width);
+    gpu::SyncWarp();
+  }
+
+  FB_DEVICE void StoreWords(int column, int width, const float (&s)[32]) const {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int row = first_row + lane / 4 + h * 8;
+      if (row >= to.rows) continue;
+      float* const y = As<float>(to.y) + row * to.y_stride + column;
+#pragma unroll
+      for (int i = 0; i < 16; ++i) {
+        const int at = ColumnOfChunk(i / 2 * kEight) + lane % 4 * 2 + i % 2;
+        if (at < width) y[at] = s[i / 2 * 4 + h * 2 + i % 2];
+      }
+    }
+  }
+
+  // Gate columns are eights j, those of the up projection eights j + 1.
+  FB_DEVICE void Gate(const float (&s)[32], uint32_t (&pairs)[16]) const {
+    const auto all = [&](auto activation) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const int at = i / 2 * 8 + i % 2 * 2;
+        pairs[i] = RoundedPair(activation(s[at], s[at + 4]), activation(s[at + 1], s[at + 5]));
+      }
+    };
+    switch (to.output) {
+      case kOutSiluMul: return all([](float x, float up) { return SiluOf(x) * up; });
+      case kOutGeluMul: return all([](float x, float up) { return GeluOf(x) * up; });
+      default: return all([](float x, float up) { return ClampedSiluOf(x) * ClampedUpOf(up); });
+    }
+  }
+
+  // Asks for what kResidual adds to a panel.
+  FB_DEVICE void FetchOld(int panel) const {
+    const int column = to.panels[2 * panel], width = to.panels[2 * panel + 1];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int row = i * 4 + lane / 8, eight = lane % 8;
+      PlaceOf(to, first_row + row, column, width, eight).Fetch(Shared(row, eight));
+    }
+  }
+
+  // REQUIRES: a later panel's has been asked for, or nothing, as a group of copies.
+  FB_DEVICE void AddOld(float (&s)[32]) const {
+    gpu::WaitCopies<1>();
+    gpu::SyncWarp();
+#pragma unroll
+    for (int j = 0; j < 8; j += 2) {
+      uint32_t old[4];
+      gpu::LoadMatrix4(old, Matrices(j / 2, j / 2 + 4));
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        float* const pair = s + j * 4 + i * 2;
+        pair[0] = pair[0] + gpu::FromBits(old[i] << 16);
+        pair[1] = pair[1] + gpu::FromBits(old[i] & 0xFFFF0000u);
+      }
+    }
+    gpu::SyncWarp();
+  }
+
+  template <int kEights>
+  FB_DEVICE void StoreEights(int column, int width) const {
+#pragma unroll
+    for (int i = 0; i < kEights / 2; ++i) {
+      const int at = i * gpu::kWarpLanes + lane, row = at / kEights, eight = at % kEights;
+      PlaceOf(to, first_row + row, column, width, eight).Store(Shared(row, eight));
+    }
   }
 };
 
@@ -248,7 +368,8 @@ struct Many {
 
   // The fixed tree: ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)), what is missing passed by.
   FB_DEVICE void SumLeaves(Sums& sums, int consumer, Four* first_half) {
-    Sums even, odd;
+    // Set, although a chain begins from +0: else their registers would be taken in Store too.
+    Sums even = {}, odd = {};
     const auto of_leaf = [&](int leaf) {
       return args.leaf_begin[leaf + 1] - args.leaf_begin[leaf];
     };
@@ -278,86 +399,35 @@ struct Many {
     }
   }
 
-  // A warp's 16 rows, a panel at a time through shared memory of its own: eights of columns, that
-  // of row r at place (eight ^ r % 8).
+  // A warp's 16 rows, panel by panel. One copy of the code serves all panels: a copy a panel does
+  // not fit the caches of instructions, and took up to half as long as the products.
   FB_DEVICE void Store(const Sums& sums, const LinearOutputs& to, int row_block, int first_panel) {
-    // Registers are short where leaves are added.
-    const int thread = gpu::Here(gpu::Tid()) - kGroup, lane = thread % gpu::kWarpLanes;
-    const int warp = thread / gpu::kWarpLanes;
-    auto* const staged = reinterpret_cast<float*>(store) + warp * kWarpRows * kChunkSide;
+    const int warp = gpu::Warp() - kConsumerWarps / kConsumers;
     const int first_row = row_block * kChunkSide + warp % 4 * kWarpRows;
-#pragma unroll
-    for (int panel = 0; panel < kColumns / kChunkSide; ++panel) {
-      if (first_row >= to.rows || first_panel + panel >= args.num_panels) continue;
-#pragma unroll
-      for (int i = 0; i < 32; i += 2) {
-        const int row = lane / 4 + i / 2 % 2 * 8;
-        const int eight = ColumnOfChunk(i / 4 * kEight) / kEight;
-        float* const to = staged + row * kChunkSide + (eight ^ row % 8) * kEight + lane % 4 * 2;
-        to[0] = sums[panel * 32 + i];
-        to[1] = sums[panel * 32 + i + 1];
-      }
-      gpu::SyncWarp();
-      StorePanel(to, staged, first_row, first_panel + panel, lane);
-      gpu::SyncWarp();
-    }
-  }
-
-  FB_DEVICE void StorePanel(const LinearOutputs& to, const float* staged, int first_row, int panel,
-                            int lane) {
-    const bool gated = !kLeaves && IsGatedOutput(to.output);
-    const int eights = gated ? 4 : 8;
-    const int32_t width = to.panels[2 * panel + 1];
-#pragma unroll 1
-    for (int i = lane; i < kWarpRows * eights; i += gpu::kWarpLanes) {
-      const int row = i / eights, eight = i % eights, first = eight * kEight;
-      if (first_row + row >= to.rows || first >= width) continue;
-      float sum[kEight], up[kEight] = {};
-      const auto take = [&](int of, float(&values)[kEight]) {
-        const float* const from = staged + row * kChunkSide + (of ^ row % 8) * kEight;
-#pragma unroll
-        for (int e = 0; e < kEight; ++e) {
-          values[e] = from[e];
-          if (to.bias != nullptr)
-            values[e] = values[e] + to.bias[panel * kChunkSide + of * kEight + e];
-        }
-      };
-      take(eight, sum);
-      if (gated) take(eight + 4, up);
-      StoreEight(to, (int64_t{first_row} + row) * to.y_stride + to.panels[2 * panel] + first,
-                 Least(width - first, kEight), sum, up);
-    }
-  }
-
-  // `count` outputs from element `at` of y on.
-  FB_DEVICE static void StoreEight(const LinearOutputs& to, int64_t at, int count,
-                                   const float (&sum)[kEight], const float (&up)[kEight]) {
-    const bool fp32 = to.output == kOutF32;
-    const std::byte* const place = to.y + at * (fp32 ? 4 : 2);
-    if (count < kEight || reinterpret_cast<uintptr_t>(place) % sizeof(Four) != 0) {
-      for (int e = 0; e < count; ++e) StoreSum<BF16>(to.output, to.y, at + e, sum[e], up[e]);
-      return;
-    }
-    auto* const four = reinterpret_cast<Four*>(to.y + at * (fp32 ? 4 : 2));
-    if (fp32) {
-      four[0] = {{sum[0], sum[1], sum[2], sum[3]}};
-      four[1] = {{sum[4], sum[5], sum[6], sum[7]}};
-      return;
-    }
-    struct alignas(16) Pairs {
-      uint32_t of[4];
+    if (first_row >= to.rows) return;
+    const int panels = Least(kColumns / kChunkSide, args.num_panels - first_panel);
+    const auto rows_of = [&](int panel) {
+      return RowsOfWarp<!kLeaves>{to, store + warp * kWarpStoreBytes + panel % 2 * kPanelStoreBytes,
+                                  first_row, gpu::Here(gpu::Lane())};
     };
-    auto* const pairs = reinterpret_cast<Pairs*>(four);
-    const Pairs old = to.output == kOutResidual ? *pairs : Pairs{};
-    Pairs out;
+    const auto fetch_old = [&](int panel) {
+      if (to.output == kOutResidual && panel < panels) rows_of(panel).FetchOld(first_panel + panel);
+      gpu::CommitCopies();
+    };
+    fetch_old(0);
+#pragma unroll 1
+    for (int panel = 0; panel < panels; ++panel) {
+      fetch_old(panel + 1);
+      float of_panel[32];
 #pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      out.of[e] =
-          RoundedPair(OutputOf(to.output, sum[2 * e], up[2 * e], gpu::FromBits(old.of[e] << 16)),
-                      OutputOf(to.output, sum[2 * e + 1], up[2 * e + 1],
-                               gpu::FromBits(old.of[e] & 0xFFFF0000u)));
+      for (int i = 0; i < 32; ++i) {
+        of_panel[i] = sums[i];
+#pragma unroll
+        for (int p = 1; p < kColumns / kChunkSide; ++p)
+          of_panel[i] = panel == p ? sums[p * 32 + i] : of_panel[i];
+      }
+      rows_of(panel).Store(first_panel + panel, of_panel);
     }
-    *pairs = out;
   }
 };
 

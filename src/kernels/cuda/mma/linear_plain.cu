@@ -13,23 +13,39 @@ namespace {
 
 constexpr int kTiles = kPlainRows / 8, kStep = 16;
 
-// Elements k and k + 1 of a row that ends at `end`; +0 behind it.
-FB_DEVICE uint32_t PairAt(const BF16* row, int32_t k, int32_t end) {
-  if (k + 1 < end) {
-    if (reinterpret_cast<uintptr_t>(row) % 4 == 0)
-      return *reinterpret_cast<const uint32_t*>(row + k);
-    return row[k].bits | uint32_t{row[k + 1].bits} << 16;
+struct XRow {
+  const BF16* at;    // element 0; of chunks: the first of those of the row's block
+  int32_t in_chunk;  // the row of chunks; -1: elements lie one after the other
+
+  // Elements k and k + 1, +0 from `end` on.
+  FB_DEVICE uint32_t Pair(int32_t k, int32_t end) const {
+    if (k >= end) return 0;
+    if (in_chunk >= 0) {
+      return *reinterpret_cast<const uint32_t*>(reinterpret_cast<const std::byte*>(at) +
+                                                InRows(RowForm::kChunks, in_chunk, k, 0));
+    }
+    if (k + 1 == end) return at[k].bits;
+    if (reinterpret_cast<uintptr_t>(at + k) % 4 == 0)
+      return *reinterpret_cast<const uint32_t*>(at + k);
+    return at[k].bits | uint32_t{at[k + 1].bits} << 16;
   }
-  return k < end ? row[k].bits : 0;
+};
+
+FB_DEVICE XRow RowOf(const LinearParams& args, const RowTile& tile, int32_t row) {
+  if (args.x_form == RowForm::kRows) return {RowOfX<BF16>(args, tile, row), -1};
+  const int32_t there = row < tile.rows ? row : tile.rows - 1;
+  return {As<BF16>(args.x +
+                   InRows(RowForm::kChunks, there / kChunkSide * kChunkSide, 0, args.x_stride)),
+          there % kChunkSide};
 }
 
-// The chain of a leaf: the warp's columns of its chunks at `w` times `tiles` tiles of 8 rows, of
-// which a thread has row lane / 4 of each at x.
-FB_DEVICE void LeafChain(const BF16* const (&x)[kTiles], const std::byte* w, int32_t k_leaf,
+// The chain of a leaf, elements [begin, end): the warp's columns of its chunks at `w` times `tiles`
+// tiles of 8 rows, of which a thread has row lane / 4 of each at x.
+FB_DEVICE void LeafChain(const XRow (&x)[kTiles], const std::byte* w, int32_t begin, int32_t end,
                          int tiles, float (&sums)[kTiles * 4]) {
   const int lane = gpu::Lane(), row = gpu::Warp() * 16 + lane / 4, pair = lane % 4 * 2;
   float all[kTiles][4] = {};
-  for (int32_t k = 0; k < k_leaf; k += kStep) {
+  for (int32_t k = 0; k < end - begin; k += kStep) {
     const std::byte* const chunk = w + int64_t{k / kChunkSide} * kChunkBytes;
     const int in_chunk = k % kChunkSide + pair;
     uint32_t a[4];
@@ -41,7 +57,8 @@ FB_DEVICE void LeafChain(const BF16* const (&x)[kTiles], const std::byte* w, int
 #pragma unroll
     for (int j = 0; j < kTiles; ++j) {
       if (j < tiles) {
-        gpu::Mma(all[j], a, PairAt(x[j], k + pair, k_leaf), PairAt(x[j], k + 8 + pair, k_leaf));
+        const int32_t at = begin + k + pair;
+        gpu::Mma(all[j], a, x[j].Pair(at, end), x[j].Pair(at + 8, end));
       }
     }
   }
@@ -55,9 +72,8 @@ FB_KERNEL(mma_linear_plain, LinearParams, kPlainThreads) {
   const RowTile tile = FindTile<kPlainRows>(args);
   if (tile.rows == 0) return;
   const int left = tile.rows - tile.first, tiles = left < kPlainRows ? (left + 7) / 8 : kTiles;
-  const BF16* x[kTiles];
-  for (int j = 0; j < kTiles; ++j)
-    x[j] = RowOfX<BF16>(args, tile, tile.first + j * 8 + gpu::Lane() / 4);
+  XRow x[kTiles];
+  for (int j = 0; j < kTiles; ++j) x[j] = RowOf(args, tile, tile.first + j * 8 + gpu::Lane() / 4);
   const bool gated = IsGatedOutput(args.output);
   const int32_t width = args.panels[2 * gpu::BlockX() + 1];
   // Sum i of a tile: column `column` + i / 2 * 32, row lane % 4 * 2 + i % 2.
@@ -67,11 +83,8 @@ FB_KERNEL(mma_linear_plain, LinearParams, kPlainThreads) {
     NodeSum(
         args.nodes[n],
         [&](int32_t leaf, float(&of_leaf)[kTiles * 4]) {
-          const int32_t begin = args.leaf_begin[leaf];
-          const BF16* from[kTiles];
-          for (int j = 0; j < kTiles; ++j) from[j] = x[j] + begin;
-          LeafChain(from, TileOf(args, tile, leaf), args.leaf_begin[leaf + 1] - begin, tiles,
-                    of_leaf);
+          LeafChain(x, TileOf(args, tile, leaf), args.leaf_begin[leaf], args.leaf_begin[leaf + 1],
+                    tiles, of_leaf);
         },
         sums);
     if (args.bias != nullptr && args.output != kOutPartial) {
@@ -82,7 +95,11 @@ FB_KERNEL(mma_linear_plain, LinearParams, kPlainThreads) {
       const int32_t row = tile.first + i / 4 * 8 + gpu::Lane() % 4 * 2 + i % 2;
       const int32_t at = column + i % 4 / 2 * 32;
       if (row >= tile.rows || at >= width) continue;
-      StoreSum<BF16>(args.output, args.y, ElementOfY(args, tile, n, row) + at, sums[i],
+      const int64_t element =
+          args.y_form == RowForm::kRows
+              ? ElementOfY(args, tile, n, row) + at
+              : InRows(args.y_form, row, args.panels[2 * gpu::BlockX()] + at, args.y_stride) / 2;
+      StoreSum<BF16>(args.output, args.y, element, sums[i],
                      gated ? sums[(i + 2) % (kTiles * 4)] : 0.0f);
     }
   }

@@ -14,8 +14,8 @@
 // Bytes: the weights once, x once a block from L2. Flops: 2 rows columns K. Limit: reading weights.
 #include "kernels/cuda/hopper.h"
 #include "kernels/cuda/mma/expert_tiles.h"
+#include "kernels/cuda/mma/outputs.h"
 #include "kernels/cuda/mma/params.h"
-#include "kernels/cuda/pair/linear_rows.h"
 
 namespace forebay::kernels::cuda {
 namespace {
@@ -23,6 +23,7 @@ namespace {
 constexpr int kSteps = kChunkSide / 16;         // of a chunk along K
 constexpr int kTileBytes = 8 * kChunkSide * 2;  // 8 rows of a chunk
 constexpr int kCopiesOfLane = 4;                // a stage
+constexpr int kTileStoreBytes = 8 * kUnitColumns * 2;
 
 FB_DEVICE int Least(int a, int b) { return a < b ? a : b; }
 FB_DEVICE int Most(int a, int b) { return a > b ? a : b; }
@@ -75,28 +76,114 @@ FB_DEVICE void AddChunk(uint32_t w, uint32_t x, int units, float (&sums)[kUnits]
   }
 }
 
-// Writes the rows of tile `tile` of a unit. Sum i: the panel's column ColumnOfChunk(..) + i / 2 *
-// 32, row lane % 4 * 2 + i % 2: of a gate, its up projection is sum i + 2.
-FB_DEVICE void StoreTile(const LinearOutputs& to, int unit, int tile, const float (&sums)[4]) {
-  constexpr int kUnits = kChunkSide / kUnitColumns;
-  const int lane = gpu::Lane(), panel = unit / kUnits;
-  const int column = ColumnOfChunk(unit % kUnits * kUnitColumns + lane / 4);
-  const int32_t width = to.panels[2 * panel + 1];
-  const bool gated = IsGatedOutput(to.output);
-  float s[4];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    s[i] = sums[i];
-    if (to.bias != nullptr) s[i] = s[i] + to.bias[panel * kChunkSide + column + i / 2 * 32];
+// The outputs of a unit by one warp, kTiles tiles of 8 rows at a time. Of a tile's sums, s[2 h + e]
+// is row lane % 4 * 2 + e, column lane / 4 of the panel's eight unit % 4 (h = 0) or of that of its
+// other half (h = 1). Eights of bf16 are exchanged over `shared`, a row of 16 bytes after the
+// other, so that a lane writes 16 bytes.
+template <int kTiles>
+struct RowsOfUnit {
+  using Sums = float[kTiles][4];
+  static constexpr int kRows = kTiles * 8;
+
+  const LinearOutputs& to;
+  std::byte* shared;
+  int panel, eight, lane;
+
+  FB_DEVICE RowsOfUnit(const LinearOutputs& outputs, std::byte* of_warp, int unit)
+      : to(outputs),
+        shared(of_warp),
+        panel(unit / (kChunkSide / kUnitColumns)),
+        eight(unit % (kChunkSide / kUnitColumns)),
+        lane(gpu::Lane()) {}
+
+  FB_DEVICE int Column(int half) const { return (eight + half * 4) * kEight; }
+  FB_DEVICE std::byte* Shared(int half, int row) const {
+    return shared + (half * kRows + row) * 16;
   }
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int row = tile * 8 + lane % 4 * 2 + i % 2, at = column + i / 2 * 32;
-    if (row >= to.rows || at >= width) continue;
-    StoreSum<BF16>(to.output, to.y, row * to.y_stride + to.panels[2 * panel] + at, s[i],
-                   gated ? s[(i + 2) % 4] : 0.0f);
+  // For matrices of tile 0, its halves, then of tile 1.
+  FB_DEVICE uint32_t Matrices() const {
+    return gpu::Smem(Shared(lane / 8 % 2, lane / 16 * 8 % kRows + lane % 8));
   }
-}
+  // The lane's eight, 16 bytes of `shared`: of row lane % kRows, half lane / kRows.
+  FB_DEVICE EightPlace Place(int tile, int column, int width) const {
+    return PlaceOf(to, lane < 2 * kRows ? tile * 8 + lane % kRows : to.rows, column, width,
+                   eight + lane / kRows * 4);
+  }
+
+  // Asks for what kResidual adds to tiles from `tile` on.
+  FB_DEVICE void FetchOld(int tile) const {
+    Place(tile, to.panels[2 * panel], to.panels[2 * panel + 1]).Fetch(shared + lane * 16);
+  }
+
+  // Tiles from `tile` on. REQUIRES: of kResidual FetchOld, in a group of copies.
+  FB_DEVICE void Store(int tile, Sums& s) const {
+    const int column = to.panels[2 * panel], width = to.panels[2 * panel + 1];
+    if (to.bias != nullptr) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const float bias = to.bias[panel * kChunkSide + Column(h) + lane / 4];
+#pragma unroll
+        for (int t = 0; t < kTiles; ++t)
+          s[t][2 * h] = s[t][2 * h] + bias, s[t][2 * h + 1] = s[t][2 * h + 1] + bias;
+      }
+    }
+    if (to.output == kOutF32) return StoreWords(tile, column, width, s);
+    if (to.output == kOutResidual) AddOld(s);
+    const bool gated = IsGatedOutput(to.output);
+    if (gated) Gate(s);
+    uint32_t pairs[4] = {};
+#pragma unroll
+    for (int i = 0; i < 2 * kTiles; ++i)
+      pairs[i] = RoundedPair(s[i / 2][i % 2 * 2], s[i / 2][i % 2 * 2 + 1]);
+    if constexpr (kTiles == 1) {
+      gpu::StoreMatrix2Transposed(Matrices(), {pairs[0], pairs[1]});
+    } else {
+      gpu::StoreMatrix4Transposed(Matrices(), pairs);
+    }
+    gpu::SyncWarp();
+    if (!gated || lane < kRows) Place(tile, column, width).Store(shared + lane * 16);
+    gpu::SyncWarp();
+  }
+
+  FB_DEVICE void StoreWords(int tile, int column, int width, const Sums& s) const {
+#pragma unroll
+    for (int t = 0; t < kTiles; ++t) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int row = (tile + t) * 8 + lane % 4 * 2 + i % 2, at = Column(i / 2) + lane / 4;
+        if (row < to.rows && at < width) As<float>(to.y)[row * to.y_stride + column + at] = s[t][i];
+      }
+    }
+  }
+
+  // The second halves are those of the up projection.
+  FB_DEVICE void Gate(Sums& s) const {
+    const auto all = [&](auto activation) {
+#pragma unroll
+      for (int i = 0; i < 2 * kTiles; ++i)
+        s[i / 2][i % 2] = activation(s[i / 2][i % 2], s[i / 2][i % 2 + 2]);
+    };
+    switch (to.output) {
+      case kOutSiluMul: return all([](float x, float up) { return SiluOf(x) * up; });
+      case kOutGeluMul: return all([](float x, float up) { return GeluOf(x) * up; });
+      default: return all([](float x, float up) { return ClampedSiluOf(x) * ClampedUpOf(up); });
+    }
+  }
+
+  FB_DEVICE void AddOld(Sums& s) const {
+    gpu::WaitCopies<0>();
+    gpu::SyncWarp();
+    uint32_t old[4];
+    gpu::LoadMatrix4Transposed(old, Matrices());
+#pragma unroll
+    for (int i = 0; i < 2 * kTiles; ++i) {
+      float* const pair = s[i / 2] + i % 2 * 2;
+      pair[0] = pair[0] + gpu::FromBits(old[i] << 16);
+      pair[1] = pair[1] + gpu::FromBits(old[i] & 0xFFFF0000u);
+    }
+    gpu::SyncWarp();
+  }
+};
 
 // Stages that bulk copies fill and consumers empty.
 struct Ring {
@@ -173,6 +260,29 @@ struct Copies {
   }
 };
 
+// All tiles of a unit, the first of which is `first`. One copy of the code serves all pairs of
+// tiles: a copy a tile does not fit the caches of instructions (at 64 rows 231 KB a kernel).
+template <int kTiles>
+FB_DEVICE void StoreUnit(const RowsOfUnit<kTiles == 1 ? 1 : 2>& rows, int first,
+                         const float (&sums)[kTiles][4]) {
+  constexpr int kAtOnce = kTiles == 1 ? 1 : 2;
+#pragma unroll 1
+  for (int tile = 0; tile < kTiles; tile += kAtOnce) {
+    if (rows.to.output == kOutResidual) rows.FetchOld(first + tile);
+    gpu::CommitCopies();
+    float s[kAtOnce][4];
+#pragma unroll
+    for (int i = 0; i < kAtOnce * 4; ++i) {
+      float& sum = s[i / 4][i % 4];
+      sum = sums[i / 4][i % 4];
+#pragma unroll
+      for (int t = kAtOnce; t < kTiles; t += kAtOnce)
+        sum = tile == t ? sums[t + i / 4][i % 4] : sum;
+    }
+    rows.Store(first + tile, s);
+  }
+}
+
 // A slice of a stage is what one chunk along K of one leaf needs: x, then the units' weights.
 template <int kTiles, int kUnits>
 FB_DEVICE void Chain(const SmallLinearParams& args) {
@@ -185,6 +295,8 @@ FB_DEVICE void Chain(const SmallLinearParams& args) {
   ring.empty = ring.full + ring.stages;
   ring.Init();
   gpu::LaunchNext();
+  std::byte* const of_warp =
+      reinterpret_cast<std::byte*>(ring.empty + ring.stages) + warp * kUnitStoreBytes;
   const int total = args.num_panels * (kChunkSide / kUnitColumns);
   const int groups = (total + args.units - 1) / args.units;
   if (warp == kSmallConsumers) {
@@ -232,8 +344,7 @@ FB_DEVICE void Chain(const SmallLinearParams& args) {
     for (int u = 0; u < kUnits; ++u) {
       const int unit = group * args.units + first_unit + u;
       if (u >= units || unit >= total) continue;
-#pragma unroll
-      for (int j = 0; j < kTiles; ++j) StoreTile(args.to, unit, first_tile + j, sums[u][j]);
+      StoreUnit<kTiles>({args.to, of_warp, unit}, first_tile, sums[u]);
     }
   }
 }
@@ -248,7 +359,8 @@ FB_DEVICE void Experts(const SmallExpertsParams& args) {
   Ring ring{shared, nullptr, nullptr, args.stages, slice * args.stage_chunks};
   ring.full = reinterpret_cast<gpu::Bar*>(shared + ring.stages * ring.stage_bytes);
   ring.empty = ring.full + ring.stages;
-  auto* const offsets = reinterpret_cast<int32_t*>(ring.empty + ring.stages);
+  auto* const stores = reinterpret_cast<std::byte*>(ring.empty + ring.stages);
+  auto* const offsets = reinterpret_cast<int32_t*>(stores + kSmallConsumers * kUnitStoreBytes);
   TakeOffsets(of, offsets);
   ring.Init(1 + gpu::kWarpLanes);
   const int total = of.num_panels * (kChunkSide / kUnitColumns);
@@ -301,8 +413,8 @@ FB_DEVICE void Experts(const SmallExpertsParams& args) {
     for (int u = 0; u < kUnits; ++u) {
       const int unit = tile.column * args.units + first_unit + u;
       if (u >= units || unit >= total) continue;
-#pragma unroll
-      for (int j = 0; j < kTiles; ++j) StoreTile(to, unit, tile.row_tile * kTiles + j, sums[u][j]);
+      StoreUnit<kTiles>({to, stores + gpu::Warp() * kUnitStoreBytes, unit}, tile.row_tile * kTiles,
+                        sums[u]);
     }
   });
 }
@@ -327,6 +439,8 @@ FB_DEVICE void Leaves(const SmallLinearParams& args) {
   ring.empty = ring.full + ring.stages;
   ring.Init();
   gpu::LaunchNext();
+  std::byte* const of_warp =
+      reinterpret_cast<std::byte*>(ring.empty + ring.stages) + warp * kUnitStoreBytes;
   const int total = args.num_panels * (kChunkSide / kUnitColumns);
   const int first_unit = gpu::BlockX() * kUnits;
   if (warp == kSmallConsumers) {
@@ -367,6 +481,20 @@ FB_DEVICE void Leaves(const SmallLinearParams& args) {
         });
     return;
   }
+  // The sums that this warp adds up, and what kResidual adds to them, while the ring fills.
+  static_assert((kSums + kSmallConsumers - 1) / kSmallConsumers * kTileStoreBytes <=
+                kUnitStoreBytes);
+  const auto rows_of = [&](int i) {
+    return RowsOfUnit<1>(args.to, of_warp + i / kSmallConsumers * kTileStoreBytes,
+                         first_unit + i / kTiles);
+  };
+  if (args.to.output == kOutResidual) {
+    gpu::AwaitPrevious();
+    for (int i = warp; i < kSums; i += kSmallConsumers) {
+      if (first_unit + i / kTiles < total) rows_of(i).FetchOld(i % kTiles);
+    }
+  }
+  gpu::CommitCopies();
   const int mine = warp < args.num_leaves ? args.leaf_begin[warp + 1] - args.leaf_begin[warp] : 0;
   float sums[kUnits][kTiles][4] = {};
   for (int chunk = 0; chunk < most; chunk += args.stage_chunks) {
@@ -403,7 +531,8 @@ FB_DEVICE void Leaves(const SmallLinearParams& args) {
       }
     }
     const int unit = first_unit + i / kTiles;
-    if (unit < total) StoreTile(args.to, unit, i % kTiles, of_leaf[0].of);
+    float sum[1][4] = {{of_leaf[0].of[0], of_leaf[0].of[1], of_leaf[0].of[2], of_leaf[0].of[3]}};
+    if (unit < total) rows_of(i).Store(i % kTiles, sum);
   }
 }
 

@@ -3,8 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
-#include <numeric>
+#include <tuple>
 #include <vector>
 
 #include "base/rng.h"
@@ -77,6 +78,23 @@ void PackChunks(const float* matrix, int k, int rows, int begin, int end, std::b
       }
     }
   }
+}
+
+// Puts rows of bf16, `stride` elements apart, where they lie in the form.
+void PutRows(RowForm form, const std::byte* rows, int num_rows, int columns, int64_t stride,
+             Bytes* to) {
+  for (int row = 0; row < num_rows; ++row) {
+    for (int column = 0; column < columns; ++column) {
+      std::memcpy(to->data() + InRows(form, row, column, columns),
+                  rows + (row * stride + column) * int64_t{sizeof(BF16)}, sizeof(BF16));
+    }
+  }
+}
+// A buffer of such rows: the others are poison.
+Bytes FormedRows(RowForm form, const std::byte* rows, int num_rows, int columns, int64_t stride) {
+  Bytes formed(static_cast<size_t>(RoomForRows(form, num_rows) * columns) * sizeof(BF16), kPoison);
+  PutRows(form, rows, num_rows, columns, stride, &formed);
+  return formed;
 }
 
 int ChunksOf(int k) { return (k + kChunkSide - 1) / kChunkSide; }
@@ -288,9 +306,11 @@ TEST(MmaKernels, ManyRowLinear) {
 }
 
 // A layer through the set, whose kernel follows from its shape, against ref/: every output, leaves
-// of all or of some, panels that are not full, and what lies between rows of y.
+// of all or of some, panels that are not full, and what lies between rows of y. `form`: of x, and
+// of y where that is bf16.
 void TryLinearOfSet(LinearOutput output, int rows, const std::vector<int>& borders,
-                    const std::vector<int>& widths, int first_leaf = 0, int end_leaf = -1) {
+                    const std::vector<int>& widths, int first_leaf = 0, int end_leaf = -1,
+                    RowForm form = RowForm::kRows) {
   const int k = borders.back(), leaves = static_cast<int>(borders.size()) - 1;
   const int panels = static_cast<int>(widths.size());
   base::Rng rng(static_cast<uint64_t>(rows * 100 + k));
@@ -350,7 +370,7 @@ void TryLinearOfSet(LinearOutput output, int rows, const std::vector<int>& borde
     const BF16 value = tensor::ToBF16(static_cast<float>(rng.Uniform() * 2 - 1));
     std::memcpy(&before[i], &value, sizeof value);
   }
-  Bytes expected = before, y = before;
+  Bytes expected = before;
   weight.tiles = pairs.data();
   args.y = expected.data();
   Oracle().Run([&](const device::WorkerContext& context) {
@@ -358,6 +378,23 @@ void TryLinearOfSet(LinearOutput output, int rows, const std::vector<int>& borde
   });
   weight.packed = PackedForm::kCuda;
   weight.tiles = chunks.data();
+  Bytes x_chunks;
+  if (form == RowForm::kChunks) {
+    ASSERT_EQ(RowFormOf(weight), form);
+    x_chunks = FormedRows(form, args.x, rows, k, args.x_stride);
+    args.x = x_chunks.data();
+    args.x_stride = k;
+    args.x_form = form;
+  }
+  if (form == RowForm::kChunks && !fp32) {
+    const Bytes sums = expected;
+    before = FormedRows(form, before.data(), rows, weight.n, args.y_stride);
+    expected = before;
+    PutRows(form, sums.data(), rows, weight.n, args.y_stride, &expected);
+    args.y_stride = weight.n;
+    args.y_form = form;
+  }
+  Bytes y = before;
   args.y = y.data();
   Bytes workspace(LinearWorkspaceBytes(weight.dtype, rows, k, weight.packed) + 1024, kPoison);
   args.workspace = reinterpret_cast<std::byte*>(
@@ -387,6 +424,44 @@ TEST(MmaKernels, EveryOutputOfTheSet) {
   TryLinearOfSet(LinearOutput::kPartial, 5, {0, 40, 64, 100}, {64, 10}, 0, 3);
   TryLinearOfSet(LinearOutput::kPartial, 9, {0, 20, 40, 60, 80, 100}, {64}, 1, 5);
   TryLinearOfSet(LinearOutput::kPartial, 66, {0, 64, 96, 160}, {48}, 0, 2);
+}
+
+TEST(MmaKernels, LinearReadsAndWritesChunks) {
+  constexpr RowForm kChunks = RowForm::kChunks;
+  for (const int rows : {3, 34, 70}) {
+    TryLinearOfSet(LinearOutput::kF32, rows, {0, 128}, {64, 20}, 0, 1, kChunks);
+    TryLinearOfSet(LinearOutput::kSiluMul, rows, {0, 64}, {32, 32, 32, 32}, 0, 1, kChunks);
+    TryLinearOfSet(LinearOutput::kRounded, rows, {0, 64, 192}, {64, 64}, 0, 2, kChunks);
+    TryLinearOfSet(LinearOutput::kResidual, rows, {0, 64, 192}, {64}, 0, 2, kChunks);
+  }
+  // By the plain kernel.
+  TryLinearOfSet(LinearOutput::kSiluMul, 70, {0, 64, 128}, {32, 32}, 0, 2, kChunks);
+  TryLinearOfSet(LinearOutput::kPartial, 66, {0, 64, 128, 192}, {48}, 1, 3, kChunks);
+}
+
+TEST(MmaKernels, NormsWriteChunks) {
+  constexpr int kRows = 67, kColumns = 192;
+  base::Rng rng(9);
+  const std::vector<float> values = RandomMatrix(rng, kRows, kColumns),
+                           weight = RandomMatrix(rng, 1, kColumns);
+  std::vector<BF16> x(values.size());
+  std::ranges::transform(values, x.begin(), tensor::ToBF16);
+  Bytes rows(x.size() * sizeof(BF16));
+  RmsNormArgs args{.x = reinterpret_cast<const std::byte*>(x.data()),
+                   .out = rows.data(),
+                   .weight = weight.data(),
+                   .num_rows = kRows,
+                   .columns = kColumns,
+                   .eps = 1e-5f};
+  Oracle().Run([&](const device::WorkerContext& context) { RefKernels().rms_norm(args, context); });
+  const Bytes expected = FormedRows(RowForm::kChunks, rows.data(), kRows, kColumns, kColumns);
+  Bytes out(expected.size(), kPoison);
+  args.out = out.data();
+  args.out_form = RowForm::kChunks;
+  const base::Status status = TheLauncher().Run(
+      0, [&](const device::LaunchContext& context) { MmaKernels().rms_norm(args, context); });
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  EXPECT_EQ(out, expected);
 }
 
 // A step of attention, its blocks in the kernels' form, and ref/'s answer.
@@ -479,28 +554,39 @@ class LessScratch final : public device::LaunchContext {
   const device::LaunchContext& of_;
 };
 
-// A step through the set, whose kernels follow from its shape.
+// A step through the set, whose kernels follow from its shape: as a layer that finds out what the
+// rows are, and as the next one.
 void TryAttentionOfSet(const AttentionShape& shape, const std::vector<SequenceSpec>& specs,
-                       base::Reach reach = {}, uint64_t scratch_bytes = UINT64_MAX) {
+                       base::Reach reach = {}, uint64_t scratch_bytes = UINT64_MAX,
+                       RowForm form = RowForm::kRows) {
   AttentionStep step(shape, specs, reach);
   AttentionArgs args = step.args;
   if (step.in_chunks) {
     args.layout.form = PackedForm::kCuda;
     args.layer = {step.resident.data(), step.window.data()};
   }
-  Bytes out(step.expected.size());
-  args.out = out.data();
+  const int columns = shape.heads * shape.values();
+  const Bytes expected =
+      FormedRows(form, step.expected.data(), args.batch.num_rows, columns, columns);
+  args.out_form = form;
+  Bytes outs[2] = {Bytes(expected.size()), Bytes(expected.size())};
   for (int launch = 0; launch < TheLauncher().launches(); ++launch) {
-    std::ranges::fill(out, kPoison);
     const base::Status status =
         TheLauncher().Run(launch, [&](const device::LaunchContext& context) {
-          MmaKernels().attention(args, LessScratch(context, scratch_bytes));
+          for (int layer = 0; layer < 2; ++layer) {
+            std::ranges::fill(outs[layer], kPoison);
+            args.out = outs[layer].data();
+            args.as_before = layer > 0;
+            MmaKernels().attention(args, LessScratch(context, scratch_bytes));
+          }
         });
     ASSERT_TRUE(status.ok()) << "launch " << launch << ": " << status.ToString();
-    const auto [ours, theirs] = std::ranges::mismatch(step.expected, out);
-    ASSERT_EQ(ours - step.expected.begin(), std::ssize(step.expected))
-        << shape.heads << " heads of " << shape.head_dim << ", launch " << launch
-        << ": the first byte that differs";
+    for (const Bytes& out : outs) {
+      const auto [ours, theirs] = std::ranges::mismatch(expected, out);
+      ASSERT_EQ(ours - expected.begin(), std::ssize(expected))
+          << shape.heads << " heads of " << shape.head_dim << ", launch " << launch
+          << ": the first byte that differs";
+    }
   }
 }
 
@@ -527,6 +613,77 @@ TEST(MmaKernels, AttentionOfTheSet) {
   // Parts of 1,024 positions.
   TryAttentionOfSet({.heads = 1, .kv_heads = 1, .head_dim = 16, .sinks = true},
                     {{1023, 1025}, {2100, 2101}});
+  // For a layer that reads chunks.
+  for (const AttentionShape& shape : {AttentionShape{.heads = 2, .kv_heads = 1, .head_dim = 64},
+                                      AttentionShape{.heads = 2, .kv_heads = 1, .head_dim = 128}}) {
+    TryAttentionOfSet(shape, {{1029, 1030}, {3, 4}}, {}, UINT64_MAX, RowForm::kChunks);
+    TryAttentionOfSet(shape, {{0, 70}, {63, 64}, {130, 131}}, {}, UINT64_MAX, RowForm::kChunks);
+  }
+}
+
+// Units and tiles are those that the host would list, long ones first by steps of 128 positions.
+TEST(MmaKernels, ListsOfAStep) {
+  constexpr int kKvHeads = 2;
+  std::vector<SequenceRows> sequences, many;
+  std::vector<DecodeRow> rows;
+  int row = 0;
+  for (int i = 0; i < 300; ++i) {
+    const int of_sequence = i % 40 == 7 ? 130 + i : 1, first = i * 37 % 2500;
+    sequences.push_back({row, of_sequence, first, i});
+    if (of_sequence > 1) {
+      many.push_back(sequences.back());
+    } else {
+      rows.push_back({.row = row, .table_row = i, .first = 0, .last = first});
+    }
+    row += of_sequence;
+  }
+  const std::vector<DecodeUnit> expected = ListDecodeUnits(rows, kKvHeads);
+  const std::vector<PrefillTile> expected_tiles = ListPrefillTiles(many);
+  std::vector<DecodeUnit> units(expected.size());
+  std::vector<PrefillTile> tiles(expected_tiles.size());
+  std::vector<int32_t> counts(units.size(), -1), totals(kListTotals);
+  const AttentionListParams params{.sequences = sequences.data(),
+                                   .num_sequences = static_cast<int32_t>(sequences.size()),
+                                   .kv_heads = kKvHeads,
+                                   .most_units = static_cast<int32_t>(units.size()),
+                                   .units = units.data(),
+                                   .counts = counts.data(),
+                                   .tiles = tiles.data(),
+                                   .totals = totals.data()};
+  const base::Status status = TheLauncher().Run(0, [&](const device::LaunchContext& context) {
+    context.Launch(KernelNamed("mma_attention_lists"),
+                   {.threads = kListThreads, .shared_bytes = kListSharedBytes}, params);
+  });
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  ASSERT_EQ(totals, (std::vector<int32_t>{static_cast<int32_t>(units.size()),
+                                          static_cast<int32_t>(tiles.size()), 1}));
+  EXPECT_EQ(std::ranges::count(counts, 0), std::ssize(counts));
+  const auto steps = [](const DecodeUnit& unit) { return (unit.end - unit.first + 127) / 128; };
+  EXPECT_TRUE(std::ranges::is_sorted(units, std::greater{}, steps));
+  const auto log_steps = [](const PrefillTile& tile) {
+    return std::bit_width(static_cast<uint32_t>(tile.first_position + tile.rows + 127) / 128);
+  };
+  EXPECT_TRUE(std::ranges::is_sorted(tiles, std::greater{}, log_steps));
+  // Each once; the parts of a row and head in slots of their own, one behind the other.
+  const auto same = [](const DecodeUnit& unit) {
+    return std::tuple(unit.row, unit.kv_head, unit.part, unit.parts, unit.table_row, unit.first,
+                      unit.end);
+  };
+  std::vector<DecodeUnit> sorted = expected;
+  std::ranges::sort(sorted, {}, same);
+  std::ranges::sort(units, {}, same);
+  EXPECT_TRUE(std::ranges::equal(units, sorted, {}, same, same));
+  std::vector<int32_t> slots;
+  for (const DecodeUnit& unit : units) slots.push_back(unit.slot + unit.part);
+  std::ranges::sort(slots);
+  for (int i = 0; i < static_cast<int>(slots.size()); ++i) ASSERT_EQ(slots[i], i);
+  const auto place = [](const PrefillTile& tile) {
+    return std::tuple(tile.row, tile.rows, tile.table_row, tile.first_position, tile.end);
+  };
+  std::vector<PrefillTile> sorted_tiles = expected_tiles;
+  std::ranges::sort(sorted_tiles, {}, place);
+  std::ranges::sort(tiles, {}, place);
+  EXPECT_TRUE(std::ranges::equal(tiles, sorted_tiles, {}, place, place));
 }
 
 // The last position of sequences of these lengths, by the kernel named.

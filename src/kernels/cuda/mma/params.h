@@ -37,6 +37,7 @@ struct PackRowsParams {
 struct LinearOutputs {
   std::byte* y;  // row stride y_stride elements
   int64_t y_stride;
+  RowForm form;           // of y
   const int32_t* panels;  // [num_panels] pairs of column and width
   const float* bias;      // [num_panels * 64]; null: none
   int32_t output;         // LinearOutput
@@ -47,6 +48,8 @@ struct LinearOutputs {
 inline constexpr int kSmallConsumers = 8;  // warps; one more moves the data
 inline constexpr int kSmallThreads = (kSmallConsumers + 1) * 32;
 inline constexpr int kUnitColumns = 16, kUnitBytes = kUnitColumns * kChunkSide * 2;
+inline constexpr int kUnitStoreBytes =
+    3 * 8 * kUnitColumns * 2;  // a consumer: three of 8 rows as bf16
 struct SmallLinearParams {
   const std::byte* const* tiles;  // [leaf * num_panels + panel]: chunks of 64 columns along K
   const std::byte* x;             // chunks of 64 rows along K, leaf after leaf
@@ -86,7 +89,8 @@ constexpr int ManyStageBytes(ManyForm form) { return 2 * kChunkBytes + form.colu
 constexpr int ManyPlaneBytes(ManyForm form) {
   return form.leaves ? kManyRows * form.columns * 4 : 0;
 }
-inline constexpr int kManyStoreBytes = 8 * 4096;  // 16 rows x 64 sums a consumer's warp
+inline constexpr int kManyStoreBytes =
+    8 * 2 * 2048;  // a consumer's warp: two of 16 rows x 64 of bf16
 constexpr int ManySharedBytes(ManyForm form) {
   return form.stages * (ManyStageBytes(form) + 16) + ManyPlaneBytes(form) + kManyStoreBytes;
 }
@@ -141,6 +145,7 @@ struct DecodeParams {
   float scale;
   const std::byte* q;  // [rows, row_heads, head_dim], bf16
   std::byte* out;
+  RowForm out_form;
   float* partials;  // [slots, group, head_dim + 2], of rows with several parts
   int32_t* counts;  // [slots], zero before and after
 };
@@ -169,6 +174,7 @@ struct PrefillParams {
   float scale;
   const std::byte* q;  // [rows, row_heads, head_dim], bf16
   std::byte* out;
+  RowForm out_form;
 };
 // Absorbed latent attention (attention_latent.cu): rows of the step and 64 of their heads. Latents
 // of a block lie as its K does, [576 / 64][32 positions][64].
@@ -188,6 +194,8 @@ struct LatentParams {
 // What a step's rows are to these kernels (attention_lists.cu): sequences of one row become units,
 // the others tiles, if `tiles` are wanted.
 inline constexpr int kListThreads = 256;
+inline constexpr int kListsOfStep = 16;  // by length: 8 of units, 8 of tiles
+inline constexpr int kListSharedBytes = (kListsOfStep * kListThreads + kListsOfStep + 1) * 4;
 struct AttentionListParams {
   const SequenceRows* sequences;
   int32_t num_sequences, kv_heads;

@@ -45,6 +45,7 @@ struct LinearParams {
   const int32_t* x_rows;
   std::byte* y;
   int64_t x_stride, y_stride;  // elements
+  RowForm x_form, y_form;      // of a layer of class mma_k16f25
   int32_t rows;                // of the layer, or of each head
   int64_t plane_stride;        // elements from one plane of kPartial to the next
   // Experts: grouped rows. Heads: `offsets` null, x and y move on by steps.
@@ -68,6 +69,7 @@ struct AttentionParams {
   KvParams kv;
   const std::byte* q;
   std::byte* out;
+  RowForm out_form;
   int32_t heads, row_heads;
   float scale, cap;    // 0: no cap
   const float* sinks;  // [heads] or null
@@ -157,6 +159,7 @@ struct RmsNormParams {
   int64_t stride;
   int32_t columns;
   float eps;
+  RowForm out_form;
 };
 struct AddNormedParams {
   Element element;

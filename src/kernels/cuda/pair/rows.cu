@@ -19,9 +19,13 @@ FB_DEVICE void NormRow(const RmsNormParams& args, float* row) {
   for (int j = gpu::Tid(); j < args.columns; j += gpu::Threads()) row[j] = ToFloat(x[j]);
   gpu::Sync();
   const float inverse = InverseRmsOf([&](int j) { return row[j]; }, args.columns, args.eps);
-  T* const out = As<T>(args.out) + i * args.stride;
-  for (int j = gpu::Tid(); j < args.columns; j += gpu::Threads())
-    out[j] = RoundTo<T>(row[j] * inverse * args.weight[j]);
+  const bool chunks = args.out_form == RowForm::kChunks;
+  for (int j = gpu::Tid(); j < args.columns; j += gpu::Threads()) {
+    std::byte* const to = chunks
+                              ? args.out + InRows(RowForm::kChunks, i, j, args.columns)
+                              : args.out + (i * args.stride + j) * static_cast<int64_t>(sizeof(T));
+    *As<T>(to) = RoundTo<T>(row[j] * inverse * args.weight[j]);
+  }
 }
 
 template <typename T>
