@@ -636,14 +636,14 @@ void PrintDrawRates(Gpu& gpu) {
       for (int i = 0; i < kRows; ++i) {
         rows[i] = draw;
         rows[i].unit = (i + 0.5) / kRows;
-        rows[i].sequence = i;
+        rows[i].row = rows[i].sequence = i;
       }
       const kernels::DrawRowsArgs args{.logits = reinterpret_cast<const float*>(logits),
                                        .stride = kVocab,
                                        .vocab = kVocab,
-                                       .num_rows = kRows,
-                                       .weighed_rows = draw.temperature > 0 ? kRows : 0,
-                                       .rows = rows,
+                                       .num_draws = kRows,
+                                       .weighed_draws = draw.temperature > 0 ? kRows : 0,
+                                       .draws = rows,
                                        .drawn = tokens,
                                        .sampled = tokens + kRows};
       const double seconds =

@@ -47,18 +47,6 @@ void SampleRows(const SampleArgs& args, const device::WorkerContext& context) {
   }
 }
 
-// By what a kernel draws the task's row; of the host's rows nothing.
-kernels::DrawRow DrawRowOf(const LogitTask& task) {
-  const SamplingParams* const params = task.input.params;
-  if (params == nullptr || task.target >= 0 || !sample::IsPlain(task.input)) return {};
-  return {.unit = base::ToUnitDouble(sample::DrawBits(task.input.key)),
-          .temperature = params->temperature,
-          .min_p = params->min_p,
-          .top_p = params->top_p,
-          .top_k = params->top_k,
-          .sequence = task.sequence};
-}
-
 // Rows after the final norm that are pooled.
 struct RowArgs {
   LogitTask* tasks;
@@ -267,7 +255,7 @@ void Rank::EnqueueStep(std::vector<LogitTask>* tasks, const StepMode& mode,
   const kernels::StepBatch& batch = buffers.Finish();
   FB_CHECK(tasks->size() == static_cast<size_t>(batch.num_logit_rows),
            "{} tasks for {} rows of logits", tasks->size(), batch.num_logit_rows);
-  if (buffers.draws() != nullptr) std::ranges::transform(*tasks, buffers.draws(), DrawRowOf);
+  if (buffers.draws()) PlanDraws(*tasks, &buffers);
   if (mode.meets()) ship_->Begin(rows, steps);
   const model::Decoder& decoder = modes_.Begin(mode, flights_[static_cast<size_t>(flight)].chosen);
   this->buffers().SendTables(*decoder.stream);
@@ -368,31 +356,47 @@ void Rank::Sample(const StepBuffers& buffers, int32_t first, int32_t count, Logi
   buffers.SendSampled(*decoder().stream);
 }
 
-void Rank::DrawPlain(const StepBuffers& buffers, int32_t first, int32_t count, LogitTask* tasks) {
-  if (buffers.draws() == nullptr) return;
-  const kernels::DrawRow* const rows = buffers.draws() + first;
-  int32_t drawn = 0, weighed = 0;
-  for (int32_t i = 0; i < count; ++i) {
-    if (rows[i].sequence < 0) continue;
-    tasks[i].drawn = buffers.drawn() + first + i;
-    ++drawn;
-    if (rows[i].temperature > 0) ++weighed;
+void Rank::PlanDraws(const std::vector<LogitTask>& tasks, StepBuffers* buffers) const {
+  buffers->ClearDraws();
+  for (size_t row = 0; row < tasks.size(); ++row) {
+    const LogitTask& task = tasks[row];
+    const SamplingParams* const params = task.input.params;
+    if (params == nullptr || task.target >= 0 || !sample::IsPlain(task.input)) continue;
+    buffers->AddDraw({.unit = base::ToUnitDouble(sample::DrawBits(task.input.key)),
+                      .temperature = params->temperature,
+                      .min_p = params->min_p,
+                      .top_p = params->top_p,
+                      .top_k = params->top_k,
+                      .row = static_cast<int32_t>(row),
+                      .sequence = task.sequence});
   }
-  if (drawn == 0) return;
+}
+
+void Rank::DrawPlain(const StepBuffers& buffers, int32_t first, int32_t count, LogitTask* tasks) {
+  if (!buffers.draws()) return;
+  const std::span<const kernels::DrawRow> planned = buffers.planned_draws();
+  const auto begin = std::ranges::lower_bound(planned, first, {}, &kernels::DrawRow::row),
+             end = std::ranges::lower_bound(planned, first + count, {}, &kernels::DrawRow::row);
+  if (begin == end) return;
+  int32_t* const drawn = buffers.drawn() + (begin - planned.begin());
+  for (auto draw = begin; draw != end; ++draw)
+    tasks[draw->row - first].drawn = drawn + (draw - begin);
+  const auto num_draws = static_cast<int32_t>(end - begin);
+  const auto weighs = [](const kernels::DrawRow& draw) { return draw.temperature > 0; };
   const int64_t vocab = decoder().config->vocab_size;
   kernels::DrawRows(*decoder().stream, *decoder().kernels,
                     {.logits = decoder().activations.logits,
                      .stride = vocab,
                      .vocab = static_cast<int32_t>(vocab),
-                     .num_rows = count,
-                     .weighed_rows = weighed,
-                     .rows = rows,
-                     .drawn = buffers.drawn() + first,
+                     .first_row = first,
+                     .num_draws = num_draws,
+                     .weighed_draws = static_cast<int32_t>(std::count_if(begin, end, weighs)),
+                     .draws = &*begin,
+                     .drawn = drawn,
                      .sampled = buffers.batch().sampled});
-  decoder().stream->FetchControl(buffers.drawn() + first,
-                                 static_cast<uint64_t>(count) * sizeof(*buffers.drawn()));
+  decoder().stream->FetchControl(drawn, static_cast<uint64_t>(num_draws) * sizeof(*drawn));
   buffers.FetchSampled(*decoder().stream);
-  rows_drawn_ += drawn;
+  rows_drawn_ += num_draws;
 }
 
 int32_t Rank::BringLogits(int32_t count, const LogitTask* tasks) {

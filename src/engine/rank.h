@@ -187,6 +187,8 @@ class Rank {
   // Draws the tokens of the rank's share of these wanted rows: kernels draw plain ones, the host's
   // workers the others.
   void Sample(const StepBuffers& buffers, int32_t first, int32_t count, LogitTask* tasks);
+  // What kernels draw, before the step is sent to the device; and of these rows, behind them.
+  void PlanDraws(const std::vector<LogitTask>& tasks, StepBuffers* buffers) const;
   void DrawPlain(const StepBuffers& buffers, int32_t first, int32_t count, LogitTask* tasks);
   // What the host draws of these rows of logits, once they are where it reaches them; returns
   // their number.

@@ -61,14 +61,21 @@ class StepBuffers {
   // The position of logit row i, and the digest that the device wrote for it.
   int32_t* logit_positions() const { return arrays_.logit_positions; }
   uint64_t* logit_digests() const { return arrays_.logit_digests; }
-  // What kernels draw logit row i by, and the token; null: they draw none.
-  kernels::DrawRow* draws() const { return arrays_.draws; }
+  // Whether kernels draw tokens.
+  bool draws() const { return arrays_.draws != nullptr; }
+  // What they draw in the step, by rising row. REQUIRES: draws(); one a sequence at most.
+  void ClearDraws() { num_draws_ = 0; }
+  void AddDraw(const kernels::DrawRow& draw) { arrays_.draws[num_draws_++] = draw; }
+  std::span<const kernels::DrawRow> planned_draws() const {
+    return {arrays_.draws, static_cast<size_t>(num_draws_)};
+  }
+  // The tokens, in the same order.
   int32_t* drawn() const { return arrays_.drawn; }
 
  private:
   layout::StepArrays arrays_;
   kernels::ContextSums context_;
-  int32_t max_rows_ = 0, max_sequences_ = 0;
+  int32_t max_rows_ = 0, max_sequences_ = 0, num_draws_ = 0;
   // Of the tables, the part that kernels do not know yet.
   const std::byte *changed_begin_ = nullptr, *changed_end_ = nullptr;
   int64_t expanded_blocks_ = 0;

@@ -11,13 +11,14 @@ namespace forebay::kernels {
 struct KernelSet;
 
 struct DrawRowsArgs {
-  const float* logits = nullptr;  // [num_rows, stride]
+  const float* logits = nullptr;  // [.., stride], of the step's logit row `first_row` on
   int64_t stride = 0;
-  int32_t vocab = 0, num_rows = 0;
-  int32_t weighed_rows = 0;       // rows with a temperature, at most
-  const DrawRow* rows = nullptr;  // [num_rows]
-  int32_t* drawn = nullptr;       // [num_rows]: tokens, kNothingDrawn; rows of the host's stay
-  int32_t* sampled = nullptr;     // StepBatch::sampled; stays where nothing is drawn
+  int32_t vocab = 0, first_row = 0;
+  int32_t num_draws = 0;
+  int32_t weighed_draws = 0;       // those with a temperature, at most
+  const DrawRow* draws = nullptr;  // [num_draws], by rising row
+  int32_t* drawn = nullptr;        // [num_draws]: tokens, kNothingDrawn
+  int32_t* sampled = nullptr;      // StepBatch::sampled; stays where nothing is drawn
 };
 
 // Checks the arguments (FB_CHECK), describes the operation and enqueues it. REQUIRES: the set has

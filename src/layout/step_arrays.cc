@@ -17,10 +17,7 @@ void ForEachWritten(const StepShape& shape, StepArrays* arrays, Visit visit) {
   visit(&batch.sequences, shape.sequences);
   visit(&batch.state_rows, shape.state_rows);
   if (shape.typed) visit(&batch.types, shape.rows);
-  if (shape.draws) {
-    visit(&arrays->draws, shape.rows);
-    visit(&arrays->drawn, shape.rows);
-  }
+  if (shape.draws) visit(&arrays->draws, shape.sequences);
   if (shape.expanded_blocks > 0) {
     kernels::LatentForms& forms = arrays->forms;
     visit(&forms.prompts, shape.sequences);
@@ -30,6 +27,13 @@ void ForEachWritten(const StepShape& shape, StepArrays* arrays, Visit visit) {
     visit(&forms.blocks, shape.sequences * shape.blocks_per_sequence);
     visit(&forms.places, shape.sequences * shape.blocks_per_sequence);
   }
+}
+
+// What kernels write for a step.
+template <typename Visit>
+void ForEachResult(const StepShape& shape, StepArrays* arrays, Visit visit) {
+  visit(&arrays->logit_digests, shape.rows);
+  if (shape.draws) visit(&arrays->drawn, shape.sequences);
 }
 
 template <typename Visit>
@@ -53,7 +57,7 @@ uint64_t StepArrayBytes(const StepShape& shape, int32_t steps_in_flight) {
   };
   for (int32_t step = 0; step < steps_in_flight; ++step) {
     ForEachWritten(shape, &none, add);
-    add(&none.logit_digests, shape.rows);
+    ForEachResult(shape, &none, add);
   }
   add(&none.batch.sampled, shape.sequences);
   ForEachTable(shape, &none, add);
@@ -71,7 +75,7 @@ StepArrays CutStepArrays(const StepShape& shape, const StepArrays* shared,
   const std::byte* const begin = cutter->Cut(0);
   ForEachWritten(shape, &arrays, cut);
   arrays.written = {begin, cutter->Cut(0)};
-  cut(&arrays.logit_digests, shape.rows);
+  ForEachResult(shape, &arrays, cut);
   if (shared) return arrays;
   cut(&arrays.batch.sampled, shape.sequences);
   ForEachTable(shape, &arrays, cut);

@@ -26,7 +26,7 @@ struct StepArrays {
   kernels::LatentForms forms;          // arrays only where the shape has expanded blocks
   int32_t* logit_positions = nullptr;  // [logit rows]
   uint64_t* logit_digests = nullptr;   // [logit rows]
-  // [logit rows] where the shape draws: DrawRowsArgs::rows and drawn.
+  // [sequences] where the shape draws: as in DrawRowsArgs.
   kernels::DrawRow* draws = nullptr;
   int32_t* drawn = nullptr;
   // What the host writes for one step: one piece.

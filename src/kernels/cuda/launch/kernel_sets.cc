@@ -461,30 +461,31 @@ void LogitsDigest(const LogitsDigestArgs& args, const device::WorkerContext& con
 }
 
 void DrawRows(const DrawRowsArgs& args, const device::WorkerContext& context) {
-  constexpr int kMostRows = 65535, kChunksOfBlock = 2 * kRowWarps;
+  constexpr int kMostDraws = 65535, kChunksOfBlock = 2 * kRowWarps;
   const int chunks = (args.vocab + kDrawChunk - 1) / kDrawChunk;
   const auto chunks_bytes = static_cast<uint64_t>(chunks) * (sizeof(double) + sizeof(DrawPeak));
   const auto most =
-      static_cast<int32_t>(std::min<uint64_t>(context.scratch_bytes / chunks_bytes, kMostRows));
+      static_cast<int32_t>(std::min<uint64_t>(context.scratch_bytes / chunks_bytes, kMostDraws));
   FB_CHECK(most > 0, "draws: {} bytes of scratch, a row takes {}", context.scratch_bytes,
            chunks_bytes);
-  for (int32_t first = 0; first < args.num_rows; first += most) {
-    const int32_t rows = std::min(most, args.num_rows - first);
+  for (int32_t first = 0; first < args.num_draws; first += most) {
+    const int32_t draws = std::min(most, args.num_draws - first);
     auto* const sums = reinterpret_cast<double*>(context.scratch);
-    const DrawParams params{.logits = args.logits + first * args.stride,
+    const DrawParams params{.logits = args.logits,
                             .stride = args.stride,
                             .vocab = args.vocab,
                             .chunks = chunks,
-                            .rows = OnDevice(context, args.rows + first),
-                            .peaks = reinterpret_cast<DrawPeak*>(sums + int64_t{rows} * chunks),
+                            .first_row = args.first_row,
+                            .draws = OnDevice(context, args.draws + first),
+                            .peaks = reinterpret_cast<DrawPeak*>(sums + int64_t{draws} * chunks),
                             .sums = sums,
                             .drawn = OnDevice(context, args.drawn + first),
                             .sampled = OnDevice(context, args.sampled)};
     LaunchShape chunked = BlockARow((chunks + kChunksOfBlock - 1) / kChunksOfBlock);
-    chunked.blocks[1] = rows;
+    chunked.blocks[1] = draws;
     FB_LAUNCH("pair_draw_peaks", chunked, params);
-    if (args.weighed_rows > 0) FB_LAUNCH("pair_draw_sums", chunked, params);
-    const LaunchShape whole{.blocks = {rows, 1, 1},
+    if (args.weighed_draws > 0) FB_LAUNCH("pair_draw_sums", chunked, params);
+    const LaunchShape whole{.blocks = {draws, 1, 1},
                             .threads = kDrawThreads,
                             .shared_bytes = static_cast<int>(sizeof(DrawShared)) +
                                             chunks * static_cast<int>(sizeof(double))};

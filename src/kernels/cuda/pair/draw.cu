@@ -26,6 +26,9 @@ FB_DEVICE bool IsNumber(float x) { return x == x; }
 FB_DEVICE bool WeighsAll(const DrawRow& row) {
   return row.temperature > 0 && !(row.min_p > 0) && row.top_k <= 0;
 }
+FB_DEVICE const float* LogitsOf(const DrawParams& args, const DrawRow& row) {
+  return args.logits + int64_t{row.row - args.first_row} * args.stride;
+}
 FB_DEVICE DrawRow Flushed(DrawRow row) {
   row.temperature = gpu::Flush(row.temperature);
   row.min_p = gpu::Flush(row.min_p);
@@ -112,7 +115,7 @@ class RowDraw {
         row_(row),
         shared_(*shared),
         running_(reinterpret_cast<double*>(shared + 1)),
-        logits_(args.logits + gpu::BlockX() * args.stride),
+        logits_(LogitsOf(args, row)),
         peaks_(args.peaks + int64_t{gpu::BlockX()} * args.chunks),
         sums_(args.sums + int64_t{gpu::BlockX()} * args.chunks) {}
 
@@ -521,10 +524,8 @@ class RowDraw {
 }  // namespace
 
 FB_KERNEL(pair_draw_peaks, DrawParams, kRowThreads) {
-  const int64_t row = gpu::BlockY();
-  if (args.rows[row].sequence < 0) return;
   const HalfWarpChunk part(args);
-  const float* const logits = args.logits + row * args.stride;
+  const float* const logits = LogitsOf(args, args.draws[gpu::BlockY()]);
   DrawPeak peak{-FB_INFINITY, -1};
 #pragma unroll 8
   for (int token = part.first; token < part.end; token += kHalfWarp) {
@@ -532,32 +533,31 @@ FB_KERNEL(pair_draw_peaks, DrawParams, kRowThreads) {
     if (IsNumber(x) && (peak.token < 0 || x > peak.logit)) peak = {x, token};
   }
   peak = GreatestOfLanes(peak, kHalfWarp / 2);
-  if (part.Stores(args)) args.peaks[row * args.chunks + part.chunk] = peak;
+  if (part.Stores(args)) args.peaks[int64_t{gpu::BlockY()} * args.chunks + part.chunk] = peak;
 }
 
 FB_KERNEL(pair_draw_sums, DrawParams, kRowThreads) {
-  const int64_t row = gpu::BlockY();
-  const DrawRow draw = Flushed(args.rows[row]);
-  if (draw.sequence < 0 || !WeighsAll(draw)) return;
-  const DrawPeak greatest = PeakOfRow(args.peaks + row * args.chunks, args.chunks);
+  const DrawRow row = Flushed(args.draws[gpu::BlockY()]);
+  if (!WeighsAll(row)) return;
+  const int64_t begin = int64_t{gpu::BlockY()} * args.chunks;
+  const DrawPeak greatest = PeakOfRow(args.peaks + begin, args.chunks);
   if (greatest.token < 0 || greatest.logit == -FB_INFINITY) return;
   const float max = Finite(greatest.logit);
-  const double scale = 1.0 / static_cast<double>(draw.temperature);
+  const double scale = 1.0 / static_cast<double>(row.temperature);
   const HalfWarpChunk part(args);
-  const float* const logits = args.logits + row * args.stride;
+  const float* const logits = LogitsOf(args, row);
   double sum = 0;
 #pragma unroll 4
   for (int token = part.first; token < part.end; token += kHalfWarp)
     sum = sum + WeightOf(Finite(gpu::Flush(logits[token])), max, scale);
   for (int half = kHalfWarp / 2; half > 0; half /= 2)
     sum = sum + gpu::Shuffle(sum, gpu::Lane() + half);
-  if (part.Stores(args)) args.sums[row * args.chunks + part.chunk] = sum;
+  if (part.Stores(args)) args.sums[begin + part.chunk] = sum;
 }
 
 FB_KERNEL(pair_draw, DrawParams, kDrawThreads, 1) {
   FB_SHARED(DrawShared, shared);
-  const DrawRow row = Flushed(args.rows[gpu::BlockX()]);
-  if (row.sequence < 0) return;
+  const DrawRow row = Flushed(args.draws[gpu::BlockX()]);
   const int32_t token = RowDraw(args, row, shared).Token();
   if (gpu::Tid() != 0) return;
   args.drawn[gpu::BlockX()] = token;

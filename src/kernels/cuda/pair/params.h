@@ -238,10 +238,10 @@ struct DrawPeak {
 struct DrawParams {
   const float* logits;
   int64_t stride;
-  int32_t vocab, chunks;
-  const DrawRow* rows;
-  DrawPeak* peaks;  // [rows, chunks]
-  double* sums;     // [rows, chunks]: of weights
+  int32_t vocab, chunks, first_row;
+  const DrawRow* draws;
+  DrawPeak* peaks;  // [draws, chunks]
+  double* sums;     // [draws, chunks]: of weights
   int32_t* drawn;
   int32_t* sampled;
 };
