@@ -124,6 +124,7 @@ base::Status Bench::Fill() {
 void* Bench::PlaceBytes(const void* table, size_t bytes) {
   std::byte* const place = cutter_->Cut(bytes);
   std::memcpy(place, table, bytes);
+  device_->compute().SendControl(place, bytes);
   return place;
 }
 
