@@ -47,8 +47,8 @@ base::Status CheckFits(const RoleDecision& role) {
 
 base::Result<std::unique_ptr<engine::LocalEngine>> CreateEngine(
     runtime::Runtime& runtime, const layout::EngineOptions& options,
-    const engine::ModelFiles& files, const text::Tokenizer* tokenizer) {
-  FB_ASSIGN_OR_RETURN(std::vector<RoleDecision> roles, DecideJob(options, files.config));
+    const engine::ModelFiles& files, const text::Tokenizer* tokenizer, const TellSearch& tell) {
+  FB_ASSIGN_OR_RETURN(std::vector<RoleDecision> roles, DecideJob(options, files.config, tell));
   layout::JobPlan plan;
   const Decision& first = roles.front().plan;
   if (first.forecast)

@@ -15,6 +15,11 @@ namespace {
 
 // A forecast of another rule that is not below this part of the first one's is as good.
 constexpr double kSooner = 0.995;
+// Nor is it asked for where the first rule's steps alone would save less than this part of the
+// time if they were taken together.
+constexpr double kSavesTooLittle = 1 - kSooner;
+// A sample of a job has as many tokens as the job, but for so much.
+constexpr double kTokensOfSample = 1.01;
 
 int64_t DenseLayers(const model::ModelConfig& config) {
   return config.moe ? std::ranges::count(config.moe->has_experts, 0) : config.num_layers;
@@ -42,8 +47,11 @@ base::Result<std::vector<int64_t>> ExpertSizes(const layout::LayoutDraft& draft)
 // planned by layout::PlanLayout.
 class Decider {
  public:
-  Decider(const layout::EngineOptions& options, layout::LayoutDraft draft)
-      : options_(options), draft_(std::move(draft)) {}
+  Decider(const layout::EngineOptions& options, layout::LayoutDraft draft, const Effort& effort)
+      : options_(options),
+        draft_(std::move(draft)),
+        effort_(effort),
+        known_(effort.known ? *effort.known : own_known_) {}
 
   base::Result<Decision> Run() {
     FB_RETURN_IF_ERROR(ChooseModes(nullptr));
@@ -63,8 +71,11 @@ class Decider {
         ChooseStreaming(
             options_, [this]() -> const price::StepPricer& { return pricer(); },
             [this](const layout::LayoutDraft& draft) { return Plan(draft); }, &plan));
-    if (prices_modes() && options_.job != nullptr && decision_.Fits().ok())
-      decision_.forecast = Foretell(&plan);
+    if (prices_modes() && options_.job != nullptr && decision_.Fits().ok()) {
+      // No other was of a plan that streams.
+      if (!decision_.streaming.empty()) known_.clear();
+      decision_.forecast = Foretell(&plan, effort_.rival);
+    }
     return std::move(decision_);
   }
 
@@ -98,18 +109,54 @@ class Decider {
   // What the job takes as planned. Where the group's replicas meet by their load, and would for a
   // part of the job that counts, it is asked too what it takes where they always meet: they do if
   // that ends sooner. A group that begins free pulls until its first prompts are computed, which
-  // is most of a short job.
-  JobForecast Foretell(layout::LayoutPlan* plan) {
-    const auto forecast = [&] { return ForecastOf(options_, plan->config, *plan, pricer()); };
-    const JobForecast by_load = forecast();
+  // is most of a short job. A plan that comes to no less than `most` is followed no further.
+  JobForecast Foretell(layout::LayoutPlan* plan, const JobCost& most) {
+    const bool by_load = !plan->group || plan->group->by_load;
+    const auto [known, is_new] = known_.try_emplace(
+        {plan->layout.pool_layers.value_or(0), plan->layout.expert_size.value_or(0)});
+    auto& [forecast, meets_by_load] = known->second;
+    if (is_new || (forecast.stopped && most.seconds > forecast.seconds)) {
+      forecast = ForecastInEitherRule(plan, most);
+      meets_by_load = !plan->group || plan->group->by_load;
+    }
+    if (by_load && plan->group) plan->group->by_load = meets_by_load;
+    return forecast;
+  }
+
+  JobForecast ForecastInEitherRule(layout::LayoutPlan* plan, const JobCost& most) {
+    const auto forecast = [&](const JobCost& limit) {
+      return ForecastOf(options_, plan->config, *plan, pricer(), limit);
+    };
+    const JobForecast by_load = forecast(most);
     const bool open = plan->group && plan->group->by_load && options_.ship.threshold <= 0 &&
                       options_.trial.flip_every == 0;
-    if (!open || by_load.steps_together < by_load.steps / 4) return by_load;
+    if (!open || by_load.steps_together < by_load.steps / 4 ||
+        by_load.together_saves < kSavesTooLittle * by_load.seconds)
+      return by_load;
     plan->group->by_load = false;
-    const JobForecast always = forecast();
-    if (always.seconds < kSooner * by_load.seconds) return always;
+    const JobCost sooner{by_load.left_out,
+                         by_load.stopped ? most.seconds : kSooner * by_load.seconds};
+    if (const JobForecast always = forecast(sooner); !always.stopped && CostOf(always) < sooner)
+      return always;
     plan->group->by_load = true;
     return by_load;
+  }
+
+  // In tokens/s, as numbers of layers and experts are compared.
+  CountRival Rival() const {
+    CountRival rival{.quarters_do = effort_.quarters_do};
+    if (options_.job != nullptr && effort_.rival.left_out == 0)
+      rival.tokens_per_s = OutputTokens() / effort_.rival.seconds;
+    return rival;
+  }
+  JobCost CostAt(double tokens_per_s) const {
+    if (tokens_per_s <= 0) return {};
+    return {0, kTokensOfSample * OutputTokens() / tokens_per_s};
+  }
+  double OutputTokens() const {
+    int64_t tokens = 0;
+    for (const layout::ChoiceShape& choice : *options_.job) tokens += choice.output;
+    return static_cast<double>(tokens) * options_.job_times;
   }
 
   base::Status ChooseModes(const price::StepPulls* pulls) {
@@ -133,7 +180,8 @@ class Decider {
         .pull_rate = cost::PullRate(profile),
         .step =
             [this](int64_t batch) { return pricer().Decode(batch, decision_.mean_context).all(); },
-        .contention = cost::ContentionOf(profile, draft_.machine.workers)};
+        .contention = cost::ContentionOf(profile, draft_.machine.workers),
+        .rival = Rival()};
   }
 
   // What a replica of the candidate has, which is planned into `plan`; nothing where it does not
@@ -151,14 +199,14 @@ class Decider {
     return memory;
   }
 
-  PooledMemory MemoryWithLayers(int64_t layers) {
+  PooledMemory MemoryWithLayers(int64_t layers, double least) {
     layout::LayoutDraft draft = draft_;
     draft.layout.pool_layers = layers;
     layout::LayoutPlan plan;
     PooledMemory memory = MemoryOf(draft, &plan);
     if (options_.job == nullptr || memory.kv_tokens == 0) return memory;
     SetBorders(options_, &pricer(), &plan);
-    memory.job = Foretell(&plan);
+    memory.job = Foretell(&plan, CostAt(least));
     return memory;
   }
 
@@ -172,12 +220,12 @@ class Decider {
   }
 
   // Where rows go is taken from the law of --routing, or from chance.
-  PooledMemory MemoryWithExperts(int64_t size) {
+  PooledMemory MemoryWithExperts(int64_t size, double least) {
     layout::LayoutPlan plan;
     PooledMemory memory = MemoryOf(WithExperts(size), &plan);
     if (memory.kv_tokens == 0) return memory;
     SetBorders(options_, &pricer(), &plan);
-    if (options_.job != nullptr) memory.job = Foretell(&plan);
+    if (options_.job != nullptr) memory.job = Foretell(&plan, CostAt(least));
     const std::shared_ptr<const share::ShipPlan> ship = plan.ranks[0].request.pool[0].ship;
     if (!plan.group || ship == nullptr) return memory;
     const price::RoutedExperts experts(plan.config, plan.routing.get());
@@ -196,8 +244,12 @@ class Decider {
     PoolQuestion question = SteadyState();
     // What cannot work at all is an error, not a size that does not fit.
     FB_RETURN_IF_ERROR(layout::PlanLayout(options_, WithExperts(0)).status());
-    question.memory = [this](int64_t size) { return MemoryWithExperts(size); };
+    question.memory = [this](int64_t size, double least) { return MemoryWithExperts(size, least); };
     FB_ASSIGN_OR_RETURN(const std::vector<int64_t> sizes, ExpertSizes(draft_));
+    if (effort_.other) {
+      const auto size = std::ranges::find(sizes, effort_.other->layout.expert_size);
+      question.rival.about = size == sizes.end() ? -1 : size - sizes.begin();
+    }
     decision_.expert_choice = ChooseExpertSize(sizes, question);
     draft_.layout.expert_size = decision_.expert_choice->size;
     return {};
@@ -207,11 +259,14 @@ class Decider {
   base::Status ChoosePool() {
     PoolQuestion question = SteadyState();
     question.num_layers = DenseLayers(draft_.config);
+    if (effort_.other) question.rival.about = effort_.other->layout.pool_layers.value_or(-1);
     // What cannot work at all is an error, not a number of layers that does not fit.
     layout::LayoutDraft all = draft_;
     all.layout.pool_layers = question.num_layers;
     FB_RETURN_IF_ERROR(layout::PlanLayout(options_, all).status());
-    question.memory = [this](int64_t layers) { return MemoryWithLayers(layers); };
+    question.memory = [this](int64_t layers, double least) {
+      return MemoryWithLayers(layers, least);
+    };
     decision_.choice = ChoosePoolLayers(question);
     draft_.layout.pool_layers = decision_.choice->layers;
     return {};
@@ -247,6 +302,9 @@ class Decider {
 
   const layout::EngineOptions& options_;
   layout::LayoutDraft draft_;
+  const Effort effort_;
+  KnownForecasts own_known_;
+  KnownForecasts& known_;
   Decision decision_;  // Why the draft was filled in so; the plan at the end.
   std::optional<price::StepPricer> pricer_;
 };
@@ -254,12 +312,14 @@ class Decider {
 }  // namespace
 
 base::Result<Decision> Decide(const layout::EngineOptions& options,
-                              const model::ModelConfig& config, int num_devices) {
+                              const model::ModelConfig& config, int num_devices,
+                              const Effort& effort) {
   FB_ASSIGN_OR_RETURN(layout::LayoutDraft draft, layout::DraftLayout(options, config, num_devices));
-  return Decider(options, std::move(draft)).Run();
+  return Decider(options, std::move(draft), effort).Run();
 }
 
 std::string FormatJob(const JobForecast& job) {
+  if (job.stopped) return fmt::format("stopped: later than {:.1f} s", job.seconds);
   return fmt::format(
       "{:.1f} s, {:.0f} output tok/s, {:.0f} % of the steps together, {} preemptions", job.seconds,
       job.tokens_per_s(),

@@ -4,8 +4,10 @@
 // layout/platform.h and the choice of kernels, which ask what machine this is.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "choose/expert_choice.h"
@@ -32,11 +34,26 @@ struct Decision : layout::LayoutPlan {
   std::string flags;  // LayoutTrial::flags
 };
 
+// Forecasts of jobs by pooled layers and the experts of a layer that a rank holds, of one cut of
+// the devices and the same options. The flag: whether the group's replicas meet by their load.
+using KnownForecasts = std::map<std::pair<int64_t, int64_t>, std::pair<JobForecast, bool>>;
+
+// What a decision among others may leave out.
+struct Effort {
+  // A plan with which the job ends later is of no interest: its forecast may be stopped
+  // (JobForecast::stopped), and its numbers of layers and experts be the best of a few.
+  JobCost rival;
+  bool quarters_do = false;         // as CountRival has it
+  const Decision* other = nullptr;  // of the same layout with other settings; may be null
+  KnownForecasts* known = nullptr;  // may be null; the decision adds its own
+};
+
 // The plan of the layout that the options name; of copies of the model, where they name none.
 // Errors are those of the options (their value, the devices, the layout, what the model cannot do),
 // not of the memory. `num_devices`: the layout's, of the machine's; 0: all.
 base::Result<Decision> Decide(const layout::EngineOptions& options,
-                              const model::ModelConfig& config, int num_devices = 0);
+                              const model::ModelConfig& config, int num_devices = 0,
+                              const Effort& effort = {});
 
 // What pool=auto came to, beside no pool and all layers. REQUIRES: decision.choice.
 std::string FormatChoice(const Decision& decision);
@@ -45,6 +62,8 @@ std::string FormatChoice(const Decision& decision);
 // decision.expert_choice.
 std::string FormatExpertChoice(const Decision& decision);
 
+// What a job takes.
+std::string FormatJob(const JobForecast& job);
 // What so many pooled layers, or experts, come to.
 std::string FormatTrial(const Throughput& trial);
 // What the job is expected to take. REQUIRES: decision.forecast.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "choose/layout_search.h"
 #include "choose/printed_plan.h"
 
 namespace forebay::choose {
@@ -33,7 +32,8 @@ base::Result<RoleDecision> DecideRole(GroupRole role, const layout::Layout& layo
 }  // namespace
 
 base::Result<std::vector<RoleDecision>> DecideJob(const layout::EngineOptions& options,
-                                                  const model::ModelConfig& config) {
+                                                  const model::ModelConfig& config,
+                                                  const TellSearch& tell) {
   const std::unique_ptr<schedule::Policy> policy = options.policy->make();
   std::vector<RoleDecision> roles;
   if (policy->growth_is_free()) {
@@ -42,7 +42,7 @@ base::Result<std::vector<RoleDecision>> DecideJob(const layout::EngineOptions& o
     return roles;
   }
   if (!options.roles) {
-    FB_ASSIGN_OR_RETURN(Decision plan, DecideLayout(options, config));
+    FB_ASSIGN_OR_RETURN(Decision plan, DecideLayout(options, config, tell));
     roles.push_back({GroupRole::kAll, std::move(plan), options.ship.mode});
     return roles;
   }

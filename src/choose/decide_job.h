@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "choose/decide.h"
+#include "choose/layout_search.h"
 #include "layout/job_plan.h"
 
 namespace forebay::choose {
@@ -18,7 +19,9 @@ struct RoleDecision {
 // In the order of their devices. All have one max_model_len, which is part of an answer: that of
 // the role whose KV cache holds less. Errors are those of DecideLayout; of two roles also
 // layout::kLayoutDevices, if they need more or fewer devices than there are.
+// `tell`: as DecideLayout has it.
 base::Result<std::vector<RoleDecision>> DecideJob(const layout::EngineOptions& options,
-                                                  const model::ModelConfig& config);
+                                                  const model::ModelConfig& config,
+                                                  const TellSearch& tell = {});
 
 }  // namespace forebay::choose

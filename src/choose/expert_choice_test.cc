@@ -14,7 +14,7 @@ namespace {
 // expert that is lacked 1 GB of pulls.
 PoolQuestion ExpertQuestion(int64_t spare, double pull_rate) {
   PoolQuestion question{.mean_context = 68, .max_batch = 1000, .pull_rate = pull_rate};
-  question.memory = [spare](int64_t size) {
+  question.memory = [spare](int64_t size, double least) {
     return PooledMemory{.kv_tokens = std::max<int64_t>(0, spare - 50 * size),
                         .pull_bytes = static_cast<uint64_t>(256 - size) * 1'000'000'000};
   };
@@ -54,7 +54,7 @@ TEST(ExpertChoice, Table) {
     EXPECT_EQ(choice.trials.back().size, 253);
     for (const int64_t size : sizes) {
       EXPECT_GE(choice.chosen().tokens_per_s(),
-                0.998 * ThroughputOf(question, question.memory(size)).tokens_per_s())
+                0.998 * ThroughputOf(question, question.memory(size, 0)).tokens_per_s())
           << c.what << ", " << size;
     }
   }
@@ -66,8 +66,8 @@ TEST(ExpertChoice, StepsTakenTogetherCountWhereTheyAreSooner) {
   PoolQuestion question = ExpertQuestion(20'000, 1e9);
   double seconds = 0;
   bool always = false;
-  question.memory = [&, memory = question.memory](int64_t size) {
-    PooledMemory ships = memory(size);
+  question.memory = [&, memory = question.memory](int64_t size, double least) {
+    PooledMemory ships = memory(size, least);
     ships.together = [&](int64_t) { return seconds; };
     ships.always_together = always;
     return ships;
@@ -83,8 +83,8 @@ TEST(ExpertChoice, StepsTakenTogetherCountWhereTheyAreSooner) {
 // A steady state says the most, the job that 160 is best.
 TEST(ExpertChoice, TheJobDecidesWhereItIsKnown) {
   PoolQuestion question = ExpertQuestion(20'000, 1e9);
-  question.memory = [memory = question.memory](int64_t size) {
-    PooledMemory with_job = memory(size);
+  question.memory = [memory = question.memory](int64_t size, double least) {
+    PooledMemory with_job = memory(size, least);
     with_job.job = JobForecast{.seconds = 100 + std::abs(static_cast<double>(size - 160)),
                                .output_tokens = 1000};
     return with_job;

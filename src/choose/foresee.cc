@@ -87,6 +87,7 @@ struct Flight {
   // Seconds on each stage, as they were priced last, and how they grow from step to step.
   std::optional<PricedStep> priced;
   std::vector<double> seconds, growth;
+  double saves = 0;  // seconds, if all took the step together; of one that is taken alone
 
   void GoOn() {
     --left;
@@ -156,6 +157,7 @@ class Job {
   const std::vector<double>& SecondsOf(int replica, const engine::Round& round);
   const std::vector<double>& Price(Flight& flight, const StepMode& mode,
                                    const price::RowsOfAll& all);
+  double SavedTogether(const Flight& flight);
   double Pass(Replica& self, const std::vector<double>& seconds) const;
   void Enqueue(int replica, const std::vector<double>& seconds, const StepMode& mode);
   void AwaitEnd(Replica& self) const;
@@ -202,9 +204,14 @@ JobForecast Job::Run() {
     FB_CHECK(At(replica).wake < kNever, "{} of {} choices are left and no replica goes on",
              question_.job.size() - sink_.count(), question_.job.size());
     now_ = At(replica).wake;
+    if (now_ > question_.most_seconds) {
+      total_.stopped = true;
+      break;
+    }
     Act(replica);
   }
   total_.seconds = now_;
+  total_.together_saves /= static_cast<double>(replicas_.size());
   for (const auto& replica : replicas_) {
     const EngineStats stats = replica->choices.stats();
     total_.output_tokens += stats.output_tokens;
@@ -464,7 +471,13 @@ void Job::Answer(int replica, const engine::Round& round) {
 
 // Who meets waits on each stage for the slowest.
 const std::vector<double>& Job::SecondsOf(int replica, const engine::Round& round) {
-  if (!round.mode.meets()) return Price(At(replica).flights.back(), round.mode, {});
+  if (!round.mode.meets()) {
+    Flight& flight = At(replica).flights.back();
+    const std::vector<double>& seconds = Price(flight, round.mode, {});
+    if (!flight.again) flight.saves = SavedTogether(flight);
+    total_.together_saves += flight.saves;
+    return seconds;
+  }
   Group& group = GroupOf(replica);
   if (std::exchange(group.round, round.number) == round.number) return group.seconds;
   price::RowsOfAll all;
@@ -504,6 +517,19 @@ const std::vector<double>& Job::Price(Flight& flight, const StepMode& mode,
         (flight.growth[stage] - flight.seconds[stage]) / static_cast<double>(flight.left);
   }
   return flight.seconds;
+}
+
+// As if all had as many rows as this replica, and none waited for another.
+double Job::SavedTogether(const Flight& flight) {
+  const layout::GroupOptions& group = *question_.agreement;
+  if (!group.by_load || flight.load.rows() > group.most_rows) return 0;
+  const price::RowsOfAll all{flight.load.rows() * question_.replicas, question_.replicas};
+  std::vector<double> together(flight.seconds.size());
+  question_.price({flight.load, group.together, all, /*times=*/0}, together);
+  double saves = 0;
+  for (size_t stage = 0; stage < together.size(); ++stage)
+    saves += flight.seconds[stage] - together[stage];
+  return std::max(0.0, saves);
 }
 
 double Job::Pass(Replica& self, const std::vector<double>& seconds) const {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <span>
 
@@ -38,6 +39,8 @@ struct ForeseeQuestion {
   int stages = 1;       // of a replica's pipeline
   // Writes the seconds of the step on each stage.
   std::function<void(const PricedStep& step, std::span<double> stages)> price;
+  // A job that takes longer is followed no further: JobForecast::stopped.
+  double most_seconds = std::numeric_limits<double>::infinity();
 };
 
 // REQUIRES: each choice alone fits a replica.

@@ -130,6 +130,38 @@ TEST(Foresee, EqualStepsAreSummed) {
   EXPECT_LT(priced, 30);
 }
 
+// A job that takes longer than anybody wants to know is followed to that time.
+TEST(Foresee, StopsWhereItIsTooLate) {
+  const std::vector<ChoiceShape> job(20, {32, 4, 100});
+  const auto policy = *schedule::CreatePolicy("continuous");
+  ForeseeQuestion question = Question(job, *policy, 100);
+  const JobForecast whole = Foresee(question);
+  EXPECT_FALSE(whole.stopped);
+  question.most_seconds = whole.seconds;
+  EXPECT_FALSE(Foresee(question).stopped);
+  question.most_seconds = whole.seconds / 2;
+  const JobForecast half = Foresee(question);
+  EXPECT_TRUE(half.stopped);
+  EXPECT_GT(half.seconds, question.most_seconds);
+  EXPECT_LT(half.seconds, whole.seconds);
+  EXPECT_EQ(half.tokens_per_s(), 0);
+}
+
+// Steps taken alone say what they would save together, those of prompts too long to ship nothing.
+TEST(Foresee, StepsAloneSayWhatTheySaveTogether) {
+  const std::vector<ChoiceShape> job(2, {32, 20, 100});
+  const auto policy = *schedule::CreatePolicy("continuous");
+  ForeseeQuestion question = Question(job, *policy, 100);
+  question.replicas = 2;
+  question.agreement = {
+      .num_replicas = 2, .by_load = true, .load = {.threshold = 0}, .most_rows = 4};
+  const JobForecast alone = Foresee(question);
+  EXPECT_EQ(alone.steps_together, 0);
+  EXPECT_DOUBLE_EQ(alone.together_saves, 19 * 0.5);
+  question.price = Price(HalfASecond, OneSecond);
+  EXPECT_EQ(Foresee(question).together_saves, 0);
+}
+
 // Who meets waits for the slowest: here for the longer context, and for more rows elsewhere.
 TEST(Foresee, TheSlowestDecidesWhereAllMeet) {
   const auto policy = *schedule::CreatePolicy("continuous");

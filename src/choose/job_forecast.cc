@@ -14,7 +14,9 @@ JobForecast JobForecast::Times(double times) const {
           .preemptions = more(preemptions),
           .recomputed_tokens = more(recomputed_tokens),
           .left_out = more(left_out),
-          .origins = origins * times};
+          .origins = origins * times,
+          .stopped = stopped,
+          .together_saves = together_saves * times};
 }
 
 JobSample SampleJob(std::span<const layout::ChoiceShape> job, int64_t most_choices) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <memory>
 #include <vector>
@@ -21,6 +22,7 @@ namespace {
 
 // Tokens that the replicas of a forecast generate at most, in a sample of the job.
 constexpr int64_t kMostTokens = 8'000'000;
+constexpr double kNever = std::numeric_limits<double>::infinity();
 
 int64_t MostChoices(std::span<const layout::ChoiceShape> job) {
   int64_t tokens = 0;
@@ -181,11 +183,15 @@ bool Shares(std::span<const layout::ChoiceShape> job) {
 }  // namespace
 
 JobForecast ForecastOf(const layout::EngineOptions& options, const model::ModelConfig& config,
-                       const layout::LayoutPlan& plan, const price::StepPricer& pricer) {
+                       const layout::LayoutPlan& plan, const price::StepPricer& pricer,
+                       const JobCost& most) {
   const layout::MemoryPlan& memory = plan.ranks.front().memory;
   const std::vector<layout::ChoiceShape> job =
       TakenOf(*options.job, config.max_position_embeddings, memory.max_model_len);
   const JobSample sample = SampleJob(job, MostChoices(job));
+  const double times = sample.times * options.job_times;
+  const int64_t left_out =
+      std::llround(static_cast<double>(options.job->size() - job.size()) * options.job_times);
   const auto policy = options.policy->make();
   const std::optional<schedule::StealPrices> steal = price::PriceStealing(options, plan, &pricer);
   JobPrices prices(options, config, plan, pricer);
@@ -218,13 +224,12 @@ JobForecast ForecastOf(const layout::EngineOptions& options, const model::ModelC
                .agreement = plan.group,
                .steals = steal.has_value(),
                .stages = plan.layout.pp,
-               .price = [&](const PricedStep& step, std::span<double> stages) {
-                 prices.Price(step, stages);
-               }});
+               .price = [&](const PricedStep& step,
+                            std::span<double> stages) { prices.Price(step, stages); },
+               .most_seconds = left_out < most.left_out ? kNever : most.seconds / times});
   forecast.origins = prices.origins();
-  forecast = forecast.Times(sample.times * options.job_times);
-  forecast.left_out =
-      std::llround(static_cast<double>(options.job->size() - job.size()) * options.job_times);
+  forecast = forecast.Times(times);
+  forecast.left_out = left_out;
   return forecast;
 }
 

@@ -7,8 +7,10 @@
 
 namespace forebay::choose {
 
-// REQUIRES: options.job; the plan fits, and pricer is of its ranks.
+// A forecast that comes to no less than `most` is stopped there. REQUIRES: options.job; the plan
+// fits, and pricer is of its ranks.
 JobForecast ForecastOf(const layout::EngineOptions& options, const model::ModelConfig& config,
-                       const layout::LayoutPlan& plan, const price::StepPricer& pricer);
+                       const layout::LayoutPlan& plan, const price::StepPricer& pricer,
+                       const JobCost& most = {});
 
 }  // namespace forebay::choose

@@ -58,21 +58,42 @@ constexpr int kInVain = 2;
 // Of the default: the rows with which a layout is tried that lacks memory.
 constexpr int32_t kLackingRows = 4;
 
-// By what trials are compared: choices that are refused, then the seconds until the others end.
-struct Cost {
-  int64_t left_out = std::numeric_limits<int64_t>::max();
-  double seconds = std::numeric_limits<double>::infinity();
-
-  friend auto operator<=>(const Cost&, const Cost&) = default;
-};
-
-Cost CostOf(const LayoutTrial& trial) {
-  return trial.plan ? Cost{trial.plan->forecast->left_out, trial.plan->forecast->seconds} : Cost{};
+// Those that were stopped come behind all others that can run, and those that cannot last.
+JobCost CostOf(const LayoutTrial& trial) {
+  if (!trial.plan) return {};
+  const JobForecast& job = *trial.plan->forecast;
+  return job.stopped ? JobCost{JobCost().left_out - 1, job.seconds} : CostOf(job);
 }
 
 // Whether a trial takes less than this part of the time.
-bool IsBelow(const LayoutTrial& trial, double part, const Cost& other) {
-  return CostOf(trial) < Cost{other.left_out, part * other.seconds};
+bool IsBelow(const LayoutTrial& trial, double part, const JobCost& other) {
+  return CostOf(trial) < JobCost{other.left_out, part * other.seconds};
+}
+
+// A trial of a layout with the options as they are.
+struct Tried {
+  layout::Layout layout;
+  LayoutTrial trial;
+  KnownForecasts known;
+
+  // How many layers or experts ranks share is to be chosen.
+  bool is_open() const { return layout.pools(); }
+  // With no layer pooled it is the same as copies.
+  bool is_of_copies() const {
+    return trial.plan && trial.plan->layout.pools_layers() && trial.plan->layout.pool_layers == 0;
+  }
+};
+
+// Of the last one that is tried with further settings: what takes longer is neither taken nor
+// changed. Nothing beats that of fewer, or of those that leave choices out.
+JobCost RivalOf(const std::vector<Tried>& tried) {
+  std::vector<JobCost> costs;
+  for (const Tried& each : tried) {
+    if (each.trial.plan && !each.is_of_copies()) costs.push_back(CostOf(each.trial));
+  }
+  if (costs.size() < kRefined) return {};
+  std::ranges::nth_element(costs, costs.begin() + kRefined - 1);
+  return costs[kRefined - 1].left_out == 0 ? costs[kRefined - 1] : JobCost();
 }
 
 // What a trial sets beside the layout.
@@ -120,16 +141,21 @@ class Refiner {
                     options.ship.routed_threshold == 0 && options.trial.flip_every == 0;
   }
 
-  base::Result<LayoutTrial> Try(const layout::Layout& layout, const Further& further) {
-    auto trial = Foresee(layout, further);
+  base::Result<LayoutTrial> Try(const layout::Layout& layout, const Further& further,
+                                const Effort& effort) {
+    auto trial = Foresee(layout, further, effort);
     ++(progress_.tried < progress_.layouts ? progress_.tried : progress_.further);
-    if (trial.ok() && trial->plan) {
+    if (trial.ok() && trial->plan && !trial->plan->forecast->stopped) {
       const double seconds = trial->plan->forecast->seconds;
       if (progress_.best_seconds == 0 || seconds < progress_.best_seconds)
         progress_.best_seconds = seconds;
     }
     if (tell_) tell_(progress_);
     return trial;
+  }
+  void End() {
+    progress_.done = true;
+    if (tell_) tell_(progress_);
   }
 
   // The layout with the settings in which the job is done soonest, as far as one change after the
@@ -141,12 +167,15 @@ class Refiner {
     if (!as_asked.plan) {
       chosen = {.rows = rows_are_open_ ? std::max(kFewestRows, rows_ / kLackingRows) : 0,
                 .small = slots_are_open_};
-      FB_ASSIGN_OR_RETURN(best, Try(layout, chosen));
+      FB_ASSIGN_OR_RETURN(best, Try(layout, chosen, {}));
       if (!best->plan) return std::optional<LayoutTrial>();
     }
     const auto improves = [&](const Further& further) -> base::Result<bool> {
-      FB_ASSIGN_OR_RETURN(LayoutTrial trial, Try(layout, further));
-      if (!IsBelow(trial, kWorthwhile, CostOf(best ? *best : as_asked))) return false;
+      const LayoutTrial& other = best ? *best : as_asked;
+      const JobCost cost = CostOf(other), wanted{cost.left_out, kWorthwhile * cost.seconds};
+      FB_ASSIGN_OR_RETURN(LayoutTrial trial,
+                          Try(layout, further, {.rival = wanted, .other = &*other.plan}));
+      if (CostOf(trial) >= wanted) return false;
       best = std::move(trial);
       chosen = further;
       return true;
@@ -175,7 +204,8 @@ class Refiner {
   }
 
  private:
-  base::Result<LayoutTrial> Foresee(const layout::Layout& layout, const Further& further) const {
+  base::Result<LayoutTrial> Foresee(const layout::Layout& layout, const Further& further,
+                                    const Effort& effort) const {
     layout::EngineOptions options = options_;
     options.layout = layout;
     if (further.rows > 0) options.limits.max_num_batched_tokens = further.rows;
@@ -184,7 +214,7 @@ class Refiner {
       options.pool.by_matrix = true;
     }
     if (further.ships) options.ship.mode = StepMode{.ffn = FfnMode::kShip};
-    auto plan = Decide(options, config_);
+    auto plan = Decide(options, config_, 0, effort);
     LayoutTrial trial{.layout = layout::FormatLayout(layout),
                       .flags = FlagsOf(further),
                       .refused = plan.ok() ? plan->Fits() : plan.status()};
@@ -194,7 +224,8 @@ class Refiner {
                           "layouts are compared on devices with prices; expected --devices "
                           "sim:8xh200 or a --device-profile");
     }
-    trial.layout = layout::FormatLayout(plan->layout);
+    // Of a forecast that was stopped nothing is chosen.
+    if (!plan->forecast->stopped) trial.layout = layout::FormatLayout(plan->layout);
     plan->flags = trial.flags;
     trial.plan = *std::move(plan);
     return trial;
@@ -213,29 +244,44 @@ class Refiner {
 base::Result<std::vector<LayoutTrial>> RankLayouts(const layout::EngineOptions& options,
                                                    const model::ModelConfig& config,
                                                    const TellSearch& tell) {
-  // A trial, and what it tries.
-  struct Tried {
-    layout::Layout layout;
-    LayoutTrial trial;
-  };
-  std::vector<Tried> tried;
   const std::vector<layout::Layout> layouts =
       LayoutsOf(options.machine.devices.count, config.moe.has_value());
   Refiner refiner(options, config, tell, layouts.size());
-  for (const layout::Layout& layout : layouts) {
-    FB_ASSIGN_OR_RETURN(LayoutTrial trial, refiner.Try(layout, {}));
-    // With no layer pooled it is the same as copies.
-    if (trial.plan && trial.plan->layout.pools_layers() && trial.plan->layout.pool_layers == 0)
-      continue;
-    tried.push_back({layout, std::move(trial)});
+  std::vector<Tried> tried;
+  for (const layout::Layout& layout : layouts) tried.push_back({layout, {}, {}});
+  // Layouts with nothing to choose are one forecast each, and show what the others must beat; of
+  // those the ones that may are worth more forecasts than a few.
+  for (Tried& each : tried) {
+    if (each.is_open()) continue;
+    FB_ASSIGN_OR_RETURN(each.trial, refiner.Try(each.layout, {}, {.known = &each.known}));
   }
+  JobCost rival = RivalOf(tried);
+  const KnownForecasts* of_copies = nullptr;
+  for (Tried& each : tried) {
+    if (!each.is_open()) {
+      of_copies = &each.known;
+      continue;
+    }
+    // Its cut's copies stand before it; the same without a layer or an expert that is shared.
+    each.known = *of_copies;
+    FB_ASSIGN_OR_RETURN(
+        each.trial,
+        refiner.Try(each.layout, {}, {.rival = rival, .quarters_do = true, .known = &each.known}));
+  }
+  rival = RivalOf(tried);
+  for (Tried& each : tried) {
+    if (!each.is_open() || !each.trial.plan || each.trial.plan->forecast->stopped) continue;
+    FB_ASSIGN_OR_RETURN(each.trial,
+                        refiner.Try(each.layout, {}, {.rival = rival, .known = &each.known}));
+  }
+  std::erase_if(tried, [](const Tried& each) { return each.is_of_copies(); });
   std::ranges::stable_sort(tried, {}, [](const Tried& each) { return CostOf(each.trial); });
-  const Cost best = CostOf(tried.front().trial);
+  const JobCost best = CostOf(tried.front().trial);
   std::vector<LayoutTrial> trials;
   int refined = 0;
   for (Tried& each : tried) {
     const bool near = each.trial.plan &&
-                      CostOf(each.trial) <= Cost{best.left_out, kNear * best.seconds} &&
+                      CostOf(each.trial) <= JobCost{best.left_out, kNear * best.seconds} &&
                       ++refined <= kRefined;
     const bool lacks = each.trial.refused.code() == layout::kMemoryTooSmall && each.layout.pools();
     if (near || lacks) {
@@ -245,7 +291,8 @@ base::Result<std::vector<LayoutTrial>> RankLayouts(const layout::EngineOptions& 
     }
     trials.push_back(std::move(each.trial));
   }
-  std::ranges::stable_sort(trials, {}, CostOf);
+  refiner.End();
+  std::ranges::stable_sort(trials, {}, [](const LayoutTrial& trial) { return CostOf(trial); });
   return trials;
 }
 
@@ -256,7 +303,7 @@ bool LeavesLayoutOpen(const layout::EngineOptions& options, const model::ModelCo
 }
 
 base::Result<Decision> DecideLayout(const layout::EngineOptions& options,
-                                    const model::ModelConfig& config) {
+                                    const model::ModelConfig& config, const TellSearch& tell) {
   const layout::DevicesSpec& devices = options.machine.devices;
   const bool one_real = devices.count == 1 && !layout::RequireSimulated(devices).ok();
   if (!options.layout_by_job || one_real) return Decide(options, config);
@@ -266,7 +313,7 @@ base::Result<Decision> DecideLayout(const layout::EngineOptions& options,
                         "a trace whose requests are all there, without --mean-context, or a "
                         "layout, as dp=4,weights=striped");
   }
-  FB_ASSIGN_OR_RETURN(std::vector<LayoutTrial> trials, RankLayouts(options, config));
+  FB_ASSIGN_OR_RETURN(std::vector<LayoutTrial> trials, RankLayouts(options, config, tell));
   const auto copies = std::ranges::find_if(trials, [&](const LayoutTrial& trial) {
     return trial.plan && trial.plan->layout.dp == devices.count && !trial.plan->layout.pools();
   });

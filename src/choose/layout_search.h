@@ -22,6 +22,7 @@ struct LayoutTrial {
 struct SearchProgress {
   int64_t tried = 0, layouts = 0, further = 0;
   double best_seconds = 0;
+  bool done = false;  // nothing more is tried, and nothing more told
 };
 using TellSearch = std::function<void(const SearchProgress&)>;
 
@@ -29,8 +30,15 @@ using TellSearch = std::function<void(const SearchProgress&)>;
 // several replicas also with weights that they share, of a model with experts these. The best few,
 // and those with shared weights that lack memory, also with other rows of a step and less memory
 // for weights that are pulled, where the options leave these open (LayoutTrial::flags): a trial of
-// its own, where the job is done sooner so. First those that run, the soonest done first. `tell`
-// (may be null) hears of each trial. REQUIRES: options.job. Errors are those of any layout.
+// its own, where the job is done sooner so. First those that run, the soonest done first.
+//
+// A layout that shares weights has many candidates, one for each number of layers or experts. A
+// few of these are foreseen first, no further than what may still come near the best three, and
+// only where one does all others. So a plan's forecast may be stopped (JobForecast::stopped), never
+// that of the best: such plans come behind those that were foreseen to their end.
+//
+// `tell` (may be null) hears of each trial, and of the end. REQUIRES: options.job. Errors are those
+// of any layout.
 base::Result<std::vector<LayoutTrial>> RankLayouts(const layout::EngineOptions& options,
                                                    const model::ModelConfig& config,
                                                    const TellSearch& tell = {});
@@ -45,6 +53,6 @@ bool LeavesLayoutOpen(const layout::EngineOptions& options, const model::ModelCo
 // be a little wrong. Errors are those of either;
 // kInvalidArgument where nothing is known of the job.
 base::Result<Decision> DecideLayout(const layout::EngineOptions& options,
-                                    const model::ModelConfig& config);
+                                    const model::ModelConfig& config, const TellSearch& tell = {});
 
 }  // namespace forebay::choose

@@ -41,7 +41,8 @@ TEST(LayoutSearch, TheFirstIsTaken) {
     const auto trials = RankLayouts(options, config);
     ASSERT_TRUE(trials.ok()) << trials.status().ToString();
     EXPECT_TRUE(std::ranges::is_sorted(*trials, {}, [](const LayoutTrial& trial) {
-      return trial.plan ? trial.plan->forecast->seconds : 1e300;
+      if (!trial.plan) return 1e300;
+      return trial.plan->forecast->stopped ? 1e299 : trial.plan->forecast->seconds;
     })) << c.what;
     EXPECT_TRUE(std::ranges::any_of(
         *trials, [](const LayoutTrial& trial) { return trial.plan && trial.plan->layout.sp > 1; }))
@@ -60,7 +61,9 @@ TEST(LayoutSearch, TellsOfEachTrial) {
       RankLayouts(Options("sim:2xh200", 400), *model::LoadBuiltinConfig("Llama-3-8B"),
                   [&](const SearchProgress& progress) { told.push_back(progress); });
   ASSERT_TRUE(trials.ok()) << trials.status().ToString();
-  ASSERT_FALSE(told.empty());
+  ASSERT_GT(told.size(), 1u);
+  EXPECT_TRUE(told.back().done);
+  told.pop_back();
   for (size_t i = 0; i < told.size(); ++i) {
     EXPECT_EQ(told[i].layouts, told.back().tried);
     EXPECT_EQ(told[i].tried + told[i].further, static_cast<int64_t>(i) + 1);
@@ -70,6 +73,35 @@ TEST(LayoutSearch, TellsOfEachTrial) {
   }
   EXPECT_GT(told.back().further, 0);
   EXPECT_EQ(told.back().best_seconds, trials->front().plan->forecast->seconds);
+}
+
+// Few candidates are foreseen of a layout that cannot win, and what is taken is what all of them
+// come to.
+TEST(LayoutSearch, TheBestIsThatOfAllCandidates) {
+  layout::EngineOptions options = Options("sim:4xa10", 200);
+  options.machine.memory_per_rank_bytes = uint64_t{15} << 30;  // less than a copy of the model
+  options.limits.max_num_batched_tokens = 1024;
+  const model::ModelConfig config = *model::LoadBuiltinConfig("Llama-3-8B");
+  const auto trials = RankLayouts(options, config);
+  ASSERT_TRUE(trials.ok()) << trials.status().ToString();
+  options.layout_by_job = false;
+  int stopped = 0;
+  double best = 1e300;
+  for (const LayoutTrial& trial : *trials) {
+    if (!trial.plan || !trial.flags.empty()) continue;
+    options.layout = trial.plan->layout;
+    if (options.layout->pools()) options.layout->pool_layers.reset();
+    const double seconds = Decide(options, config)->forecast->seconds;
+    best = std::min(best, seconds);
+    if (!trial.plan->forecast->stopped) continue;
+    ++stopped;
+    EXPECT_GT(seconds, trial.plan->forecast->seconds) << trial.layout;
+    EXPECT_THAT(trial.layout, HasSubstr("pool=auto"));
+  }
+  const auto first = std::ranges::find(*trials, "", &LayoutTrial::flags);
+  EXPECT_FALSE(first->plan->forecast->stopped);
+  EXPECT_EQ(first->plan->forecast->seconds, best);
+  EXPECT_GT(stopped, 0);
 }
 
 // A model with experts shares these; how many a rank holds is chosen, too.

@@ -37,8 +37,8 @@ const PoolTrial& PoolChoice::chosen() const {
 }
 
 PoolChoice ChoosePoolLayers(const PoolQuestion& question) {
-  CountSearch search(question.num_layers, [&](int64_t layers) {
-    return ThroughputOf(question, question.memory(layers));
+  CountSearch search(question.num_layers, question.rival, [&](int64_t layers, double least) {
+    return ThroughputOf(question, question.memory(layers, least));
   });
   PoolChoice choice{.layers = search.Fewest().value_or(question.num_layers)};
   for (const auto& [layers, trial] : search.tried()) choice.trials.push_back({trial, layers});

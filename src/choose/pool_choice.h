@@ -29,17 +29,27 @@ struct PooledMemory {
 // `longest`.
 inline int64_t AssumedContext(int64_t longest) { return std::clamp<int64_t>(longest / 4, 1, 2048); }
 
+// A plan of something else that a choice has to come near, or none of its own is of interest.
+struct CountRival {
+  double tokens_per_s = 0;   // 0: there is none
+  bool quarters_do = false;  // the best of a few numbers will do
+  int64_t about = -1;        // what was chosen with other settings; -1: nothing
+};
+
 // Shared weights: how many layers are pooled, or how many experts of a layer each rank holds.
 struct PoolQuestion {
   int64_t num_layers = 0;
   int64_t mean_context = 1;  // tokens that a running choice holds
   int64_t max_batch = 0;     // choices that run at once on a rank
   double pull_rate = 0;      // the rate of a rank's pulls, in bytes per second
-  std::function<PooledMemory(int64_t count)> memory;  // with so many layers, or experts
+  // With so many layers, or experts. A job that comes to less than `least` tokens/s need not be
+  // foreseen to its end.
+  std::function<PooledMemory(int64_t count, double least)> memory;
   // The work of a step that decodes `batch` choices, alone on its device; and what pulls take from
   // it.
   std::function<cost::Work(int64_t batch)> step;
   cost::Contention contention;
+  CountRival rival;
 };
 
 struct Throughput {

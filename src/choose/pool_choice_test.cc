@@ -16,7 +16,7 @@ namespace {
 PoolQuestion Question(int64_t spare, double pull_rate) {
   PoolQuestion question{
       .num_layers = 10, .mean_context = 68, .max_batch = 1000, .pull_rate = pull_rate};
-  question.memory = [spare](int64_t layers) {
+  question.memory = [spare](int64_t layers, double least) {
     return PooledMemory{.kv_tokens = std::max<int64_t>(0, spare + 1000 * layers),
                         .pull_bytes = static_cast<uint64_t>(layers) * 1'000'000'000};
   };
@@ -61,8 +61,8 @@ TEST(PoolChoice, Table) {
 TEST(PoolChoice, TheJobDecidesWhereItIsKnown) {
   PoolQuestion question = Question(1000, 1e9);
   EXPECT_EQ(ChoosePoolLayers(question).layers, 0);
-  question.memory = [memory = question.memory](int64_t layers) {
-    PooledMemory with_job = memory(layers);
+  question.memory = [memory = question.memory](int64_t layers, double least) {
+    PooledMemory with_job = memory(layers, least);
     with_job.job = JobForecast{.seconds = 100 + std::abs(static_cast<double>(layers - 7)),
                                .output_tokens = 1000};
     return with_job;
@@ -83,7 +83,7 @@ TEST(PoolChoice, FindsTheBestOfManyLayers) {
       EXPECT_EQ(choice.trials.back().layers, 80);
       double best = 0;
       for (int64_t layers = 0; layers <= 80; ++layers) {
-        const PooledMemory memory = question.memory(layers);
+        const PooledMemory memory = question.memory(layers, 0);
         const int64_t batch = memory.kv_tokens / 100;
         const double seconds = std::max(question.step(batch).seconds,
                                         static_cast<double>(memory.pull_bytes) / pull_rate);
@@ -92,6 +92,31 @@ TEST(PoolChoice, FindsTheBestOfManyLayers) {
       EXPECT_GE(choice.chosen().tokens_per_s(), 0.998 * best) << pull_rate << " " << spare;
     }
   }
+}
+
+// What cannot come near a rival is tried in a few numbers; what can comes to the same as without.
+TEST(PoolChoice, ARivalSparesTrials) {
+  PoolQuestion question = Question(-20'000, 1e12);
+  question.num_layers = 80;
+  const PoolChoice alone = ChoosePoolLayers(question);
+  const double best = alone.chosen().tokens_per_s();
+  double least = 0;
+  question.memory = [&, memory = question.memory](int64_t layers, double of_interest) {
+    least = std::max(least, of_interest);
+    return memory(layers, of_interest);
+  };
+  question.rival.tokens_per_s = best;
+  const PoolChoice near = ChoosePoolLayers(question);
+  EXPECT_EQ(near.layers, alone.layers);
+  EXPECT_LT(near.trials.size(), alone.trials.size());
+  EXPECT_GT(least, 0.99 * best);  // of the last ones
+  EXPECT_LE(least, best);
+  question.rival.about = alone.layers;
+  EXPECT_EQ(ChoosePoolLayers(question).layers, alone.layers);
+  question.rival = {.tokens_per_s = 2 * best};
+  EXPECT_LE(ChoosePoolLayers(question).trials.size(), 3u);
+  question.rival = {.quarters_do = true};
+  EXPECT_EQ(ChoosePoolLayers(question).trials.size(), 5u);
 }
 
 TEST(PoolChoice, CopiesThatSlowTheStepCount) {

@@ -24,6 +24,9 @@ constexpr double kForecastError = 0.03;
 // Percent by which two layouts' shares of measured prices differ when the table warns of it.
 constexpr double kUnlike = 20;
 
+// Whether its job was foreseen to the end.
+bool IsWhole(const LayoutTrial& trial) { return trial.plan && !trial.plan->forecast->stopped; }
+
 // How steps are taken where a layout leaves a choice.
 std::string ModeOf(const Decision& plan) {
   if (plan.shift.modes.size() > 1) {
@@ -106,7 +109,8 @@ void PrintNotes(const ComparedJob& job, const std::vector<LayoutTrial>& trials, 
 void PrintLayoutTable(const ComparedJob& job, const std::vector<LayoutTrial>& trials) {
   const auto running = static_cast<size_t>(std::ranges::count_if(
       trials, [](const LayoutTrial& trial) { return trial.plan.has_value(); }));
-  const size_t shown = std::min(kShown, running);
+  const size_t shown =
+      std::min(kShown, static_cast<size_t>(std::ranges::count_if(trials, IsWhole)));
   Print(fmt::format("{} on {}: {} layouts can run the job", job.model, job.devices, running));
   Print("");
   const bool priced = job.price_per_hour > 0;
@@ -127,9 +131,13 @@ void PrintLayoutTable(const ComparedJob& job, const std::vector<LayoutTrial>& tr
                       ModeOf(plan), NameOf(trials[i])));
   }
   if (shown > 0) PrintNotes(job, trials, shown);
-  if (running < trials.size()) Print("");
-  for (size_t i = running; i < trials.size(); ++i)
-    Print(fmt::format("{}: {}", trials[i].layout, trials[i].refused.ToString()));
+  const auto is_told = [](const LayoutTrial& trial) { return !IsWhole(trial); };
+  if (std::ranges::any_of(trials, is_told)) Print("");
+  for (const LayoutTrial& trial : trials) {
+    if (IsWhole(trial)) continue;
+    Print(fmt::format("{}: {}", NameOf(trial),
+                      trial.plan ? FormatJob(*trial.plan->forecast) : trial.refused.ToString()));
+  }
 }
 
 void PrintLayoutJson(const ComparedJob& job, const std::vector<LayoutTrial>& trials) {
@@ -146,6 +154,10 @@ void PrintLayoutJson(const ComparedJob& job, const std::vector<LayoutTrial>& tri
       continue;
     }
     const Decision& plan = *trial.plan;
+    if (plan.forecast->stopped) {
+      writer.Key("later_than_seconds").Double(plan.forecast->seconds).EndObject();
+      continue;
+    }
     const cost::PriceOrigins percents = Percents(plan);
     writer.Key("mode").String(ModeOf(plan));
     writer.Key("seconds").Double(plan.forecast->seconds);

@@ -103,14 +103,10 @@ int PlanPool(const RunFlags& flags, const model::ModelConfig& config) {
 // The layouts in which the job is done soonest, and why the others cannot run.
 int PlanLayouts(const RunFlags& flags, const engine::ModelFiles& files) {
   base::Log(base::LogLevel::kInfo,
-            fmt::format("foreseeing the job in each layout of {}: seconds to a minute",
+            fmt::format("foreseeing the job in each layout of {}: up to half a minute",
                         flags.engine.machine.devices.text));
-  const auto trials = [&] {
-    SearchDisplay display;
-    return choose::RankLayouts(
-        flags.engine, files.config,
-        [&](const choose::SearchProgress& progress) { display.Show(progress); });
-  }();
+  SearchDisplay search(flags.quiet);
+  const auto trials = choose::RankLayouts(flags.engine, files.config, search.tell());
   if (!trials.ok()) return Fail(trials.status());
   const ComparedJob job{.model = files.name,
                         .devices = flags.engine.machine.devices.text,

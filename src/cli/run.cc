@@ -10,6 +10,7 @@
 #include "cli/commands.h"
 #include "cli/outcome.h"
 #include "cli/run_flags.h"
+#include "cli/search_display.h"
 #include "cli/setting_flags.h"
 #include "job/files/job_file.h"
 #include "job/files/log_io.h"
@@ -172,8 +173,9 @@ int Run(const SettingFlags& line, runtime::Runtime& runtime) {
   flags.job.arrivals = std::move(*arrivals);
   const open::KnownJob known{.lines = [&] { return &*input; },
                              .all_there = !flags.job.arrivals.any()};
-  const auto opened =
-      open::OpenedModel::Open(runtime, flags, {flags.job.output_path, !flags.now.empty(), known});
+  SearchDisplay search(flags.quiet);
+  const auto opened = open::OpenedModel::Open(
+      runtime, flags, {flags.job.output_path, !flags.now.empty(), known, search.tell()});
   if (!opened.ok()) return Fail(opened.status());
   open::OpenedModel& model = **opened;
   engine::LocalEngine& engine = model.engine();

@@ -6,6 +6,7 @@
 #include "choose/layout_search.h"
 #include "cli/outcome.h"
 #include "cli/run_flags.h"
+#include "cli/search_display.h"
 #include "job/files/job_file.h"
 #include "job/signal_control.h"
 #include "layout/machine.h"
@@ -135,8 +136,9 @@ base::Result<trace::CountedRun> RunReal(const RunFlags& flags, runtime::Runtime&
                                         const SimulatedJob& job, StepObserver* observer,
                                         RunControl& control) {
   const runtime::TimeNs began = runtime.Now();
+  SearchDisplay search(flags.quiet);
   FB_ASSIGN_OR_RETURN(const auto engine,
-                      choose::CreateEngine(runtime, flags.engine, files, nullptr));
+                      choose::CreateEngine(runtime, flags.engine, files, nullptr, search.tell()));
   engine->SetStepObserver(observer);
   const std::unique_ptr<trace::CountedSource> source = make_source(runtime, *engine, control);
   const runtime::TimeNs run_began = runtime.Now();
@@ -151,6 +153,7 @@ base::Result<trace::CountedRun> RunReal(const RunFlags& flags, runtime::Runtime&
 base::Result<trace::CountedRun> RunVirtual(const RunFlags& flags, const engine::ModelFiles& files,
                                            trace::MakeSource make_source, const SimulatedJob& job,
                                            StepObserver* observer, RunControl& control) {
+  SearchDisplay search(flags.quiet);
   FB_ASSIGN_OR_RETURN(trace::SimulationResult result,
                       trace::Simulate({.engine = flags.engine,
                                        .files = &files,
@@ -160,7 +163,8 @@ base::Result<trace::CountedRun> RunVirtual(const RunFlags& flags, const engine::
                                        .arrivals = job.arrivals,
                                        .each_token = flags.measures_tokens(),
                                        .observer = observer,
-                                       .control = &control}));
+                                       .control = &control,
+                                       .tell_search = search.tell()}));
   base::Log(base::LogLevel::kInfo,
             fmt::format("simulated in {:.2f} s of this machine: {} steps, {:.0f} a second",
                         result.host_seconds, result.run.summary.stats.steps,

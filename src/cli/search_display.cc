@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <utility>
 
 #include "base/log.h"
 #include "base/units.h"
@@ -25,17 +26,20 @@ std::string SearchLine(const choose::SearchProgress& progress) {
   return line;
 }
 
-SearchDisplay::SearchDisplay() : live_(isatty(STDERR_FILENO) != 0), next_(steady_clock::now()) {
+SearchDisplay::SearchDisplay(bool quiet)
+    : quiet_(quiet), live_(isatty(STDERR_FILENO) != 0), next_(steady_clock::now()) {
   if (!live_) next_ += kLineInterval;
 }
 
-SearchDisplay::~SearchDisplay() {
-  if (live_) std::fputs("\r\x1b[K", stderr);
+void SearchDisplay::Erase() {
+  if (live_ && std::exchange(shown_, false)) std::fputs("\r\x1b[K", stderr);
 }
 
 void SearchDisplay::Show(const choose::SearchProgress& progress) {
-  if (steady_clock::now() < next_) return;
+  if (progress.done) return Erase();
+  if (quiet_ || steady_clock::now() < next_) return;
   next_ = steady_clock::now() + (live_ ? kLiveInterval : kLineInterval);
+  shown_ = true;
   const std::string line = SearchLine(progress);
   if (live_) {
     // A terminal that is narrower cuts the line and does not wrap it.

@@ -12,18 +12,25 @@ namespace forebay::cli {
 std::string SearchLine(const choose::SearchProgress& progress);
 
 // On stderr: one line that moves where that is a terminal, else a line every five seconds. The line
-// of a terminal is gone at the end.
+// of a terminal is gone when the search is done, and at the display's end.
 class SearchDisplay {
  public:
-  SearchDisplay();
-  ~SearchDisplay();
+  explicit SearchDisplay(bool quiet);  // shows nothing
+  ~SearchDisplay() { Erase(); }
   SearchDisplay(const SearchDisplay&) = delete;
   SearchDisplay& operator=(const SearchDisplay&) = delete;
 
-  void Show(const choose::SearchProgress& progress);
+  // Shows what the search tells; for as long as the display lives.
+  choose::TellSearch tell() {
+    return [this](const choose::SearchProgress& progress) { Show(progress); };
+  }
 
  private:
-  const bool live_;
+  void Show(const choose::SearchProgress& progress);
+  void Erase();
+
+  const bool quiet_, live_;
+  bool shown_ = false;
   std::chrono::steady_clock::time_point next_;
 };
 

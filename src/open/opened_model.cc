@@ -52,8 +52,9 @@ base::Result<std::unique_ptr<OpenedModel>> OpenedModel::Open(runtime::Runtime& r
   FB_RETURN_IF_ERROR(DescribeJob(purpose.job, RulesOf(options, files, FactsOf(files)), text,
                                  files.config, &engine));
   profile::PriceCpu(runtime, &engine);
-  FB_ASSIGN_OR_RETURN(opened->engine_,
-                      choose::CreateEngine(runtime, engine, files, text->tokenizer()));
+  FB_ASSIGN_OR_RETURN(
+      opened->engine_,
+      choose::CreateEngine(runtime, engine, files, text->tokenizer(), purpose.tell_search));
   return opened;
 }
 

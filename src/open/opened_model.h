@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "choose/layout_search.h"
 #include "engine/compose.h"
 #include "job/answer_lines.h"
 #include "job/job.h"
@@ -23,6 +24,7 @@ struct Purpose {
   std::string results_path;
   bool keep_clock = false;
   KnownJob job;
+  choose::TellSearch tell_search;  // hears how far a search of layouts is; may be null
 };
 
 // Owns files, text and engine, in the order in which they borrow from each other.

@@ -110,8 +110,8 @@ base::Result<SimulationResult> SimulateInside(runtime::Runtime& runtime,
   layout::EngineOptions engine_options = options.engine;
   // Of two traces nobody knows when each ends.
   if (options.trace && !options.batch_trace) DescribeTrace(*options.trace, &engine_options);
-  FB_ASSIGN_OR_RETURN(const auto engine,
-                      choose::CreateEngine(runtime, engine_options, files, nullptr));
+  FB_ASSIGN_OR_RETURN(const auto engine, choose::CreateEngine(runtime, engine_options, files,
+                                                              nullptr, options.tell_search));
   SimulationResult result;
   StepKeeper keeper(options.observer, options.record_steps ? &result.steps : nullptr);
   engine->SetStepObserver(&keeper);

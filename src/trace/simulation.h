@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "choose/layout_search.h"
 #include "engine/compose.h"
 #include "forebay/engine.h"
 #include "job/line_order.h"
@@ -75,8 +76,9 @@ struct SimulationOptions {
   StepObserver* observer = nullptr;           // is told of every step
   // who gets which request; null: as the policy has it
   const engine::HandOutLog* hand_out = nullptr;
-  bool record_steps = false;      // keep SimulationResult::steps
-  RunControl* control = nullptr;  // where somebody may end the run early
+  bool record_steps = false;       // keep SimulationResult::steps
+  RunControl* control = nullptr;   // where somebody may end the run early
+  choose::TellSearch tell_search;  // hears how far a search of layouts is; may be null
 };
 
 struct SimulationResult {

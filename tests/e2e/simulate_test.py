@@ -68,21 +68,32 @@ class Simulate(support.TestCase):
 
     def test_a_search_shows_how_far_it_is(self):
         """On a terminal one line moves, and goes at the end; elsewhere what goes to stderr has no control characters."""
-        plan = ["plan", "-m", "builtin:Llama-3-8B", "--devices", "sim:2xh200", "--trace", "synthetic:n=40,prompt=256,output=32"]
-        ours, theirs = os.openpty()
-        with subprocess.Popen(support.command(*plan), stdout=subprocess.DEVNULL, stderr=theirs) as search:
-            os.close(theirs)
-            shown = b""
-            while True:
-                try:
-                    shown += os.read(ours, 4096)
-                except OSError:  # what a terminal that nobody writes to any more says
-                    break
-        os.close(ours)
-        self.assertEqual(search.returncode, 0, shown)
-        self.assertRegex(shown.decode(), r"forebay: 1 of \d+ layouts foreseen, the best so far ")
-        self.assertTrue(shown.endswith(b"\r\x1b[K"), shown)
-        self.assertNotIn("\x1b", self.expect(support.call(*plan), 0).err)
+        job = ["-m", "builtin:Llama-3-8B", "--devices", "sim:2xh200", "--trace", "synthetic:n=40,prompt=256,output=32"]
+        for command in (["plan", *job], ["run", *job, "--layout", "auto"]):
+            ours, theirs = os.openpty()
+            with subprocess.Popen(support.command(*command), stdout=subprocess.DEVNULL, stderr=theirs) as search:
+                os.close(theirs)
+                shown = b""
+                while True:
+                    try:
+                        shown += os.read(ours, 4096)
+                    except OSError:  # what a terminal that nobody writes to any more says
+                        break
+            os.close(ours)
+            self.assertEqual(search.returncode, 0, shown)
+            self.assertRegex(shown.decode(), r"forebay: 1 of \d+ layouts foreseen, the best so far ")
+            # What a run says of its choice stands on a line of its own.
+            self.assertRegex(shown.decode(), r"\r\x1b\[K($|forebay: --layout auto: )")
+            self.assertNotIn("\x1b", self.expect(support.call(*command), 0).err)
+
+    def test_a_layout_that_cannot_win_is_not_foreseen_to_its_end(self):
+        job = ["plan", "-m", "builtin:Llama-3-8B", "--devices", "sim:4xa10", "--memory-per-rank", "15GiB", "--max-num-batched-tokens", "1024",
+               "--trace", "synthetic:n=200,prompt=512,output=64"]
+        self.assertRegex(self.expect(support.call(*job), 0).out, r"\ngroups=1,dp=4,.*pool=auto.*: stopped: later than \d+\.\d s\n")
+        layouts = json.loads(self.expect(support.call(*job, "--json"), 0).out)["layouts"]
+        stopped = [layout for layout in layouts if "later_than_seconds" in layout]
+        self.assertTrue(stopped)
+        self.assertGreater(min(layout["later_than_seconds"] for layout in stopped), layouts[0]["seconds"])
 
     def test_a_figure_of_a_paper_as_csv_and_picture(self):
         """Its rows by its name; with another link other values, beside claims that nobody judges then."""
