@@ -1,13 +1,14 @@
 // Ministral 3, and Mistral Small 3 as published with its vision part: Mistral whose q grows with
 // its position.
 #include "model/families/families.h"
+#include "model/files/gguf_fields.h"
 #include "model/files/json_fields.h"
 
 namespace forebay::model {
 namespace {
 
-constexpr std::string_view kMinistral3Architectures[] = {"Ministral3ForCausalLM",
-                                                         "Mistral3ForConditionalGeneration"};
+constexpr std::string_view kMinistral3Architectures[] = {
+    "Ministral3ForCausalLM", "Mistral3ForConditionalGeneration", "mistral3"};
 
 void ReadMinistral3(JsonFields* in, ModelConfig* config) {
   std::optional<JsonFields> rope = in->Object("rope_parameters");
@@ -19,14 +20,27 @@ void ReadMinistral3(JsonFields* in, ModelConfig* config) {
   in->Fail(rope->status());
 }
 
+GgufImplied Ministral3Implied(const GgufSizes& sizes) {
+  GgufImplied implied;
+  for (const auto& [key, names] :
+       {std::pair{"attention.temperature_scale", std::vector{"llama_4_scaling_beta"}},
+        {"rope.scaling.yarn_log_multiplier", {"mscale", "mscale_all_dim"}}}) {
+    if (!sizes.in->Has(key)) continue;
+    for (const char* name : names) implied.scaling.emplace_back(name, sizes.in->Json(key));
+  }
+  return implied;
+}
+
 }  // namespace
 
 const Family kMinistral3{"ministral3",
+                         "Mistral Small 3, Ministral 3 (text)",
                          kMinistral3Architectures,
                          &LlamaLayerNames,
                          {.window = WindowRule::kAllLayers,
                           .default_window = 0,
                           .text_part = true,
-                          .read_more = &ReadMinistral3}};
+                          .read_more = &ReadMinistral3,
+                          .gguf_implies = &Ministral3Implied}};
 
 }  // namespace forebay::model
