@@ -21,12 +21,19 @@ void ReadMinistral3(JsonFields* in, ModelConfig* config) {
 }
 
 GgufImplied Ministral3Implied(const GgufSizes& sizes) {
+  constexpr char kTemperature[] = "attention.temperature_scale",
+                 kMscale[] = "rope.scaling.yarn_log_multiplier", kScaling[] = "rope.scaling.type";
+  GgufFields* const in = sizes.in;
   GgufImplied implied;
-  for (const auto& [key, names] :
-       {std::pair{"attention.temperature_scale", std::vector{"llama_4_scaling_beta"}},
-        {"rope.scaling.yarn_log_multiplier", {"mscale", "mscale_all_dim"}}}) {
-    if (!sizes.in->Has(key)) continue;
-    for (const char* name : names) implied.scaling.emplace_back(name, sizes.in->Json(key));
+  if (in->Has(kTemperature)) {
+    // It grows with the multiple of the original length, which YaRN's keys say.
+    if (const std::string scaling = in->String(kScaling, "none"); scaling != "yarn")
+      in->Unsupported(kScaling, scaling, "yarn beside attention.temperature_scale");
+    implied.scaling.emplace_back("llama_4_scaling_beta", in->Json(kTemperature));
+  }
+  if (in->Has(kMscale)) {
+    for (const char* name : {"mscale", "mscale_all_dim"})
+      implied.scaling.emplace_back(name, in->Json(kMscale));
   }
   return implied;
 }

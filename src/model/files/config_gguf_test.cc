@@ -212,6 +212,8 @@ TEST(GgufConfig, StateLayersAndHeadsByLayerMustFit) {
   EXPECT_EQ(code(TinyGemma4({1, 2}, {32, 32})), kConfigUnsupported);
   EXPECT_EQ(code(TinyGemma4({1}, {32, 32})), kConfigInvalid);
   EXPECT_EQ(code(TinyGemma4({1, 1}, {32, 48})), kConfigUnsupported);
+  EXPECT_EQ(code(TinyGguf("mistral3", 2, 1).Value("mistral3.attention.temperature_scale", 6, 0.1f)),
+            kConfigUnsupported);  // of what length?
 }
 
 TEST(GgufConfig, RefusesWhatItCannotRun) {

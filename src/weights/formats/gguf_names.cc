@@ -1,9 +1,9 @@
 #include "weights/formats/gguf_names.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <span>
-
-#include "base/log.h"
 
 namespace forebay::weights {
 namespace {
