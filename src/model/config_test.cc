@@ -1,3 +1,4 @@
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -6,6 +7,8 @@
 #include <map>
 
 #include "base/json.h"
+#include "model/builtin_configs.h"
+#include "model/family.h"
 #include "model/files/config_reader.h"
 #include "model/rope.h"
 #include "model/testing/golden_config.h"
@@ -683,6 +686,28 @@ TEST(GenerationConfig, AnOddValueCostsAWarning) {
   // What ends an answer is no matter of sampling.
   for (const char* json : {R"({"eos_token_id":"</s>"})", R"({"eos_token_id":1.5})", "[]"})
     EXPECT_EQ(ParseGenerationConfig(json, "g").status().code(), kConfigInvalid) << json;
+}
+
+// Pages list what the registry has, and nothing else.
+TEST(Pages, ListTheFamiliesAndShapesThatAreHere) {
+  const auto page = [](const char* name) { return *base::ReadFile(TestData() + "/../" + name); };
+  std::string models, rows, shapes;
+  for (const Family* family : Families()) {
+    models += fmt::format("{}{}", models.empty() ? "" : "; ", family->models);
+    const std::string_view gguf = GgufArchitecture(*family);
+    std::vector<std::string> names(family->architectures.begin(),
+                                   family->architectures.end() - (gguf.empty() ? 0 : 1));
+    for (std::string& name : names) name = "`" + name + "`";
+    rows += fmt::format("| {} | {} | {} |\n", family->models, fmt::join(names, ", "),
+                        gguf.empty() ? "" : fmt::format("`{}`", gguf));
+  }
+  for (const BuiltinConfigText& shape : BuiltinConfigTexts())
+    shapes += fmt::format("{}`{}{}`", shapes.empty() ? "" : ", ", kBuiltinPrefix, shape.name);
+  for (const char* name : {"README.md", "docs/status.md"})
+    EXPECT_THAT(page(name), HasSubstr("| models | " + models + " |")) << name;
+  const std::string table = page("docs/formats/models.md");
+  EXPECT_THAT(table, HasSubstr("|---|---|---|\n" + rows + "\n"));
+  EXPECT_THAT(table, HasSubstr("\n" + shapes + ".\n"));
 }
 
 }  // namespace

@@ -1,6 +1,9 @@
 #include "model/family.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <set>
 
 #include "base/check.h"
 #include "model/families/families.h"
@@ -10,12 +13,13 @@
 namespace forebay::model {
 
 std::span<const Family* const> Families() {
+  // As the pages list them.
   static const Family* const kFamilies[] = {
-      &kLlama,   &kMistral,     &kQwen2,     &kQwen3,   &kQwen3Moe,   &kMixtral, &kDeepseekV3,
-      &kLlama4,  &kGptOss,      &kGemma2,    &kGemma3,  &kMinistral3, &kPhi3,    &kGlm4,
-      &kGlm4Moe, &kGlm4MoeLite, &kMiniMaxM2, &kOlmo2,   &kOlmo3,      &kSmolLm3, &kGranite,
-      &kSeedOss, &kErnie45,     &kExaone4,   &kHunyuan, &kBert,       &kRoberta, &kModernBert,
-      &kQwen35,  &kQwen35Moe,   &kQwen3Next, &kGemma4};
+      &kLlama,      &kMistral,   &kMinistral3, &kMixtral,     &kQwen2,     &kQwen3,   &kQwen3Moe,
+      &kQwen35,     &kQwen35Moe, &kQwen3Next,  &kGemma2,      &kGemma3,    &kGemma4,  &kGptOss,
+      &kDeepseekV3, &kGlm4,      &kGlm4Moe,    &kGlm4MoeLite, &kMiniMaxM2, &kPhi3,    &kOlmo2,
+      &kOlmo3,      &kSmolLm3,   &kGranite,    &kSeedOss,     &kErnie45,   &kExaone4, &kHunyuan,
+      &kLlama4,     &kBert,      &kRoberta,    &kModernBert};
   return kFamilies;
 }
 
@@ -39,6 +43,20 @@ std::string SupportedArchitectures() {
   for (const Family* family : Families())
     list += (list.empty() ? "" : ", ") + std::string(family->architectures[0]);
   return list;
+}
+
+std::string_view GgufArchitecture(const Family& family) {
+  const std::string_view last = family.architectures.back();
+  const bool capital =
+      std::ranges::any_of(last, [](char letter) { return 'A' <= letter && letter <= 'Z'; });
+  return capital ? "" : last;
+}
+
+std::string SupportedGgufArchitectures() {
+  std::set<std::string_view> names;
+  for (const Family* family : Families()) names.insert(GgufArchitecture(*family));
+  names.erase("");
+  return fmt::format("{}", fmt::join(names, ", "));
 }
 
 void ReadLayersWithoutRope(JsonFields* in, int64_t interval, ModelConfig* config) {

@@ -66,17 +66,21 @@ struct LayerNames {
 // names, or all but every sliding_window_pattern-th.
 enum class WindowRule : uint8_t { kNone, kAllLayers, kUpperLayers, kTypedLayers };
 
+class GgufFields;
 class JsonFields;
 
-// What a GGUF file of the family leaves unsaid, as members of config.json: a name and a value.
+// A GGUF file's sizes, and its keys for what only the family has.
 struct GgufSizes {
   int64_t layers = 0, hidden = 0, heads = 0, head_dim = 0;
   bool windowed_theta = false;  // layers with a window have a theta of their own
+  GgufFields* in = nullptr;
 };
+// What config.json says of a GGUF file beside the keys that most families share, or in place of
+// them: names of members and their values in JSON.
 struct GgufImplied {
   std::vector<std::pair<std::string, std::string>> members;
-  std::string scaling_key, scaling_value;  // of rope_scaling, where there is one
-  bool output_bias_key = false;            // config.json has a switch for the bias of `o`
+  std::vector<std::pair<std::string, std::string>> scaling;  // of rope's, where rope is scaled
+  bool output_bias_key = false;  // config.json has a switch for the bias of `o`
 };
 
 // What a family's configuration means beyond its keys.
@@ -96,12 +100,13 @@ struct ConfigRules {
   // then, rope is not.
   void (*read_more)(JsonFields* in, ModelConfig* config) = nullptr;
   // The family's GGUF files, whose architecture is the last of its names, are read as config.json
-  // with this beside it; null: config_gguf.cc reads them key by key, or they are refused.
+  // with this beside it; null: config_gguf.cc reads them key by key, or there are none.
   GgufImplied (*gguf_implies)(const GgufSizes& sizes) = nullptr;
 };
 
 struct Family {
-  std::string_view id;  // "llama"
+  std::string_view id;      // "llama"
+  std::string_view models;  // as people call them, for the pages: "Llama 2, 3, 3.x, TinyLlama"
   // Names in config.json, and GGUF's general.architecture.
   std::span<const std::string_view> architectures;
   // The tensors of layer `layer`.
@@ -117,6 +122,11 @@ const Family* FindFamily(std::string_view id);
 const Family* FamilyOfArchitecture(std::string_view architecture);
 // "LlamaForCausalLM, MistralForCausalLM, ...": for error messages.
 std::string SupportedArchitectures();
+// What GGUF files call the family: the last of its names, if it has no capital letter as those of
+// config.json have; "": its models are read from folders alone.
+std::string_view GgufArchitecture(const Family& family);
+// "gemma2, gemma3, ...": those of all families, sorted.
+std::string SupportedGgufArchitectures();
 
 // Layers without rope: every no_rope_layer_interval-th one, or those of which the list
 // no_rope_layers says 0.

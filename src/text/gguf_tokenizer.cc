@@ -185,6 +185,19 @@ Status AddEnds(const GgufTokenizer& gguf, bool bos_by_default, TokenizerSpec* sp
   return Status::Ok();
 }
 
+// Merges in the file's order.
+Status AddMerges(const GgufTokenizer& gguf, TokenizerSpec* spec) {
+  const Vocabulary vocabulary(spec->tokens);
+  spec->merges.reserve(gguf.merges.size());
+  for (const std::string_view line : gguf.merges) {
+    FB_ASSIGN_OR_RETURN(const auto pair, SplitMerge(line));
+    FB_ASSIGN_OR_RETURN(const Merge merge, MakeMerge(vocabulary, pair.first, pair.second,
+                                                     static_cast<uint32_t>(spec->merges.size())));
+    spec->merges.push_back(merge);
+  }
+  return Status::Ok();
+}
+
 Result<TokenizerSpec> ByteLevelSpec(const GgufTokenizer& gguf) {
   const std::string_view name = gguf.pre.empty() ? "default" : gguf.pre;
   const auto pre = std::ranges::find_if(
@@ -203,14 +216,7 @@ Result<TokenizerSpec> ByteLevelSpec(const GgufTokenizer& gguf) {
                     gguf.pre.empty() ? "missing" : "default", fmt::join(GgufPreNames(), ", ")));
   }
   AddTokens(gguf, &spec);
-  const Vocabulary vocabulary(spec.tokens);
-  spec.merges.reserve(gguf.merges.size());
-  for (const std::string_view line : gguf.merges) {
-    FB_ASSIGN_OR_RETURN(const auto pair, SplitMerge(line));
-    FB_ASSIGN_OR_RETURN(const Merge merge, MakeMerge(vocabulary, pair.first, pair.second,
-                                                     static_cast<uint32_t>(spec.merges.size())));
-    spec.merges.push_back(merge);
-  }
+  FB_RETURN_IF_ERROR(AddMerges(gguf, &spec));
   if (pre->nfc) spec.normalizers.push_back({NormalizerStep::Kind::kNfc, "", ""});
   if (pre->digits) spec.pre_tokenizers.push_back({.kind = Step::Kind::kDigits, .individual = true});
   for (const char* pattern : pre->patterns)
@@ -261,10 +267,11 @@ Status AddScoredMerges(const GgufTokenizer& gguf, TokenizerSpec* spec) {
   return Status::Ok();
 }
 
-Result<TokenizerSpec> ScoredSpec(const GgufTokenizer& gguf) {
+// Pieces whose spaces are ▁: by sentencepiece's scores, or by merges (Gemma 4).
+Result<TokenizerSpec> PiecesSpec(const GgufTokenizer& gguf, bool scored) {
   TokenizerSpec spec;
   AddTokens(gguf, &spec);
-  FB_RETURN_IF_ERROR(AddScoredMerges(gguf, &spec));
+  FB_RETURN_IF_ERROR(scored ? AddScoredMerges(gguf, &spec) : AddMerges(gguf, &spec));
   const bool prefix = gguf.add_space_prefix.value_or(true);
   if (prefix) spec.normalizers.push_back({NormalizerStep::Kind::kPrepend, "", kMetaspace});
   spec.normalizers.push_back({NormalizerStep::Kind::kReplace, " ", kMetaspace});
@@ -284,10 +291,11 @@ Result<TokenizerSpec> ScoredSpec(const GgufTokenizer& gguf) {
 Result<TokenizerSpec> SpecFromGguf(const GgufTokenizer& gguf) {
   FB_RETURN_IF_ERROR(CheckLengths(gguf));
   if (gguf.model == "gpt2") return ByteLevelSpec(gguf);
-  if (gguf.model == "llama") return ScoredSpec(gguf);
-  return Status(
-      kTokenizerUnsupported,
-      fmt::format("tokenizer.ggml.model is \"{:.100}\"; known are gpt2, llama", gguf.model));
+  if (gguf.model == "llama") return PiecesSpec(gguf, true);
+  if (gguf.model == "gemma4") return PiecesSpec(gguf, false);
+  return Status(kTokenizerUnsupported,
+                fmt::format("tokenizer.ggml.model is \"{:.100}\"; known are gpt2, llama, gemma4",
+                            gguf.model));
 }
 
 std::vector<std::string_view> GgufPreNames() {

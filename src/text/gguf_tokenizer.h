@@ -15,8 +15,9 @@ namespace forebay::text {
 
 // What the keys hold; borrows. Empty or absent where the file has no such key.
 struct GgufTokenizer {
-  std::string_view model;  // "gpt2": byte-level merges; "llama": sentencepiece's scores
-  std::string_view pre;    // gpt2: the name of the split
+  // "gpt2": byte-level merges; "llama": sentencepiece's scores; "gemma4": merges of pieces
+  std::string_view model;
+  std::string_view pre;  // gpt2: the name of the split
   std::span<const std::string_view> tokens;
   // 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte
   std::span<const int64_t> token_types;

@@ -56,6 +56,25 @@ TEST(GgufTokenizer, MergesByScore) {
   EXPECT_EQ(t->Decode(Ids{12, 3, 4}, false), " abé");
 }
 
+TEST(GgufTokenizer, MergesPiecesInTheFilesOrder) {
+  const Scored scored;
+  const Texts merges = {"b c", "a b", "▁ a", "▁a b"};
+  GgufTokenizer gguf = scored.Gguf();
+  gguf.model = "gemma4";
+  gguf.scores = {};
+  gguf.merges = merges;
+  gguf.add_space_prefix = false;
+  gguf.add_bos_token = false;
+  const auto t = Make(gguf);
+  EXPECT_EQ(t->Encode("abc"), (Ids{6, 10}));      // bc before ab
+  EXPECT_EQ(t->Encode(" ab"), (Ids{5, 9}));       // ab before ▁a
+  EXPECT_EQ(t->Encode("é<x>"), (Ids{3, 4, 13}));  // bytes, and a token of the file's own
+  EXPECT_EQ(t->Decode(Ids{12, 3, 4}, false), " abé");
+  const Texts unknown = {"b z"};
+  gguf.merges = unknown;
+  EXPECT_EQ(SpecFromGguf(gguf).status().code(), kTokenizerInvalid);
+}
+
 TEST(GgufTokenizer, DefaultsOfTheScoredModel) {
   const auto t = Make(Scored().Gguf());
   EXPECT_EQ(t->Encode("ab"), (Ids{1, 12}));  // BOS and a space in front

@@ -79,13 +79,13 @@ inline std::vector<RequestResult> Results(const std::string& path, tensor::DType
   return results;
 }
 
-inline std::vector<Request> FourRequests() {
+inline std::vector<Request> FourRequests(int32_t vocabulary = 250) {
   std::vector<Request> requests(4);
   for (int32_t line = 0; line < 4; ++line) {
     requests[line].id = requests[line].line = line;
     requests[line].prompts.emplace_back();
     for (int32_t i = 0; i < 30 + 25 * line; ++i)
-      requests[line].prompts[0].push_back((7 * i + 31 * line) % 250);
+      requests[line].prompts[0].push_back((7 * i + 31 * line) % vocabulary);
     requests[line].sampling = {.temperature = 0, .max_tokens = 12};
     requests[line].sampling.ignore_eos = true;
   }
@@ -94,9 +94,10 @@ inline std::vector<Request> FourRequests() {
 
 // Tokens and digest of a few prompts.
 inline std::vector<std::pair<std::vector<int32_t>, uint64_t>> AnswersOf(
-    const std::string& path, tensor::DType dtype, const layout::EngineOptions& options = {}) {
+    const std::string& path, tensor::DType dtype, const layout::EngineOptions& options = {},
+    int32_t vocabulary = 250) {
   std::vector<std::pair<std::vector<int32_t>, uint64_t>> answers;
-  for (const RequestResult& result : Results(path, dtype, FourRequests(), options)) {
+  for (const RequestResult& result : Results(path, dtype, FourRequests(vocabulary), options)) {
     EXPECT_EQ(result.error_message, "");
     answers.emplace_back(result.choices[0].tokens, result.choices[0].digest);
   }

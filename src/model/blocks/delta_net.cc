@@ -26,25 +26,28 @@ void AddInputRows(const DeltaNetConfig& net, const StateNames& names, const Bloc
     for (int64_t head = values.begin; head < values.end; ++head)
       rows->push_back({0, 2 * net.key_heads * k + head * v, v});
     for (int64_t head = values.begin; head < values.end; ++head) rows->push_back({1, head * v, v});
-    rows->push_back({2, values.begin, values.size()});
-    rows->push_back({3, values.begin, values.size()});
-    return;
-  }
-  // By key head: q, k, its value heads' v, their z; their b, their a.
-  const int64_t group = 2 * k + 2 * each * v;
-  for (int64_t part = 0; part < 2; ++part) {
-    for (int64_t head = keys.begin; head < keys.end; ++head)
-      rows->push_back({0, head * group + part * k, k});
-  }
-  for (int64_t part = 0; part < 2; ++part) {
-    for (int64_t head = values.begin; head < values.end; ++head) {
-      rows->push_back({0, head / each * group + 2 * k + (part * each + head % each) * v, v});
+  } else {  // by key head: q, k, its value heads' v, their z
+    const int64_t group = 2 * k + 2 * each * v;
+    for (int64_t part = 0; part < 2; ++part) {
+      for (int64_t head = keys.begin; head < keys.end; ++head)
+        rows->push_back({0, head * group + part * k, k});
+    }
+    for (int64_t part = 0; part < 2; ++part) {
+      for (int64_t head = values.begin; head < values.end; ++head)
+        rows->push_back({0, head / each * group + 2 * k + (part * each + head % each) * v, v});
     }
   }
+  const int32_t next_tensor = names.qkv != names.z ? 2 : 1;
+  if (names.b != names.a) {
+    rows->push_back({next_tensor, values.begin, values.size()});
+    rows->push_back({next_tensor + 1, values.begin, values.size()});
+    return;
+  }
+  // By key head: its value heads' b, their a.
   for (int64_t part = 0; part < 2; ++part) {
     for (int64_t head = values.begin, next = 0; head < values.end; head = next) {
       next = std::min(values.end, (head / each + 1) * each);
-      rows->push_back({1, (2 * (head / each) + part) * each + head % each, next - head});
+      rows->push_back({next_tensor, (2 * (head / each) + part) * each + head % each, next - head});
     }
   }
 }
@@ -81,15 +84,21 @@ void PlanDeltaNet(const LayerSite& site, LayerPlan* layer) {
   // Where rows are cut, the inputs of each block that takes some lie together.
   std::vector<weights::PlannedRows> rows;
   for (const BlockHeads& block : shard.run_state_heads) AddInputRows(net, state, block, &rows);
-  const bool fused = state.qkv == state.z;
-  layer->matrices.push_back(
-      {kInputs, Block::kAttention, LeafRule::kEven,
-       weights::PlanRows(site.Label(kInputs), dtype,
-                         fused ? std::vector{state.qkv, state.b}
-                               : std::vector{state.qkv, state.z, state.b, state.a},
-                         fused ? std::vector{channels + values, 2 * net.value_heads}
-                               : std::vector{channels, values, net.value_heads, net.value_heads},
-                         rows, config.hidden_size)});
+  std::vector<std::string> tensors = {state.qkv};
+  std::vector<int64_t> tensor_rows = {channels};
+  const auto add = [&](const std::string& name, const std::string& before, int64_t count) {
+    if (name != before) {
+      tensors.push_back(name);
+      tensor_rows.push_back(0);
+    }
+    tensor_rows.back() += count;
+  };
+  add(state.z, state.qkv, values);
+  add(state.b, "", net.value_heads);
+  add(state.a, state.b, net.value_heads);
+  layer->matrices.push_back({kInputs, Block::kAttention, LeafRule::kEven,
+                             weights::PlanRows(site.Label(kInputs), dtype, tensors, tensor_rows,
+                                               rows, config.hidden_size)});
   weights::MatrixPlan output =
       weights::PlanMatrix(site.Label(kOutput), dtype, state.out, "", config.hidden_size, values,
                           kernels::LeafBorders::ForOutput(net.value_heads, net.value_dim));

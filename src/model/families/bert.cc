@@ -97,11 +97,13 @@ void ReadRoberta(JsonFields* in, ModelConfig* config) {
 }  // namespace
 
 const Family kBert{"bert",
+                   "BERT",
                    kBertArchitectures,
                    &BertLayerNames,
                    {.activation = Activation::kErfGelu, .read_more = &ReadBert},
                    &BertNameHere};
 const Family kRoberta{"roberta",
+                      "RoBERTa, XLM-RoBERTa",
                       kRobertaArchitectures,
                       &BertLayerNames,
                       {.activation = Activation::kErfGelu, .read_more = &ReadRoberta},

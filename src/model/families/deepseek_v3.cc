@@ -5,13 +5,15 @@
 
 #include "model/families/families.h"
 #include "model/files/config_reader.h"
+#include "model/files/gguf_as_json.h"
 #include "model/files/json_fields.h"
 
 namespace forebay::model {
 namespace {
 
-constexpr std::string_view kDeepseekV3Architectures[] = {
-    "DeepseekV3ForCausalLM", "KimiK25ForConditionalGeneration", "DeepseekV2ForCausalLM"};
+constexpr std::string_view kDeepseekV3Architectures[] = {"DeepseekV3ForCausalLM",
+                                                         "KimiK25ForConditionalGeneration",
+                                                         "DeepseekV2ForCausalLM", "deepseek2"};
 
 }  // namespace
 
@@ -82,6 +84,35 @@ void ReadDeepseekExperts(JsonFields* in, bool v3, ModelConfig* config) {
   config->moe = std::move(moe);
 }
 
+GgufImplied DeepseekExpertsImplied(const GgufSizes& sizes) {
+  GgufFields* const in = sizes.in;
+  GgufImplied implied;
+  CopyKeys(in,
+           {{"expert_count", "n_routed_experts"},
+            {"expert_shared_count", "n_shared_experts"},
+            {"expert_feed_forward_length", "moe_intermediate_size"},
+            {"expert_group_count", "n_group"},
+            {"expert_group_used_count", "topk_group"},
+            {"expert_weights_scale", "routed_scaling_factor"},
+            {"leading_dense_block_count", "first_k_dense_replace"}},
+           &implied);
+  const int64_t dense = in->Int("leading_dense_block_count", 0, kMostLayers, 0);
+  const bool biased = in->Find(fmt::format("blk.{}.exp_probs_b.bias", dense)) != nullptr,
+             grouped = in->Has("expert_group_count"),
+             normed = in->Has("expert_weights_norm") && in->Json("expert_weights_norm") == "true";
+  const int64_t gates = in->Int("expert_gating_func", 0, kMostGatingFunctions, 0);
+  if (gates != 0 && gates != kSoftmaxGates && gates != kSigmoidGates) {
+    in->Unsupported("expert_gating_func", fmt::format("{}", gates), "1 (softmax), 2 (sigmoid)");
+  }
+  const bool sigmoid = gates == 0 ? biased : gates == kSigmoidGates;
+  implied.members.emplace_back("norm_topk_prob", normed ? "true" : "false");
+  implied.members.emplace_back("scoring_func", sigmoid ? "\"sigmoid\"" : "\"softmax\"");
+  implied.members.emplace_back("topk_method", biased    ? "\"noaux_tc\""
+                                              : grouped ? "\"group_limited_greedy\""
+                                                        : "\"greedy\"");
+  return implied;
+}
+
 LayerNames DeepseekV3LayerNames(const ModelConfig& config, int64_t layer) {
   LayerNames names = ExpertLayerNames(config, layer);
   const std::string prefix = LayerPrefix(layer);
@@ -106,11 +137,48 @@ void ReadDeepseekV3(JsonFields* in, ModelConfig* config) {
   ReadDeepseekExperts(in, config->architecture != "DeepseekV2ForCausalLM", config);
 }
 
+// Newer files count heads and their sizes as those of the absorbed form, and have the model's own
+// beside them. V2's are V3's with other experts, which DeepseekExpertsImplied says.
+GgufImplied DeepseekImplied(const GgufSizes& sizes) {
+  GgufFields* const in = sizes.in;
+  GgufImplied implied = DeepseekExpertsImplied(sizes);
+  CopyKeys(in,
+           {{"attention.q_lora_rank", "q_lora_rank"},
+            {"attention.kv_lora_rank", "kv_lora_rank"},
+            {"rope.dimension_count", "qk_rope_head_dim"}},
+           &implied);
+  const auto length = [&](const char* own, const char* absorbed) {
+    return in->Has(own) ? in->Int(own, 1, kMostHeadDim) : in->Int(absorbed, 1, kMostHeadDim);
+  };
+  const int64_t key = length("attention.key_length_mla", "attention.key_length"),
+                value = length("attention.value_length_mla", "attention.value_length"),
+                turned = in->Int("rope.dimension_count", 1, kMostHeadDim);
+  if (key <= turned) {
+    in->Invalid(fmt::format("a head's key has {} elements; expected more than rope turns, {}", key,
+                            turned));
+  }
+  for (const auto& [name, number] : {std::pair{"qk_nope_head_dim", key - turned},
+                                     {"v_head_dim", value},
+                                     {"head_dim", turned},
+                                     {"num_key_value_heads", sizes.heads},
+                                     {"partial_rotary_factor", int64_t{1}}})
+    implied.members.emplace_back(name, fmt::format("{}", number));
+  // A tenth of mscale_all_dim, which mscale equals in published models.
+  if (constexpr char kMscale[] = "rope.scaling.yarn_log_multiplier"; in->Has(kMscale)) {
+    const auto tenth = static_cast<float>(in->Float(kMscale, 0, 1e6));
+    for (const char* name : {"mscale", "mscale_all_dim"})
+      implied.scaling.emplace_back(name, fmt::format("{}", tenth * 10));
+  }
+  return implied;
+}
+
 }  // namespace
 
-const Family kDeepseekV3{"deepseek_v3",
-                         kDeepseekV3Architectures,
-                         &DeepseekV3LayerNames,
-                         {.text_part = true, .read_more = &ReadDeepseekV3}};
+const Family kDeepseekV3{
+    "deepseek_v3",
+    "DeepSeek V3, R1, V2, V2-Lite, Kimi K2, K2.5",
+    kDeepseekV3Architectures,
+    &DeepseekV3LayerNames,
+    {.text_part = true, .read_more = &ReadDeepseekV3, .gguf_implies = &DeepseekImplied}};
 
 }  // namespace forebay::model

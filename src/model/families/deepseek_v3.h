@@ -10,6 +10,8 @@ void ReadLatentAttention(JsonFields* in, ModelConfig* config);
 // Experts with shared ones, and which layers have them. `v3`: where the file says nothing, scores
 // are sigmoids with a correction bias, chosen by groups.
 void ReadDeepseekExperts(JsonFields* in, bool v3, ModelConfig* config);
+// What GGUF files say of such experts.
+GgufImplied DeepseekExpertsImplied(const GgufSizes& sizes);
 LayerNames DeepseekV3LayerNames(const ModelConfig& config, int64_t layer);
 
 }  // namespace forebay::model

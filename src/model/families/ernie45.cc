@@ -5,7 +5,7 @@
 namespace forebay::model {
 namespace {
 
-constexpr std::string_view kErnie45Architectures[] = {"Ernie4_5ForCausalLM"};
+constexpr std::string_view kErnie45Architectures[] = {"Ernie4_5ForCausalLM", "ernie4_5"};
 
 void ReadErnie45(JsonFields* in, ModelConfig* config) {
   config->rope_interleaved = true;
@@ -15,7 +15,10 @@ void ReadErnie45(JsonFields* in, ModelConfig* config) {
 
 }  // namespace
 
-const Family kErnie45{
-    "ernie4_5", kErnie45Architectures, &LlamaLayerNames, {.read_more = &ReadErnie45}};
+const Family kErnie45{"ernie4_5",
+                      "ERNIE 4.5 (dense)",
+                      kErnie45Architectures,
+                      &LlamaLayerNames,
+                      {.read_more = &ReadErnie45, .gguf_implies = &NothingImplied}};
 
 }  // namespace forebay::model

@@ -3,12 +3,13 @@
 #include <algorithm>
 
 #include "model/families/families.h"
+#include "model/files/gguf_fields.h"
 #include "model/files/json_fields.h"
 
 namespace forebay::model {
 namespace {
 
-constexpr std::string_view kExaone4Architectures[] = {"Exaone4ForCausalLM"};
+constexpr std::string_view kExaone4Architectures[] = {"Exaone4ForCausalLM", "exaone4"};
 
 void ReadExaone4(JsonFields*, ModelConfig* config) {
   config->norm_before = false;
@@ -17,14 +18,22 @@ void ReadExaone4(JsonFields*, ModelConfig* config) {
   for (const int32_t window : config->sliding_window) config->without_rope.push_back(window == 0);
 }
 
+// Files without a window have it in no layer.
+GgufImplied Exaone4Implied(const GgufSizes& sizes) {
+  if (sizes.in->Has("attention.sliding_window")) return {};
+  return {.members = {{"sliding_window", "null"}}};
+}
+
 }  // namespace
 
 const Family kExaone4{"exaone4",
+                      "EXAONE 4",
                       kExaone4Architectures,
                       &LlamaLayerNames,
                       {.qk_norm = true,
                        .window = WindowRule::kTypedLayers,
                        .window_pattern = 4,
-                       .read_more = &ReadExaone4}};
+                       .read_more = &ReadExaone4,
+                       .gguf_implies = &Exaone4Implied}};
 
 }  // namespace forebay::model

@@ -62,6 +62,7 @@ void ReadAnyGemma(JsonFields* in, ModelConfig* config) {
 }
 
 const Family kGemma2{"gemma2",
+                     "Gemma 2",
                      kGemma2Architectures,
                      &LlamaLayerNames,
                      {.window = WindowRule::kTypedLayers,
@@ -70,6 +71,7 @@ const Family kGemma2{"gemma2",
                       .read_more = &ReadGemma,
                       .gguf_implies = &Gemma2Implied}};
 const Family kGemma3{"gemma3",
+                     "Gemma 3 (text), EmbeddingGemma",
                      kGemma3Architectures,
                      &LlamaLayerNames,
                      {.qk_norm = true,

@@ -1,15 +1,18 @@
 // Gemma 4 (text): Gemma 3's norms with weights as they are stored; heads of other sizes, and keys
 // as values, in layers without a window; v normed. E2B and E4B take inputs by layer, and their last
 // layers read the keys and values of earlier ones; 26B-A4B has experts beside its dense blocks.
+#include <algorithm>
+
 #include "model/families/families.h"
 #include "model/files/config_reader.h"
+#include "model/files/gguf_as_json.h"
 #include "model/files/json_fields.h"
 
 namespace forebay::model {
 namespace {
 
 constexpr std::string_view kGemma4Architectures[] = {"Gemma4ForCausalLM",
-                                                     "Gemma4ForConditionalGeneration"};
+                                                     "Gemma4ForConditionalGeneration", "gemma4"};
 
 // A layer without a window has other heads.
 void ReadFullLayers(JsonFields* in, ModelConfig* config) {
@@ -83,9 +86,110 @@ LayerNames Gemma4LayerNames(const ModelConfig& config, int64_t layer) {
   return names;
 }
 
+// The KV heads of layers with a window and of those without, by layer in the file or one for all.
+void ImplyKvHeads(const std::vector<int64_t>& windowed, GgufFields* in, GgufImplied* implied) {
+  constexpr char kHeads[] = "attention.head_count_kv";
+  const std::vector<int64_t> by_layer = in->Ints(kHeads);
+  if (by_layer.empty()) return;
+  if (by_layer.size() != windowed.size()) {
+    return in->Invalid(fmt::format("key {} has {} entries, attention.sliding_window_pattern {}",
+                                   kHeads, by_layer.size(), windowed.size()));
+  }
+  int64_t heads[] = {0, 0};  // without a window, with one
+  for (size_t layer = 0; layer < by_layer.size(); ++layer) {
+    int64_t& of_kind = heads[windowed[layer] != 0];
+    if (of_kind != 0 && of_kind != by_layer[layer]) {
+      return in->Unsupported(kHeads, fmt::format("{} in layer {}", by_layer[layer], layer),
+                             fmt::format("{}, as in earlier layers of the kind", of_kind));
+    }
+    of_kind = by_layer[layer];
+  }
+  implied->members.emplace_back("num_key_value_heads",
+                                fmt::format("{}", heads[1] != 0 ? heads[1] : heads[0]));
+  if (heads[0] != 0)
+    implied->members.emplace_back("num_global_key_value_heads", fmt::format("{}", heads[0]));
+}
+
+// The width of dense blocks, which may be twice as much in layers that read earlier keys and
+// values.
+void ImplyWidths(GgufFields* in, GgufImplied* implied) {
+  constexpr char kWidth[] = "feed_forward_length";
+  const std::vector<int64_t> widths = in->Ints(kWidth);
+  if (widths.empty()) return;
+  const auto readers =
+      static_cast<size_t>(in->Int("attention.shared_kv_layers", 0, kMostLayers, 0));
+  for (size_t layer = 0; layer < widths.size(); ++layer) {
+    const int64_t times = layer + readers >= widths.size() && widths.back() != widths[0] ? 2 : 1;
+    if (widths[layer] != times * widths[0]) {
+      return in->Unsupported(kWidth, fmt::format("{} in layer {}", widths[layer], layer),
+                             fmt::format("{}", times * widths[0]));
+    }
+  }
+  implied->members.emplace_back("intermediate_size", fmt::format("{}", widths[0]));
+  implied->members.emplace_back("use_double_wide_mlp",
+                                widths.back() != widths[0] ? "true" : "false");
+}
+
+// Layers without a window turn the first frequencies alone: rope_freqs.weight divides those by 1,
+// the others by 1e30.
+std::string TurnedPart(GgufFields* in) {
+  constexpr float kNever = 1e30f;
+  const weights::TensorInfo* const divisors = in->Find("rope_freqs.weight");
+  if (divisors == nullptr) return "1";
+  const std::vector<float> values = ReadFactors(*divisors, 0, in);
+  const auto turned = std::ranges::find(values, kNever) - values.begin();
+  for (ptrdiff_t i = 0; i < std::ssize(values); ++i) {
+    if (values[i] == (i < turned ? 1 : kNever)) continue;
+    in->Invalid(
+        fmt::format("tensor rope_freqs.weight: element {} is {}; expected 1 in the first "
+                    "ones and 1e30 in the rest",
+                    i, values[i]));
+  }
+  return fmt::format("{}", static_cast<double>(turned) / static_cast<double>(values.size()));
+}
+
+GgufImplied Gemma4Implied(const GgufSizes& sizes) {
+  GgufFields* const in = sizes.in;
+  const auto head_dim = in->Int("attention.key_length_swa", 1, kMostHeadDim, sizes.head_dim);
+  for (const char* key : {"attention.value_length_swa", "rope.dimension_count_swa"}) {
+    if (const int64_t length = in->Int(key, 1, kMostHeadDim, head_dim); length != head_dim)
+      in->Unsupported(key, fmt::format("{}", length), "the same as attention.key_length_swa");
+  }
+  GgufImplied implied;
+  implied.members = {{"hidden_activation", "\"gelu_pytorch_tanh\""},
+                     {"head_dim", fmt::format("{}", head_dim)},
+                     {"global_head_dim", fmt::format("{}", sizes.head_dim)}};
+  CopyKeys(in,
+           {{"attention.shared_kv_layers", "num_kv_shared_layers"},
+            {"embedding_length_per_layer_input", "hidden_size_per_layer_input"},
+            {"expert_count", "num_experts"},
+            {"expert_used_count", "top_k_experts"},
+            {"expert_feed_forward_length", "moe_intermediate_size"}},
+           &implied);
+  const bool experts = in->Int("expert_count", 0, kMostExperts, 0) > 0;
+  implied.members.emplace_back("enable_moe_block", experts ? "true" : "false");
+  const std::vector<int64_t> windowed = in->Ints("attention.sliding_window_pattern");
+  ImplyKvHeads(windowed, in, &implied);
+  ImplyWidths(in, &implied);
+  const auto full = std::ranges::find(windowed, 0) - windowed.begin();
+  const bool values_are_keys =
+      full < std::ssize(windowed) && in->Find(fmt::format("blk.{}.attn_v.weight", full)) == nullptr;
+  implied.members.emplace_back("attention_k_eq_v", values_are_keys ? "true" : "false");
+  const std::string theta = in->Has("rope.freq_base") ? in->Json("rope.freq_base") : "1000000",
+                    windowed_theta =
+                        in->Has("rope.freq_base_swa") ? in->Json("rope.freq_base_swa") : "10000";
+  implied.members.emplace_back(
+      "rope_parameters",
+      fmt::format(R"({{"full_attention": {{"rope_type": "proportional", "rope_theta": {}, )"
+                  R"("partial_rotary_factor": {}}}, "sliding_attention": {{"rope_theta": {}}}}})",
+                  theta, TurnedPart(in), windowed_theta));
+  return implied;
+}
+
 }  // namespace
 
 const Family kGemma4{"gemma4",
+                     "Gemma 4 (text)",
                      kGemma4Architectures,
                      &Gemma4LayerNames,
                      {.qk_norm = true,
@@ -95,6 +199,7 @@ const Family kGemma4{"gemma4",
                       .default_head_dim = 256,
                       .text_part = true,
                       .activation = Activation::kGelu,
-                      .read_more = &ReadGemma4}};
+                      .read_more = &ReadGemma4,
+                      .gguf_implies = &Gemma4Implied}};
 
 }  // namespace forebay::model

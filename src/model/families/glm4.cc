@@ -27,6 +27,7 @@ LayerNames Glm4LayerNames(const ModelConfig& config, int64_t layer) {
 }  // namespace
 
 const Family kGlm4{"glm4",
+                   "GLM-4-0414",
                    kGlm4Architectures,
                    &Glm4LayerNames,
                    {.partial_rope = true, .read_more = &ReadGlm4, .gguf_implies = &NothingImplied}};

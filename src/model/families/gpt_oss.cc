@@ -24,7 +24,7 @@ void ReadGptOss(JsonFields* in, ModelConfig* config) {
 
 // Files do not say that YaRN's range keeps its fractions.
 GgufImplied GptOssImplied(const GgufSizes&) {
-  return {.members = {}, .scaling_key = "truncate", .scaling_value = "false"};
+  return {.members = {}, .scaling = {{"truncate", "false"}}};
 }
 
 LayerNames GptOssLayerNames(const ModelConfig& config, int64_t layer) {
@@ -43,6 +43,7 @@ LayerNames GptOssLayerNames(const ModelConfig& config, int64_t layer) {
 }  // namespace
 
 const Family kGptOss{"gpt_oss",
+                     "gpt-oss",
                      kGptOssArchitectures,
                      &GptOssLayerNames,
                      {.window = WindowRule::kTypedLayers,

@@ -22,6 +22,7 @@ void ReadGranite(JsonFields* in, ModelConfig* config) {
 }  // namespace
 
 const Family kGranite{"granite",
+                      "Granite 3, 4 (dense)",
                       kGraniteArchitectures,
                       &LlamaLayerNames,
                       {.read_more = &ReadGranite, .gguf_implies = &NothingImplied}};

@@ -5,7 +5,7 @@
 namespace forebay::model {
 namespace {
 
-constexpr std::string_view kHunyuanArchitectures[] = {"HunYuanDenseV1ForCausalLM"};
+constexpr std::string_view kHunyuanArchitectures[] = {"HunYuanDenseV1ForCausalLM", "hunyuan-dense"};
 
 void ReadHunyuan(JsonFields*, ModelConfig* config) { config->norm_after_rope = true; }
 
@@ -18,9 +18,11 @@ LayerNames HunyuanLayerNames(const ModelConfig& config, int64_t layer) {
 
 }  // namespace
 
-const Family kHunyuan{"hunyuan",
-                      kHunyuanArchitectures,
-                      &HunyuanLayerNames,
-                      {.qk_norm = true, .read_more = &ReadHunyuan}};
+const Family kHunyuan{
+    "hunyuan",
+    "Hunyuan (dense)",
+    kHunyuanArchitectures,
+    &HunyuanLayerNames,
+    {.qk_norm = true, .read_more = &ReadHunyuan, .gguf_implies = &NothingImplied}};
 
 }  // namespace forebay::model

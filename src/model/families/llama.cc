@@ -8,6 +8,7 @@ constexpr std::string_view kLlamaArchitectures[] = {"LlamaForCausalLM", "llama"}
 
 }  // namespace
 
-const Family kLlama{"llama", kLlamaArchitectures, &LlamaLayerNames};
+const Family kLlama{"llama", "Llama 2, 3, 3.x, TinyLlama, SmolLM2", kLlamaArchitectures,
+                    &LlamaLayerNames};
 
 }  // namespace forebay::model

@@ -3,13 +3,14 @@
 // too, of which nothing is read.
 #include "model/families/families.h"
 #include "model/files/config_reader.h"
+#include "model/files/gguf_as_json.h"
 #include "model/files/json_fields.h"
 
 namespace forebay::model {
 namespace {
 
 constexpr std::string_view kLlama4Architectures[] = {"Llama4ForCausalLM",
-                                                     "Llama4ForConditionalGeneration"};
+                                                     "Llama4ForConditionalGeneration", "llama4"};
 
 // intermediate_size is an expert's width here, intermediate_size_mlp a dense layer's.
 void ReadLlama4Experts(JsonFields* in, ModelConfig* config) {
@@ -70,11 +71,27 @@ LayerNames Llama4LayerNames(const ModelConfig& config, int64_t layer) {
   return names;
 }
 
+// Files have neither norms of q and k, which the model with 128 experts lacks, nor chunks and
+// temperatures, which are those of all published models.
+GgufImplied Llama4Implied(const GgufSizes& sizes) {
+  constexpr int64_t kExpertsWithoutNorm = 128;
+  GgufImplied implied;
+  CopyKeys(sizes.in,
+           {{"feed_forward_length", "intermediate_size_mlp"},
+            {"expert_feed_forward_length", "intermediate_size"},
+            {"interleave_moe_layer_step", "interleave_moe_layer_step"}},
+           &implied);
+  if (sizes.in->Int("expert_count", 1, kMostExperts) == kExpertsWithoutNorm)
+    implied.members.emplace_back("use_qk_norm", "false");
+  return implied;
+}
+
 }  // namespace
 
 const Family kLlama4{"llama4",
+                     "Llama 4 (text)",
                      kLlama4Architectures,
                      &Llama4LayerNames,
-                     {.text_part = true, .read_more = &ReadLlama4}};
+                     {.text_part = true, .read_more = &ReadLlama4, .gguf_implies = &Llama4Implied}};
 
 }  // namespace forebay::model

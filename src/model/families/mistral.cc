@@ -8,7 +8,10 @@ constexpr std::string_view kMistralArchitectures[] = {"MistralForCausalLM", "mis
 
 }  // namespace
 
-const Family kMistral{
-    "mistral", kMistralArchitectures, &LlamaLayerNames, {.window = WindowRule::kAllLayers}};
+const Family kMistral{"mistral",
+                      "Mistral",
+                      kMistralArchitectures,
+                      &LlamaLayerNames,
+                      {.window = WindowRule::kAllLayers}};
 
 }  // namespace forebay::model

@@ -35,6 +35,7 @@ LayerNames MixtralLayerNames(const ModelConfig& config, int64_t layer) {
 
 const Family kMixtral{
     "mixtral",
+    "Mixtral",
     kMixtralArchitectures,
     &MixtralLayerNames,
     {.window = WindowRule::kAllLayers, .default_window = 0, .read_more = &ReadMixtralExperts}};

@@ -76,6 +76,7 @@ void ReadModernBert(JsonFields* in, ModelConfig* config) {
 }  // namespace
 
 const Family kModernBert{"modernbert",
+                         "ModernBERT",
                          kModernBertArchitectures,
                          &ModernBertLayerNames,
                          {.window = WindowRule::kTypedLayers,

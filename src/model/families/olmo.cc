@@ -7,7 +7,7 @@ namespace forebay::model {
 namespace {
 
 constexpr std::string_view kOlmo2Architectures[] = {"Olmo2ForCausalLM", "olmo2"};
-constexpr std::string_view kOlmo3Architectures[] = {"Olmo3ForCausalLM"};
+constexpr std::string_view kOlmo3Architectures[] = {"Olmo3ForCausalLM", "olmo2"};
 
 void ReadOlmo(JsonFields*, ModelConfig* config) {
   config->norm_before = false;
@@ -18,15 +18,18 @@ void ReadOlmo(JsonFields*, ModelConfig* config) {
 }  // namespace
 
 const Family kOlmo2{"olmo2",
+                    "OLMo 2",
                     kOlmo2Architectures,
                     &LlamaLayerNames,
                     {.read_more = &ReadOlmo, .gguf_implies = &NothingImplied}};
 const Family kOlmo3{"olmo3",
+                    "OLMo 3",
                     kOlmo3Architectures,
                     &LlamaLayerNames,
                     {.window = WindowRule::kTypedLayers,
                      .window_pattern = 4,
                      .windows_unscaled = true,
-                     .read_more = &ReadOlmo}};
+                     .read_more = &ReadOlmo,
+                     .gguf_implies = &NothingImplied}};
 
 }  // namespace forebay::model

@@ -17,6 +17,7 @@ LayerNames Phi3LayerNames(const ModelConfig& config, int64_t layer) {
 }  // namespace
 
 const Family kPhi3{"phi3",
+                   "Phi-3, Phi-4, Phi-4-mini",
                    kPhi3Architectures,
                    &Phi3LayerNames,
                    {.window = WindowRule::kAllLayers,

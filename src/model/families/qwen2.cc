@@ -9,6 +9,7 @@ constexpr std::string_view kQwen2Architectures[] = {"Qwen2ForCausalLM", "qwen2"}
 }  // namespace
 
 const Family kQwen2{"qwen2",
+                    "Qwen2, Qwen2.5",
                     kQwen2Architectures,
                     &LlamaLayerNames,
                     {.qkv_bias = true, .window = WindowRule::kUpperLayers}};

@@ -9,6 +9,7 @@ constexpr std::string_view kQwen3Architectures[] = {"Qwen3ForCausalLM", "qwen3"}
 }  // namespace
 
 const Family kQwen3{"qwen3",
+                    "Qwen3",
                     kQwen3Architectures,
                     &LlamaLayerNames,
                     {.qk_norm = true, .window = WindowRule::kUpperLayers, .default_head_dim = 128}};

@@ -4,16 +4,17 @@
 #include "kernels/delta_net.h"
 #include "model/families/families.h"
 #include "model/files/config_reader.h"
+#include "model/files/gguf_as_json.h"
 #include "model/files/json_fields.h"
 
 namespace forebay::model {
 namespace {
 
 constexpr std::string_view kQwen35Architectures[] = {"Qwen3_5ForCausalLM",
-                                                     "Qwen3_5ForConditionalGeneration"};
-constexpr std::string_view kQwen35MoeArchitectures[] = {"Qwen3_5MoeForCausalLM",
-                                                        "Qwen3_5MoeForConditionalGeneration"};
-constexpr std::string_view kQwen3NextArchitectures[] = {"Qwen3NextForCausalLM"};
+                                                     "Qwen3_5ForConditionalGeneration", "qwen35"};
+constexpr std::string_view kQwen35MoeArchitectures[] = {
+    "Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration", "qwen35moe"};
+constexpr std::string_view kQwen3NextArchitectures[] = {"Qwen3NextForCausalLM", "qwen3next"};
 
 // Which layers keep a state: those that layer_types names, or all but every
 // full_attention_interval-th.
@@ -100,13 +101,36 @@ LayerNames Qwen35LayerNames(const ModelConfig& config, int64_t layer) {
   return names;
 }
 
-// The inputs' projections lie in two tensors, by key head.
+// The inputs' projections lie in two tensors, by key head; GGUF files have the first one apart.
 LayerNames Qwen3NextLayerNames(const ModelConfig& config, int64_t layer) {
   LayerNames names = Qwen35LayerNames(config, layer);
   const std::string state = LayerPrefix(layer) + "linear_attn.";
-  names.state.qkv = names.state.z = state + "in_proj_qkvz.weight";
+  if (config.architecture != kQwen3NextArchitectures[1])
+    names.state.qkv = names.state.z = state + "in_proj_qkvz.weight";
   names.state.b = names.state.a = state + "in_proj_ba.weight";
   return names;
+}
+
+GgufImplied DeltaNetImplied(const GgufSizes& sizes) {
+  GgufImplied implied;
+  CopyKeys(sizes.in,
+           {{"ssm.conv_kernel", "linear_conv_kernel_dim"},
+            {"ssm.state_size", "linear_key_head_dim"},
+            {"ssm.group_count", "linear_num_key_heads"},
+            {"ssm.time_step_rank", "linear_num_value_heads"},
+            {"full_attention_interval", "full_attention_interval"},
+            {"expert_count", "num_experts"},
+            {"expert_feed_forward_length", "moe_intermediate_size"},
+            {"expert_shared_feed_forward_length", "shared_expert_intermediate_size"}},
+           &implied);
+  const int64_t heads = sizes.in->Int("ssm.time_step_rank", 1, kMostHeads),
+                values = sizes.in->Int("ssm.inner_size", 1, kMostHeads * kMostHeadDim);
+  if (values % heads != 0) {
+    sizes.in->Invalid(fmt::format("key ssm.inner_size {} is no multiple of ssm.time_step_rank {}",
+                                  values, heads));
+  }
+  implied.members.emplace_back("linear_value_head_dim", fmt::format("{}", values / heads));
+  return implied;
 }
 
 constexpr ConfigRules RulesWith(void (*read_more)(JsonFields*, ModelConfig*)) {
@@ -114,15 +138,17 @@ constexpr ConfigRules RulesWith(void (*read_more)(JsonFields*, ModelConfig*)) {
           .default_head_dim = 256,
           .text_part = true,
           .partial_rope = true,
-          .read_more = read_more};
+          .read_more = read_more,
+          .gguf_implies = &DeltaNetImplied};
 }
 
 }  // namespace
 
-const Family kQwen35{"qwen3_5", kQwen35Architectures, &Qwen35LayerNames, RulesWith(&ReadDeltaNet)};
-const Family kQwen35Moe{"qwen3_5_moe", kQwen35MoeArchitectures, &Qwen35LayerNames,
-                        RulesWith(&ReadExperts)};
-const Family kQwen3Next{"qwen3_next", kQwen3NextArchitectures, &Qwen3NextLayerNames,
+const Family kQwen35{"qwen3_5", "Qwen3.5, 3.6 (text)", kQwen35Architectures, &Qwen35LayerNames,
+                     RulesWith(&ReadDeltaNet)};
+const Family kQwen35Moe{"qwen3_5_moe", "Qwen3.5, 3.6 MoE (text)", kQwen35MoeArchitectures,
+                        &Qwen35LayerNames, RulesWith(&ReadExperts)};
+const Family kQwen3Next{"qwen3_next", "Qwen3-Next", kQwen3NextArchitectures, &Qwen3NextLayerNames,
                         RulesWith(&ReadExperts)};
 
 }  // namespace forebay::model

@@ -27,6 +27,7 @@ void ReadQwen3MoeExperts(JsonFields* in, ModelConfig* config) {
 
 const Family kQwen3Moe{
     "qwen3_moe",
+    "Qwen3 MoE",
     kQwen3MoeArchitectures,
     &ExpertLayerNames,
     {.qk_norm = true, .window = WindowRule::kUpperLayers, .read_more = &ReadQwen3MoeExperts}};

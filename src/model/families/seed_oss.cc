@@ -16,6 +16,7 @@ GgufImplied SeedOssImplied(const GgufSizes&) { return {.members = {}, .output_bi
 }  // namespace
 
 const Family kSeedOss{"seed_oss",
+                      "Seed-OSS",
                       kSeedOssArchitectures,
                       &LlamaLayerNames,
                       {.read_more = &ReadSeedOss, .gguf_implies = &SeedOssImplied}};

@@ -13,6 +13,7 @@ void ReadSmolLm3(JsonFields* in, ModelConfig* config) { ReadLayersWithoutRope(in
 }  // namespace
 
 const Family kSmolLm3{"smollm3",
+                      "SmolLM3",
                       kSmolLm3Architectures,
                       &LlamaLayerNames,
                       {.window = WindowRule::kUpperLayers,

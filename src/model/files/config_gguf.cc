@@ -77,23 +77,17 @@ void ReadFeatures(GgufFields* in, const GgufFile& gguf, const ConfigRules& rules
   config->sliding_window.assign(config->num_layers, static_cast<int32_t>(window));
 }
 
-// rope_freqs.weight [head_dim / 2] F32: what each frequency is divided by.
+// rope_freqs.weight [pairs of elements that rope turns] F32: what each frequency is divided by.
 void DivideFrequencies(GgufFields* in, const TensorInfo& divisors, double theta,
                        ModelConfig* config) {
-  const int64_t count = config->head_dim / 2;
-  if (divisors.type->dtype != tensor::DType::kF32 || !(divisors.shape == tensor::Shape{count})) {
-    return in->Invalid(fmt::format("tensor rope_freqs.weight is {} {}; expected F32 [{}]",
-                                   divisors.type->name, divisors.shape.ToString(), count));
-  }
-  std::vector<float> values(count);
-  weights::ExpandElements(tensor::DType::kF32, divisors.data.data(), count, values.data());
-  for (int64_t i = 0; i < count; ++i) {
+  const std::vector<float> values = ReadFactors(divisors, config->RotaryDim() / 2, in);
+  for (size_t i = 0; i < values.size(); ++i) {
     if (!std::isfinite(values[i]) || values[i] <= 0) {
       return in->Invalid(fmt::format(
           "tensor rope_freqs.weight: element {} is {}; expected a positive number", i, values[i]));
     }
-    config->rope.inv_freq[i] =
-        static_cast<float>(RopeFrequency(theta, i, config->head_dim) / values[i]);
+    config->rope.inv_freq[i] = static_cast<float>(
+        RopeFrequency(theta, static_cast<int64_t>(i), config->RotaryDim()) / values[i]);
   }
 }
 
@@ -174,9 +168,9 @@ const std::vector<GgufLogitKey>& KeysThatChangeLogits() {
 }
 
 // What programs that make and run other models keep in the file.
-constexpr std::string_view kGgufMeansNothing[] = {"vocab_size", "rope.scaling.finetuned",
-                                                  "attention.layer_norm_epsilon",
-                                                  "tensor_data_layout", "attention.sliding_window"};
+constexpr std::string_view kGgufMeansNothing[] = {
+    "vocab_size",         "rope.scaling.finetuned",   "attention.layer_norm_epsilon",
+    "tensor_data_layout", "attention.sliding_window", "rope.dimension_sections"};
 
 // Keys that nobody read: refused where they would make another model, and kept for a warning.
 void CheckRest(GgufFields* in, ModelConfig* config) {
@@ -201,14 +195,30 @@ void CheckRest(GgufFields* in, ModelConfig* config) {
 }
 
 // The configuration of a family whose file is read as its folder's config.json.
-Result<ModelConfig> ReadAsJson(const GgufFile& gguf, const Family& family, GgufFields* in,
-                               std::string_view file) {
-  FB_ASSIGN_OR_RETURN(const std::string json, GgufAsConfigJson(gguf, family, in));
-  FB_ASSIGN_OR_RETURN(ModelConfig config, ParseHfConfig(json, file));
+Result<ModelConfig> ReadAsJson(const GgufFile& gguf, std::string_view architecture,
+                               const Family& family, GgufFields* in, std::string_view file) {
+  FB_ASSIGN_OR_RETURN(const GgufConfigJson json, GgufAsConfigJson(gguf, family, in));
+  FB_ASSIGN_OR_RETURN(ModelConfig config, ParseHfConfig(json.text, file));
   config.norm_sums = std::exchange(config.norm_plus_one, false);
   config.unused_keys.clear();  // CheckRest says what the file has and nobody reads.
-  config.architecture = family.architectures.back();
+  config.architecture = architecture;
+  const TensorInfo* const divisors = FindTensor(gguf, "rope_freqs.weight");
+  if (divisors == nullptr || json.has_rope_divisors) return config;
+  DivideFrequencies(in, *divisors, in->Float("rope.freq_base", 2, 1e15, RopeParameters().theta),
+                    &config);
+  FB_RETURN_IF_ERROR(in->status());
   return config;
+}
+
+// The family of a file's architecture; null: none. OLMo 3 has OLMo 2's name there, and windows.
+const Family* GgufFamily(std::string_view architecture, const GgufFile& gguf) {
+  const bool windowed = gguf.Has(std::string(architecture) + ".attention.sliding_window");
+  const Family* found = nullptr;
+  for (const Family* family : Families()) {
+    if (GgufArchitecture(*family) != architecture) continue;
+    if (found == nullptr || (windowed && family->rules.window != WindowRule::kNone)) found = family;
+  }
+  return found;
 }
 
 void ReadTokens(GgufFields* in, ModelConfig* config) {
@@ -232,24 +242,19 @@ Result<ModelConfig> ReadGgufConfig(const GgufFile& gguf, std::string_view file) 
   }
   const auto architecture = gguf.GetString("general.architecture");
   if (!architecture.ok()) return architecture.status().WithContext(file);
-  if (*architecture == "deepseek2" || *architecture == "llama4") {
-    return Status(kArchitectureUnknown,
-                  fmt::format("{}: architecture {} is read from Hugging Face folders alone, "
-                              "not from GGUF",
-                              file, base::Quoted(*architecture)));
-  }
-  const Family* family = FamilyOfArchitecture(*architecture);
+  const Family* family = GgufFamily(*architecture, gguf);
   if (family == nullptr) {
     return Status(kArchitectureUnknown,
-                  fmt::format("{}: architecture {} is not known; supported: {} (docs/status.md)",
-                              file, base::Quoted(*architecture), SupportedArchitectures()));
+                  fmt::format("{}: architecture {} is not known; supported: {} "
+                              "(docs/formats/models.md)",
+                              file, base::Quoted(*architecture), SupportedGgufArchitectures()));
   }
   ModelConfig config;
   config.architecture = *architecture;
   config.family = family->id;
   GgufFields in(gguf, *architecture, file);
   if (family->rules.gguf_implies != nullptr) {
-    FB_ASSIGN_OR_RETURN(config, ReadAsJson(gguf, *family, &in, file));
+    FB_ASSIGN_OR_RETURN(config, ReadAsJson(gguf, *architecture, *family, &in, file));
   } else {
     ReadSizes(&in, gguf, &config);
     FB_RETURN_IF_ERROR(in.status());

@@ -1,5 +1,7 @@
 #include "model/files/gguf_as_json.h"
 
+#include <algorithm>
+
 #include "base/json_writer.h"
 #include "weights/formats/dequantize.h"
 
@@ -9,15 +11,9 @@ namespace {
 using weights::GgufFile;
 using weights::TensorInfo;
 
-// A key after the architecture's name, and what config.json calls it.
-struct KeyPair {
-  const char *gguf, *json;
-};
-
-constexpr KeyPair kWhole[] = {
+constexpr GgufKey kWhole[] = {
     {"context_length", "max_position_embeddings"},
     {"embedding_length", "hidden_size"},
-    {"block_count", "num_hidden_layers"},
     {"feed_forward_length", "intermediate_size"},
     {"attention.head_count", "num_attention_heads"},
     {"attention.head_count_kv", "num_key_value_heads"},
@@ -25,7 +21,7 @@ constexpr KeyPair kWhole[] = {
     {"expert_count", "num_local_experts"},
     {"expert_used_count", "num_experts_per_tok"},
 };
-constexpr KeyPair kReal[] = {
+constexpr GgufKey kReal[] = {
     {"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
     {"rope.freq_base", "rope_theta"},
     {"rope.freq_base_swa", "rope_local_base_freq"},
@@ -47,32 +43,32 @@ GgufSizes ReadSizes(GgufFields* in) {
   sizes.head_dim = in->Int("attention.key_length", 1, kMostHeadDim,
                            std::max<int64_t>(1, sizes.hidden / sizes.heads));
   sizes.windowed_theta = in->Has("rope.freq_base_swa");
+  sizes.in = in;
+  // Layers that predict further tokens are counted, and not loaded.
+  const int64_t further = in->Int("nextn_predict_layers", 0, kMostLayers, 0);
+  if (further >= sizes.layers) {
+    in->Invalid(fmt::format("key nextn_predict_layers is {}; expected fewer than block_count, {}",
+                            further, sizes.layers));
+  }
+  sizes.layers -= further;
   return sizes;
 }
 
-// A vector of F32, as an array.
 void WriteFactors(const TensorInfo& tensor, GgufFields* in, base::JsonWriter* json) {
-  std::vector<float> values;
-  if (tensor.type->dtype == tensor::DType::kF32 && tensor.shape.rank() == 1) {
-    values.resize(static_cast<size_t>(tensor.shape[0]));
-    weights::ExpandElements(tensor::DType::kF32, tensor.data.data(), tensor.shape[0],
-                            values.data());
-  } else {
-    in->Invalid(fmt::format("tensor {} is {} {}; expected F32 [n]", tensor.name, tensor.type->name,
-                            tensor.shape.ToString()));
-  }
   json->BeginArray();
-  for (const float value : values) json->Float(value);
+  for (const float value : ReadFactors(tensor, 0, in)) json->Float(value);
   json->EndArray();
 }
 
-void WriteScaling(const GgufFile& gguf, const GgufImplied& implied, GgufFields* in,
-                  base::JsonWriter* json) {
+// Rope's scaling; has_parameters: the family says all of rope's.
+void WriteScaling(const GgufFile& gguf, const GgufImplied& implied, bool has_parameters,
+                  GgufFields* in, base::JsonWriter* json) {
   const TensorInfo* const longer = FindTensor(gguf, "rope_factors_long.weight");
   const TensorInfo* const shorter = FindTensor(gguf, "rope_factors_short.weight");
   const std::string type = in->String("rope.scaling.type", longer != nullptr ? "longrope" : "none");
   if (type == "none") return;
-  json->Key("rope_scaling").BeginObject().Key("rope_type").String(type);
+  if (has_parameters) return in->Unsupported("rope.scaling.type", type, "none");
+  json->Key("rope_parameters").BeginObject().Key("rope_type").String(type);
   const auto real = [&](const char* key, const char* name) {
     if (in->Has(key)) json->Key(name).Float(static_cast<float>(in->Float(key, 0, kMostReal)));
   };
@@ -91,56 +87,84 @@ void WriteScaling(const GgufFile& gguf, const GgufImplied& implied, GgufFields* 
     json->Key("short_factor");
     WriteFactors(*shorter, in, json);
   }
-  if (!implied.scaling_key.empty()) json->Key(implied.scaling_key).Raw(implied.scaling_value);
+  for (const auto& [key, value] : implied.scaling) json->Key(key).Raw(value);
   json->EndObject();
 }
 
 // Which layers have a window: all but every n-th, or a flag a layer.
-void WritePattern(const GgufFile& gguf, std::string_view architecture, GgufFields* in,
-                  base::JsonWriter* json) {
+void WritePattern(int64_t layers, GgufFields* in, base::JsonWriter* json) {
   constexpr char kPattern[] = "attention.sliding_window_pattern";
   if (!in->Has(kPattern)) return;
-  const auto flags = gguf.GetInts(std::string(architecture) + "." + kPattern);
-  if (!flags.ok()) {
+  std::vector<int64_t> flags = in->Ints(kPattern);
+  if (flags.empty()) {
     json->Key("sliding_window_pattern").Int(in->Int(kPattern, 1, kMostLayers));
     return;
   }
+  if (std::ssize(flags) > layers) flags.resize(static_cast<size_t>(layers));
   json->Key("layer_types").BeginArray();
-  for (const int64_t flag : *flags) json->String(flag ? "sliding_attention" : "full_attention");
+  for (const int64_t flag : flags) json->String(flag ? "sliding_attention" : "full_attention");
   json->EndArray();
 }
 
 }  // namespace
 
-base::Result<std::string> GgufAsConfigJson(const GgufFile& gguf, const Family& family,
-                                           GgufFields* in) {
+void CopyKeys(GgufFields* in, std::initializer_list<GgufKey> keys, GgufImplied* implied) {
+  for (const auto& [gguf, name] : keys) {
+    if (in->Has(gguf)) implied->members.emplace_back(name, in->Json(gguf));
+  }
+}
+
+std::vector<float> ReadFactors(const TensorInfo& tensor, int64_t expected, GgufFields* in) {
+  std::vector<float> values;
+  if (tensor.type->dtype == tensor::DType::kF32 && tensor.shape.rank() == 1 &&
+      (expected == 0 || tensor.shape[0] == expected)) {
+    values.resize(static_cast<size_t>(tensor.shape[0]));
+    weights::ExpandElements(tensor::DType::kF32, tensor.data.data(), tensor.shape[0],
+                            values.data());
+  } else {
+    in->Invalid(fmt::format("tensor {} is {} {}; expected F32 [{}]", tensor.name, tensor.type->name,
+                            tensor.shape.ToString(),
+                            expected == 0 ? "n" : std::to_string(expected)));
+  }
+  return values;
+}
+
+base::Result<GgufConfigJson> GgufAsConfigJson(const GgufFile& gguf, const Family& family,
+                                              GgufFields* in) {
   const GgufSizes sizes = ReadSizes(in);
+  FB_RETURN_IF_ERROR(in->status());
   const GgufImplied implied = family.rules.gguf_implies(sizes);
   FB_RETURN_IF_ERROR(in->status());
+  // What a family says stands in place of the shared keys.
+  const auto says = [&](std::string_view name) {
+    return std::ranges::any_of(implied.members,
+                               [&](const auto& member) { return member.first == name; });
+  };
   const TensorInfo* const embedding = FindTensor(gguf, "token_embd.weight");
   if (embedding == nullptr) in->Invalid("tensor token_embd.weight is missing");
   const auto has = [&](const char* name) { return FindTensor(gguf, name) != nullptr; };
-  std::string text;
-  base::JsonWriter json(&text);
+  GgufConfigJson result{.has_rope_divisors = says("rope_parameters")};
+  base::JsonWriter json(&result.text);
   json.BeginObject().Key("architectures").BeginArray().String(family.architectures[0]).EndArray();
   json.Key("vocab_size").Int(embedding == nullptr ? 1 : embedding->rows());
   json.Key("tie_word_embeddings").Bool(!has("output.weight"));
   json.Key("attention_bias").Bool(has("blk.0.attn_q.bias"));
   if (has("blk.0.attn_output.bias") && implied.output_bias_key)
     json.Key("attention_out_bias").Bool(true);
+  json.Key("num_hidden_layers").Int(sizes.layers);
   for (const auto& [key, name] : kWhole) {
-    if (in->Has(key)) json.Key(name).Int(in->Int(key, 0, kMostWhole));
+    if (!says(name) && in->Has(key)) json.Key(name).Int(in->Int(key, 0, kMostWhole));
   }
   for (const auto& [key, name] : kReal) {
     if (in->Has(key)) json.Key(name).Float(static_cast<float>(in->Float(key, 0, kMostReal)));
   }
   if (const int64_t turned = in->Int("rope.dimension_count", 1, kMostHeadDim, sizes.head_dim);
-      turned != sizes.head_dim) {
+      turned != sizes.head_dim && !says("partial_rotary_factor")) {
     json.Key("partial_rotary_factor")
         .Double(static_cast<double>(turned) / static_cast<double>(sizes.head_dim));
   }
   if (const int64_t length = in->Int("attention.value_length", 1, kMostHeadDim, sizes.head_dim);
-      length != sizes.head_dim) {
+      length != sizes.head_dim && !says("v_head_dim")) {
     in->Unsupported("attention.value_length", fmt::format("{}", length),
                     "the same as attention.key_length");
   }
@@ -150,19 +174,20 @@ base::Result<std::string> GgufAsConfigJson(const GgufFile& gguf, const Family& f
       in->Unsupported("attention.sliding_window", fmt::format("{}", window), "0");
     json.Key("sliding_window").Int(window);
   }
-  WritePattern(gguf, family.architectures.back(), in, &json);
-  WriteScaling(gguf, implied, in, &json);
-  // The width of experts, where it is another than that of blocks, is no key of these families.
-  const int64_t width = in->Int("feed_forward_length", 1, kMostWidth);
-  if (const int64_t expert = in->Int("expert_feed_forward_length", 1, kMostWidth, width);
-      expert != width) {
-    in->Unsupported("expert_feed_forward_length", fmt::format("{}", expert),
-                    fmt::format("feed_forward_length, {}", width));
+  WritePattern(sizes.layers, in, &json);
+  WriteScaling(gguf, implied, result.has_rope_divisors, in, &json);
+  if (!says("moe_intermediate_size") && !says("intermediate_size")) {
+    const int64_t width = in->Int("feed_forward_length", 1, kMostWidth);
+    if (const int64_t expert = in->Int("expert_feed_forward_length", 1, kMostWidth, width);
+        expert != width) {
+      in->Unsupported("expert_feed_forward_length", fmt::format("{}", expert),
+                      fmt::format("feed_forward_length, {}", width));
+    }
   }
   for (const auto& [key, value] : implied.members) json.Key(key).Raw(value);
   json.EndObject();
   FB_RETURN_IF_ERROR(in->status());
-  return text;
+  return result;
 }
 
 }  // namespace forebay::model

@@ -3,15 +3,36 @@
 // (ConfigRules::gguf_implies).
 #pragma once
 
+#include <initializer_list>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "model/family.h"
 #include "model/files/gguf_fields.h"
 
 namespace forebay::model {
 
+// A key after the architecture's name, and what config.json calls it.
+struct GgufKey {
+  std::string_view gguf, json;
+};
+// Adds the numbers and flags among `keys` that the file has.
+void CopyKeys(GgufFields* in, std::initializer_list<GgufKey> keys, GgufImplied* implied);
+
+// The elements of a tensor F32 [n], which may have `expected` of them (0: any); what else it is
+// costs an error.
+std::vector<float> ReadFactors(const weights::TensorInfo& tensor, int64_t expected, GgufFields* in);
+
+// Values of expert_gating_func.
+inline constexpr int64_t kSoftmaxGates = 1, kSigmoidGates = 2, kMostGatingFunctions = 16;
+
+struct GgufConfigJson {
+  std::string text;
+  bool has_rope_divisors = false;  // what rope_freqs.weight means is in it
+};
 // REQUIRES: the family says what its files imply. Errors name the key.
-base::Result<std::string> GgufAsConfigJson(const weights::GgufFile& gguf, const Family& family,
-                                           GgufFields* in);
+base::Result<GgufConfigJson> GgufAsConfigJson(const weights::GgufFile& gguf, const Family& family,
+                                              GgufFields* in);
 
 }  // namespace forebay::model

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <set>
 #include <string>
@@ -56,6 +57,30 @@ class GgufFields {
     if (!Has(key) && otherwise) return *otherwise;
     const auto value = gguf_.GetUint(prefix_ + std::string(key));
     return Checked(key, value, static_cast<uint64_t>(least), static_cast<uint64_t>(most));
+  }
+
+  // An array of whole numbers or flags; empty: the file has no such array, perhaps one value.
+  std::vector<int64_t> Ints(std::string_view key) {
+    if (!Has(key)) return {};
+    const auto values = gguf_.GetInts(prefix_ + std::string(key));
+    return values.ok() ? *values : std::vector<int64_t>();
+  }
+
+  // A number or a flag as JSON writes it.
+  std::string Json(std::string_view key) {
+    const std::string name = prefix_ + std::string(key);
+    Has(key);
+    if (const auto value = gguf_.GetUint(name); value.ok()) return fmt::format("{}", *value);
+    if (const auto value = gguf_.GetBool(name); value.ok()) return *value ? "true" : "false";
+    const auto value = gguf_.GetFloat(name);
+    if (!value.ok()) Fail(value.status().WithContext(file_));
+    if (value.ok() && std::isfinite(*value)) return fmt::format("{}", static_cast<float>(*value));
+    Invalid(fmt::format("key {} is no finite number", name));
+    return "0";
+  }
+
+  const weights::TensorInfo* Find(std::string_view tensor) const {
+    return FindTensor(gguf_, tensor);
   }
 
   double Float(std::string_view key, double least, double most,

@@ -9,8 +9,5 @@ namespace forebay::weights {
 // "blk.3.attn_q.weight" -> "model.layers.3.self_attn.q_proj.weight"; a name without a counterpart
 // ("rope_freqs.weight") stays as it is. `architecture`: general.architecture.
 std::string HfTensorName(std::string_view architecture, std::string_view gguf_name);
-// Whether the file has the rows of Q and K whose elements rope turns together side by side, where
-// Hugging Face has them in halves.
-bool TurnsNeighbours(std::string_view architecture);
 
 }  // namespace forebay::weights

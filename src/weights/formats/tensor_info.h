@@ -39,6 +39,22 @@ tensor::BlockFormat BlocksOf(kernels::TileForm form);
 extern const StoredType kUnreadableType;
 
 struct QuantParts;
+struct LatentParts;
+
+// Where a file has rows otherwise than Hugging Face: from row `first` on HF has blocks of
+// [outer, inner, unit] rows, and the file the same blocks as [inner, outer, unit].
+struct RowOrder {
+  int64_t first = 0, outer = 0, inner = 0, unit = 1;  // outer = 0: HF's order
+
+  bool changed() const { return outer > 0; }
+  int64_t block() const { return outer * inner * unit; }
+  // Where HF's row lies in the file.
+  int64_t Stored(int64_t row) const {
+    if (!changed() || row < first) return row;
+    const int64_t within = (row - first) % block(), place = within % unit, group = within / unit;
+    return row - within + (group % inner * outer + group / inner) * unit + place;
+  }
+};
 
 // Borrows its data from the mapped file.
 struct TensorInfo {
@@ -48,13 +64,12 @@ struct TensorInfo {
   std::string why;       // of kUnreadableType: "dtype F4, which is not known here"
   const StoredType* type = nullptr;
   tensor::Shape shape;  // outermost first
-  // rows in the order of the file, which may not be HF's (below)
+  // rows in the order of the file
   std::span<const std::byte> data;
   int32_t file = 0;  // index into WeightSource::files()
-  // Not 0: every `interleaved_head` rows are a head whose rope halves the file interleaves: HF's
-  // row j * interleaved_head / 2 + i (j = 0, 1) of a head is stored as row
-  // 2 * i + j.
-  int64_t interleaved_head = 0;
+  RowOrder order;    // of rows, or of a vector's elements
+  RowOrder column_order;
+  bool negated_exp = false;  // the file holds -e^x where Hugging Face has x
   // Not 0: stored transposed, as a part of wider rows: element (row, column) of the matrix is
   // element column * transposed_stride + row * step of `data`.
   int64_t transposed_stride = 0;
@@ -62,6 +77,9 @@ struct TensorInfo {
   // Of a matrix whose codes, scales and zero points are tensors of their own
   // (quantised_tensors.h); `data` and `type` are those of the codes.
   std::shared_ptr<const QuantParts> parts;
+  // Of a latent attention's keys and values, which are tensors of their own (latent_tensors.h);
+  // `data` and `type` are those of the values.
+  std::shared_ptr<const LatentParts> latent;
 
   // A matrix has shape[0] rows; a vector is one row; with more extents, the last one is the
   // columns.

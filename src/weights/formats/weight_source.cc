@@ -3,6 +3,7 @@
 #include <simdjson.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <utility>
@@ -14,6 +15,8 @@
 #include "weights/formats/dequantize.h"
 #include "weights/formats/expert_tensors.h"
 #include "weights/formats/gguf_names.h"
+#include "weights/formats/gguf_order.h"
+#include "weights/formats/latent_tensors.h"
 #include "weights/formats/quantised_tensors.h"
 #include "weights/formats/safetensors.h"
 #include "weights/formats/unpack.h"
@@ -132,14 +135,14 @@ uint64_t HashSamples(uint64_t key, std::span<const std::byte> data) {
   return key;
 }
 
+// Rows lie in the file as readers ask for them.
+bool IsPlain(const TensorInfo& tensor) {
+  return !tensor.order.changed() && !tensor.column_order.changed() && !tensor.negated_exp &&
+         tensor.transposed_stride == 0 && tensor.step == 1 && tensor.latent == nullptr;
+}
+
 // Keys of a GGUF file in parts.
 constexpr std::string_view kSplitCount = "split.count", kSplitTensors = "split.tensors.count";
-
-// Where HF's row `row` lies in a tensor with interleaved heads of `head` rows.
-int64_t StoredRow(int64_t row, int64_t head) {
-  const int64_t within = row % head;
-  return row - within + within % (head / 2) * 2 + within / (head / 2);
-}
 
 }  // namespace
 
@@ -279,24 +282,11 @@ Status WeightSource::AddGgufParts(uint64_t count) {
 Status WeightSource::AddGgufTensors(const std::vector<TensorInfo>& tensors) {
   const auto said = gguf_->GetString("general.architecture");
   const std::string architecture(said.ok() ? *said : "");
-  const bool interleaved = TurnsNeighbours(architecture);
   for (TensorInfo tensor : tensors) {
-    const bool q = tensor.name.find(".attn_q.") != std::string::npos;
-    const bool k = tensor.name.find(".attn_k.") != std::string::npos;
     tensor.file = static_cast<int32_t>(files_.size()) - 1;
     tensor.own_name = std::exchange(tensor.name, HfTensorName(architecture, tensor.name));
-    if (interleaved && (q || k) && tensor.type != &kUnreadableType) {
-      const std::string all = architecture + ".attention.head_count", of_kv = all + "_kv";
-      const auto heads = gguf_->GetUint(k && gguf_->Has(of_kv) ? of_kv : all);
-      if (!heads.ok()) return heads.status().WithContext(path_);
-      const int64_t rows = tensor.shape[0];
-      const int64_t count = static_cast<int64_t>(*heads);
-      if (count == 0 || rows % count != 0 || rows / count % 2 != 0) {
-        return Status(kTensorShape, fmt::format("{}: {} rows; expected {} heads of an even size",
-                                                Label(tensor), rows, count));
-      }
-      tensor.interleaved_head = rows / count;
-    }
+    const Status order = SetGgufOrder(*gguf_, architecture, &tensor);
+    if (!order.ok()) return order.WithContext(path_);
     tensors_.push_back(std::move(tensor));
   }
   return Status::Ok();
@@ -311,6 +301,8 @@ Status WeightSource::NameParts() {
   }
   const Status joined = JoinQuantised(&tensors_);
   if (!joined.ok()) return joined.WithContext(path_);
+  const Status latent = JoinLatent(&tensors_);
+  if (!latent.ok()) return latent.WithContext(path_);
   const Status split = SplitExpertStacks(&tensors_);
   return split.ok() ? split : split.WithContext(path_);
 }
@@ -367,8 +359,7 @@ Status WeightSource::ReadRows(std::string_view name, int64_t begin, int64_t end,
 Status WeightSource::ReadRows(std::string_view name, int64_t begin, int64_t end,
                               tensor::BF16* out) const {
   const TensorInfo* tensor = Find(name);
-  if (tensor == nullptr || tensor->type->dtype != tensor::DType::kBF16 ||
-      tensor->interleaved_head != 0 || tensor->transposed_stride != 0 || tensor->step != 1) {
+  if (tensor == nullptr || tensor->type->dtype != tensor::DType::kBF16 || !IsPlain(*tensor)) {
     return TensorReader::ReadRows(name, begin, end, out);
   }
   FB_CHECK(0 <= begin && begin <= end && end <= tensor->rows(), "rows {} to {} of {}", begin, end,
@@ -434,6 +425,8 @@ Status WeightSource::ExpandRows(const TensorInfo& tensor, int64_t begin, int64_t
       kernels::ExpandRow(tensor.parts->form, stored.view(), 0, columns,
                          out + (row - begin) * columns);
     }
+  } else if (tensor.latent != nullptr) {
+    ExpandLatent(tensor, begin, end, out);
   } else if (tensor.transposed_stride != 0) {
     ExpandTransposed(tensor, begin, end, out);
   } else if (tensor.step != 1) {  // a vector of every step-th element
@@ -441,16 +434,26 @@ Status WeightSource::ExpandRows(const TensorInfo& tensor, int64_t begin, int64_t
     ExpandElements(*tensor.type->dtype, tensor.data.data(), std::ssize(all), all.data());
     for (int64_t i = 0; begin < end && i < columns; ++i)
       out[i] = all[static_cast<size_t>(i * tensor.step)];
-  } else if (tensor.interleaved_head == 0) {
+  } else if (!tensor.order.changed()) {
     expand(begin, end - begin, out);
   } else if (tensor.shape.rank() > 1) {
-    for (int64_t row = begin; row < end; ++row) {
-      expand(StoredRow(row, tensor.interleaved_head), 1, out + (row - begin) * columns);
-    }
-  } else if (begin < end) {  // a bias: its elements stand for rows
+    for (int64_t row = begin; row < end; ++row)
+      expand(tensor.order.Stored(row), 1, out + (row - begin) * columns);
+  } else if (begin < end) {  // its elements stand for rows
     std::vector<float> stored(columns);
     expand(0, 1, stored.data());
-    for (int64_t i = 0; i < columns; ++i) out[i] = stored[StoredRow(i, tensor.interleaved_head)];
+    for (int64_t i = 0; i < columns; ++i) out[i] = stored[tensor.order.Stored(i)];
+  }
+  if (tensor.column_order.changed()) {
+    std::vector<float> stored(columns);
+    for (float* row = out; row != out + (end - begin) * columns; row += columns) {
+      std::copy_n(row, columns, stored.data());
+      for (int64_t i = 0; i < columns; ++i) row[i] = stored[tensor.column_order.Stored(i)];
+    }
+  }
+  if (tensor.negated_exp) {
+    for (float* value = out; value != out + (end - begin) * columns; ++value)
+      *value = static_cast<float>(std::log(-static_cast<double>(*value)));
   }
   FB_RETURN_IF_ERROR(files_[tensor.file].CheckUnchanged());
   const int64_t bad = FindNotFinite(out, (end - begin) * columns);
@@ -460,7 +463,8 @@ Status WeightSource::ExpandRows(const TensorInfo& tensor, int64_t begin, int64_t
 
 kernels::TileForm WeightSource::FormOf(std::string_view name) const {
   const TensorInfo* tensor = Find(name);
-  if (tensor == nullptr || tensor->shape.rank() != 2 || tensor->transposed_stride != 0)
+  if (tensor == nullptr || tensor->shape.rank() != 2 || tensor->transposed_stride != 0 ||
+      tensor->column_order.changed() || tensor->latent != nullptr)
     return kernels::TileForm::kExpanded;
   return tensor->parts != nullptr ? tensor->parts->form : tensor->type->form;
 }
@@ -479,9 +483,7 @@ Status WeightSource::ReadStored(std::string_view name, int64_t begin, int64_t en
     if (tensor->parts != nullptr) {
       ReadParts(*tensor, row, row + 1, &to);
     } else {
-      const int64_t stored =
-          tensor->interleaved_head == 0 ? row : StoredRow(row, tensor->interleaved_head);
-      UnpackBlocks(form, tensor->data.data() + stored * row_bytes, columns, &to);
+      UnpackBlocks(form, tensor->data.data() + tensor->order.Stored(row) * row_bytes, columns, &to);
     }
     const int64_t bad = FindBadGroup(form, to, columns);
     if (bad < 0) continue;
@@ -510,6 +512,7 @@ uint64_t WeightSource::Fingerprint(std::string_view config) const {
       key = base::Combine64(key, static_cast<uint64_t>(tensor.shape[i]));
     key = base::Combine64(key, tensor.data.data() - files_[tensor.file].bytes().data());
     key = HashSamples(base::Combine64(key, tensor.file), tensor.data);
+    if (tensor.latent != nullptr) key = HashSamples(key, tensor.latent->keys);
     if (tensor.parts == nullptr) continue;
     for (const auto part : {tensor.parts->scales, tensor.parts->zeros, tensor.parts->outer})
       key = HashSamples(key, part);

@@ -358,6 +358,91 @@ TEST(WeightSource, RefusesHeadsThatDoNotDivideTheRows) {
   }
 }
 
+// What a GGUF file of Qwen3.5 says of its heads: two groups of two value heads, of two elements.
+GgufBytes StateHeads(uint64_t tensors, uint32_t value_heads) {
+  GgufBytes b(tensors, 5);
+  b.String("general.architecture", "qwen35");
+  b.Value<uint32_t>("qwen35.ssm.group_count", 4, 2).Value<uint32_t>("qwen35.ssm.state_size", 4, 2);
+  return b.Value("qwen35.ssm.time_step_rank", 4, value_heads)
+      .Value<uint32_t>("qwen35.ssm.inner_size", 4, 8);
+}
+
+TEST(WeightSource, PutsValueHeadsBack) {
+  base::TemporaryFolder folder;
+  GgufBytes b = StateHeads(3, 4);
+  b.Tensor("blk.0.ssm_alpha.weight", {1, 4}, 0, 0).Tensor("blk.0.ssm_out.weight", {8, 1}, 0, 32);
+  b.Tensor("blk.0.ssm_a", {4}, 0, 64);
+  std::string data;
+  for (const float row : {0, 2, 1, 3, 0, 0, 0, 0}) Append(&data, row);
+  for (const float column : {0, 1, 4, 5, 2, 3, 6, 7}) Append(&data, column);
+  for (const float value : {-1, -1, -1, -1}) Append(&data, value);
+  const WeightSource source = OpenOrDie(folder.Write("m.gguf", b.Data(data).bytes()));
+  const std::string state = "model.layers.0.linear_attn.";
+  std::vector<float> rows(4), columns(8), powers(4);
+  ASSERT_TRUE(source.ReadRows(state + "in_proj_a.weight", 0, 4, rows.data()).ok());
+  ASSERT_TRUE(source.ReadRows(state + "out_proj.weight", 0, 1, columns.data()).ok());
+  ASSERT_TRUE(source.ReadRows(state + "A_log", 0, 1, powers.data()).ok());
+  EXPECT_THAT(rows, testing::ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(columns, testing::ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+  EXPECT_THAT(powers, testing::Each(0));
+}
+
+TEST(WeightSource, RefusesValueHeadsThatDoNotFit) {
+  base::TemporaryFolder folder;
+  const auto code = [&](GgufBytes b, const char* tensor) {
+    b.Tensor(tensor, {1, 6}, 0, 0).Data(std::string(32, '\0'));
+    return WeightSource::Open(folder.Write("m.gguf", b.bytes())).status().code();
+  };
+  EXPECT_EQ(code(StateHeads(1, 4), "blk.0.ssm_alpha.weight"), kTensorShape);  // 6 rows, not 4
+  EXPECT_EQ(code(StateHeads(1, 3), "blk.0.ssm_alpha.weight"), kTensorShape);  // 8 elements, 3 heads
+  EXPECT_EQ(code(StateHeads(1, 0), "blk.0.ssm_alpha.weight"), kTensorShape);
+  GgufBytes bare(1, 1);
+  bare.String("general.architecture", "qwen35");
+  EXPECT_EQ(code(bare, "blk.0.ssm_alpha.weight"), kGgufKeyMissing);
+}
+
+TEST(WeightSource, JoinsLatentKeysAndValues) {
+  base::TemporaryFolder folder;
+  constexpr int kHeads = 2, kRank = 3, kKey = 32;
+  const auto write = [&](uint64_t rank_of_values) {
+    GgufBytes b(2, 1);
+    b.String("general.architecture", "deepseek2");
+    b.Tensor("blk.0.attn_k_b.weight", {kKey, kRank, kHeads}, 8, 0);  // Q8_0
+    b.Tensor("blk.0.attn_v_b.weight", {rank_of_values, 1, kHeads}, 0, 224);
+    std::string data;
+    for (int row = 0; row < kHeads * kRank; ++row) {
+      Append<uint16_t>(&data, 0x3c00);  // 1
+      for (int key = 0; key < kKey; ++key) Append(&data, static_cast<int8_t>(key - 16 * row));
+    }
+    data.resize(224);
+    for (int i = 0; i < kHeads * kRank; ++i) Append(&data, static_cast<float>(i));
+    data.resize(288);
+    return folder.Write("m.gguf", b.Data(data).bytes());
+  };
+  const std::string name = "model.layers.0.self_attn.kv_b_proj.weight";
+  const std::string path = folder.path() + "/m.gguf";
+  write(kRank);
+  const WeightSource source = OpenOrDie(path);
+  EXPECT_EQ(*source.ShapeOf(name), (tensor::Shape{kHeads * (kKey + 1), kRank}));
+  EXPECT_EQ(source.FormOf(name), kernels::TileForm::kExpanded);
+  std::vector<float> all(kHeads * (kKey + 1) * kRank);
+  // In any pieces.
+  for (int64_t begin = 0; begin < kHeads * (kKey + 1); begin += 5) {
+    const int64_t end = std::min<int64_t>(begin + 5, kHeads * (kKey + 1));
+    ASSERT_TRUE(source.ReadRows(name, begin, end, all.data() + begin * kRank).ok());
+  }
+  for (int head = 0; head < kHeads; ++head) {
+    for (int i = 0; i < kRank; ++i) {
+      const float* const rows = all.data() + head * (kKey + 1) * kRank + i;
+      for (int key = 0; key < kKey; ++key)
+        EXPECT_EQ(rows[key * kRank], key - 16 * (head * kRank + i)) << head << " " << key;
+      EXPECT_EQ(rows[kKey * kRank], head * kRank + i);
+    }
+  }
+  write(kRank - 1);
+  EXPECT_EQ(WeightSource::Open(path).status().code(), kTensorShape);
+}
+
 struct BadIndex {
   const char* name;
   const char* json;
