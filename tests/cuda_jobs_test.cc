@@ -407,7 +407,8 @@ class CudaTexts : public CudaJobs {
       ADD_FAILURE() << devices << ": " << engine.status().ToString();
       return {};
     }
-    std::vector<Request> requests = MakeRequests(static_cast<int32_t>(files_.config.vocab_size));
+    std::vector<Request> requests =
+        MakeRequests(static_cast<int32_t>(files_.config.vocab_size), draws_);
     for (Request& request : requests) {
       request.n = 1;
       request.sampling = {};
