@@ -428,6 +428,7 @@ TEST(MmaKernels, EveryOutputOfTheSet) {
     TryLinearOfSet(output, 80, {0, 72}, {64, 64, 64, 64, 64});
     TryLinearOfSet(output, 96, {0, 37, 80, 144}, {64, 64, 64});
   }
+  TryLinearOfSet(LinearOutput::kSiluMul, 80, {0, 72}, {32, 32, 32, 32, 32});
   TryLinearOfSet(LinearOutput::kPartial, 5, {0, 40, 64, 100}, {64, 10}, 0, 3);
   TryLinearOfSet(LinearOutput::kPartial, 9, {0, 20, 40, 60, 80, 100}, {64}, 1, 5);
   TryLinearOfSet(LinearOutput::kPartial, 66, {0, 64, 96, 160}, {48}, 0, 2);
@@ -562,7 +563,7 @@ class LessScratch final : public device::LaunchContext {
 };
 
 // A step through the set, whose kernels follow from its shape: as a layer that finds out what the
-// rows are, and as the next one.
+// rows are, and, of chunks, as the next one.
 void TryAttentionOfSet(const AttentionShape& shape, const std::vector<SequenceSpec>& specs,
                        base::Reach reach = {}, uint64_t scratch_bytes = UINT64_MAX,
                        RowForm form = RowForm::kRows) {
@@ -576,14 +577,14 @@ void TryAttentionOfSet(const AttentionShape& shape, const std::vector<SequenceSp
   const Bytes expected =
       FormedRows(form, step.expected.data(), args.batch.num_rows, columns, columns);
   args.out_form = form;
-  Bytes outs[2] = {Bytes(expected.size()), Bytes(expected.size())};
+  std::vector<Bytes> outs(form == RowForm::kChunks ? 2 : 1, Bytes(expected.size()));
   for (int launch = 0; launch < TheLauncher().launches(); ++launch) {
     const base::Status status =
         TheLauncher().Run(launch, [&](const device::LaunchContext& context) {
-          for (int layer = 0; layer < 2; ++layer) {
-            std::ranges::fill(outs[layer], kPoison);
-            args.out = outs[layer].data();
-            args.as_before = layer > 0;
+          for (Bytes& out : outs) {
+            std::ranges::fill(out, kPoison);
+            args.out = out.data();
+            args.as_before = &out != outs.data();
             MmaKernels().attention(args, LessScratch(context, scratch_bytes));
           }
         });
