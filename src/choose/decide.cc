@@ -15,9 +15,9 @@ namespace {
 
 // A forecast of another rule that is not below this part of the first one's is as good.
 constexpr double kSooner = 0.995;
-// Nor is it asked for where the first rule's steps alone would save less than this part of the
-// time if they were taken together.
-constexpr double kSavesTooLittle = 1 - kSooner;
+// Of a layout among others it is not asked for where the first rule's steps alone would save less
+// than this part of the time if they were taken together.
+constexpr double kSavesTooLittle = (1 - kSooner) / 2;
 // A sample of a job has as many tokens as the job, but for so much.
 constexpr double kTokensOfSample = 1.01;
 
@@ -130,8 +130,9 @@ class Decider {
     const JobForecast by_load = forecast(most);
     const bool open = plan->group && plan->group->by_load && options_.ship.threshold <= 0 &&
                       options_.trial.flip_every == 0;
+    const bool among_others = effort_.rival.left_out == 0;
     if (!open || by_load.steps_together < by_load.steps / 4 ||
-        by_load.together_saves < kSavesTooLittle * by_load.seconds)
+        (among_others && by_load.together_saves < kSavesTooLittle * by_load.seconds))
       return by_load;
     plan->group->by_load = false;
     const JobCost sooner{by_load.left_out,

@@ -1,4 +1,5 @@
 // forebay repro: the papers' claims as scenarios.
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -21,8 +22,22 @@ struct ReproFlags {
   bool json = false;
   bool list = false;
   bool quick = false;
-  bool table = false;
+  bool table = false, frontier = false;
 };
+
+// A substitute that changes no figure is a mistake.
+base::Status CheckReached(const std::vector<repro::RowResult>& rows) {
+  if (std::ranges::any_of(rows, &repro::RowResult::reached)) return {};
+  std::string ids;
+  for (const repro::RowResult& row : rows) {
+    if (!ids.empty()) ids += ", ";
+    ids += row.claim.id;
+  }
+  return {base::kInvalidArgument,
+          fmt::format("--set does not reach {}, closed forms of the paper's numbers; expected rows "
+                      "that simulate, as SI6.fetch",
+                      ids)};
+}
 
 base::Status WriteText(const std::string& path, std::string_view text) {
   std::ofstream file(path, std::ios::binary);
@@ -59,11 +74,15 @@ int Repro(const ReproFlags& flags) {
     std::fflush(stdout);
     rows.push_back(std::move(*row));
   }
+  const repro::PrintLine print = [](const std::string& line) {
+    PrintLine(line);
+    std::fflush(stdout);
+  };
+  if (flags.frontier) {
+    if (const base::Status printed = repro::PrintFrontier(lab, print); !printed.ok())
+      return Fail(printed);
+  }
   if (flags.table) {
-    const repro::PrintLine print = [](const std::string& line) {
-      PrintLine(line);
-      std::fflush(stdout);
-    };
     for (const auto table : {&repro::PrintContextTable, &repro::PrintMixedTable}) {
       const base::Status printed = table(lab, print);
       if (!printed.ok()) return Fail(printed);
@@ -75,6 +94,9 @@ int Repro(const ReproFlags& flags) {
         std::pair(flags.svg, flags.svg.empty() ? "" : repro::RowsSvg(rows))}) {
     if (path.empty()) continue;
     if (const base::Status written = WriteText(path, text); !written.ok()) return Fail(written);
+  }
+  if (lab.substitutes() && !rows.empty()) {
+    if (const base::Status reached = CheckReached(rows); !reached.ok()) return Fail(reached, 2);
   }
   return failed;
 }
@@ -100,6 +122,10 @@ void AddReproCommand(Command app, int* exit_code) {
           "--table", flags->table,
           "Also DeepSeek-R1's context steps with experts pulled and rows shipped, and jobs in all "
           "modes, by lengths, ranks and devices")
+      .excludes(json);
+  command
+      .add_flag("--frontier", flags->frontier,
+                "Also output rates of a GPU by those of a user, with DWDP's context and with DEP's")
       .excludes(json);
   command.add_flag(
       "--quick", flags->quick,

@@ -93,16 +93,16 @@ TEST(Rows, AreSelectedByIdOrGroup) {
   EXPECT_THAT(ids({"DW3"}), testing::ElementsAre("DW3"));
   EXPECT_THAT(ids({"model"}), testing::SizeIs(7));
   EXPECT_THAT(ids({"sidp"}), testing::SizeIs(28));
-  EXPECT_THAT(
-      ids({"vasuki", "dwdp"}),
-      testing::ElementsAre(
-          "DW3", "DW0", "DW1.DEP4", "DW1.DWDP4", "DW1.gain", "DW1.copy", "DW4.ttft", "DW4.tokens",
-          "DW5.ttft", "DW5.tokens", "DW6.ttft", "DW6.tokens", "DW6.rises", "DW7.ttft",
-          "DW10.output", "DW10.user", "DW10.ttft", "DW7", "DW8", "DW9", "DW9.queues", "DW2.hidden",
-          "DW2.peak", "DW2.speedup", "DW11.memory", "DW11.slower", "DW11.frequency", "DWB", "VA1",
-          "VA2", "VA2.physical", "VA2.link", "VA3.bytes", "VA3", "VA4", "VA5", "VA6", "VA8", "VA9",
-          "VA8.jobs", "VA9.jobs", "VA10", "VA11", "VA11.jobs", "VA12", "VA4.jobs", "VA1.jobs",
-          "VA2.jobs", "VA2.chats", "VA3.jobs", "VA4.printed", "VA8.printed", "VA7", "VA7.vllm"));
+  EXPECT_THAT(ids({"vasuki", "dwdp"}),
+              testing::ElementsAre(
+                  "DW3", "DW0", "DW1.DEP4", "DW1.DWDP4", "DW1.gain", "DW1.copy", "DW4.ttft",
+                  "DW4.tokens", "DW5.ttft", "DW5.tokens", "DW6.ttft", "DW6.tokens", "DW6.rises",
+                  "DW7.ttft", "DW10.output", "DW10.user", "DW10.ttft", "DW10.groups", "DW7", "DW8",
+                  "DW9", "DW9.queues", "DW2.hidden", "DW2.peak", "DW2.speedup", "DW11.memory",
+                  "DW11.slower", "DW11.frequency", "DWB", "VA1", "VA2", "VA2.physical", "VA2.link",
+                  "VA3.bytes", "VA3", "VA4", "VA5", "VA6", "VA8", "VA9", "VA8.jobs", "VA9.jobs",
+                  "VA10", "VA11", "VA11.jobs", "VA12", "VA4.jobs", "VA1.jobs", "VA2.jobs",
+                  "VA2.chats", "VA3.jobs", "VA4.printed", "VA8.printed", "VA7", "VA7.vllm"));
   EXPECT_THAT(ids({"DW3", "model.Llama-3-8B"}), testing::ElementsAre("model.Llama-3-8B", "DW3"));
   const std::vector<std::string> wrong{"DW3", "DW99"};
   EXPECT_EQ(SelectClaims(wrong).status().code(), kRowUnknown);
@@ -180,15 +180,15 @@ TEST(Rows, WhatIsNotReachedHasNoFigure) {
 
 // No batch of ours gives a user what the first of DW10's ranges asks for.
 TEST(Dwdp, ARangeThatNoBatchReachesIsRefused) {
+  Lab lab;
   for (const char* id : {"DW10.output", "DW10.ttft"}) {
     Claim claim = ClaimOf(id);
     claim.values.resize(1);
-    Lab lab;
     const auto row = RunRow(claim, lab);
     ASSERT_TRUE(row.ok()) << row.status().ToString();
     EXPECT_EQ(row->verdict, Verdict::kNotReached);
     EXPECT_THAT(RowText(*row), HasSubstr("not reached in 170-180: "));
-    EXPECT_THAT(RowText(*row), HasSubstr(" tokens a second and user at most, with 1 choice"));
+    EXPECT_THAT(RowText(*row), HasSubstr(" tokens a second and user at most, with 1 answer"));
   }
 }
 
@@ -327,6 +327,14 @@ TEST(Substitutes, ReachRowsThatRun) {
   EXPECT_GT(after->findings[0].calibrated, 5 * before->findings[0].calibrated);
   Lab again(false, *ParseSubstitutes("link=5e10"));
   EXPECT_THAT(RunRow(ClaimOf("DW3"), again)->setting, HasSubstr("--set does not reach"));
+  EXPECT_FALSE(RunRow(ClaimOf("DW3"), again)->reached);
+  // Serving, which the lab does not run itself.
+  Lab quick(true), slow(true, *ParseSubstitutes("link=5e10"));
+  const Claim& queue = ClaimOf("DW7.ttft");
+  const auto fast_links = RunRow(queue, quick), slow_links = RunRow(queue, slow);
+  ASSERT_TRUE(fast_links.ok() && slow_links.ok());
+  EXPECT_TRUE(slow_links->reached);
+  EXPECT_NE(slow_links->findings[0].calibrated, fast_links->findings[0].calibrated);
 }
 
 // What takes runs of its own is run for accounts that are shown.

@@ -99,6 +99,7 @@ TEST(Dwdp, TheTablesHaveALineACellThatFits) {
   EXPECT_THAT(printed(&PrintMixedTable),
               AllOf(testing::HasSubstr("\n| gb200-nvl72 | 4 | 8K | 32 | "),
                     testing::HasSubstr("\n1 cells fit. ")));
+  EXPECT_THAT(printed(&PrintFrontier), testing::HasSubstr("\n| 25 | 8 | 1 | 0 | 4.0 | 4 | "));
   const std::string table = printed(&PrintContextTable);
   EXPECT_THAT(table, testing::HasSubstr("\n| gb200-nvl72 | 4 | 8K | 8K | "));
   EXPECT_THAT(table, testing::HasSubstr("\n| gb200-nvl72 | 4 | 8K | 32K | "));

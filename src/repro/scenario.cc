@@ -118,7 +118,8 @@ base::Result<RowResult> RunRow(const Claim& claim, Lab& lab) {
     row.findings.push_back(*std::move(finding));
   }
   if (lab.substitutes()) {
-    row.setting = lab.TakeSubstituted()
+    row.reached = lab.TakeSubstituted();
+    row.setting = row.reached
                       ? "ours is with --set, the claim is of the paper's setting"
                       : "--set does not reach this row: ours is of the paper's setting, too";
     row.verdict = Verdict::kNotJudged;

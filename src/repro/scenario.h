@@ -18,6 +18,7 @@ struct RowResult {
   Claim claim;            // with the values that were run
   std::string shortened;  // What a quick run left out; empty: nothing.
   std::string setting;    // Of a lab with substitutes: whether they reach the row. Else empty.
+  bool reached = false;   // They do.
   std::vector<Finding> findings;
   std::vector<Verdict> verdicts;  // one for each finding
   Verdict verdict = Verdict::kReproduced;

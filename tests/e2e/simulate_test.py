@@ -107,6 +107,7 @@ class Simulate(support.TestCase):
         self.assertEqual({row[-1] for row in values[True]}, {"not judged"})
         self.assertNotEqual([row[-3] for row in values[True]], [row[-3] for row in values[False]])
         self.expect(support.call("repro", "DW3", "--set", "link"), support.USAGE, "is no NAME=VALUE")
+        self.expect(support.call("repro", "DW3", "--set", "link=5e10"), support.USAGE, "--set does not reach DW3")
         self.expect(support.call("repro", "DW3", "--set", "model=x"), support.USAGE, "[model_builtin_unknown]")
 
     def test_layouts_as_a_table_and_as_json(self):

@@ -59,6 +59,9 @@ FindingOr RiseInQueue(const QueueSetting& key, double claimed, Lab& lab);
 // DWDP over DEP with generation behind it: output tokens a second and GPU, of all GPUs; tokens a
 // second and user; median time to first token.
 FindingOr OutputOfGpu(const UserRange& range, double claimed, Lab& lab);
+// Tokens a second and rank of a generation group (DEP) of so many ranks over one of eight, with
+// eight answers a rank.
+FindingOr GenerationByRanks(const int& ranks, double claimed, Lab& lab);
 FindingOr TokensOfUser(const UserRange& range, double claimed, Lab& lab);
 FindingOr FirstTokenEndToEnd(const UserRange& range, double claimed, Lab& lab);
 

@@ -12,7 +12,6 @@ namespace forebay::repro {
 namespace {
 
 constexpr int32_t kRoundRows = 8192;
-constexpr char kDevice[] = "gb200-nvl72";
 // Normal lengths end there, in deviations.
 constexpr double kFarthest = 2;
 
@@ -21,7 +20,9 @@ int32_t LongestOf(const Serving& serving) {
 }
 
 trace::LengthTrace TraceOf(const Serving& serving) {
-  trace::LengthTrace trace{.name = "serving"};
+  trace::LengthTrace trace{.name = "serving", .choices = serving.rows_a_choice()};
+  const auto output = static_cast<int32_t>(
+      std::max<int64_t>(1, std::llround(serving.output / serving.tokens_a_step)));
   base::Rng rng(kSeed);
   for (int64_t i = 0; i < serving.requests; ++i) {
     double tokens = serving.prompt;
@@ -30,34 +31,44 @@ trace::LengthTrace TraceOf(const Serving& serving) {
     } else {
       tokens *= 1 - rng.Uniform() * (1 - serving.ratio);
     }
-    trace.rows.push_back({.prompt_tokens = std::max(1, static_cast<int32_t>(tokens)),
-                          .output_tokens = serving.output});
+    trace.rows.push_back(
+        {.prompt_tokens = std::max(1, static_cast<int32_t>(tokens)), .output_tokens = output});
   }
   return trace;
 }
 
 layout::EngineOptions OptionsOf(const Serving& serving) {
   layout::EngineOptions options;
-  options.model = "builtin:DeepSeek-R1-NVFP4";
+  options.model = "builtin:" + serving.model;
   options.machine.devices = *layout::ParseDevices(
-      fmt::format("sim:{}x{}", serving.context_ranks() + serving.generation, kDevice));
+      fmt::format("sim:{}x{}", serving.context_ranks() + serving.generation, serving.device));
   options.machine.routing = *model::ParseRouting(serving.routing, kSeed);
   options.machine.uncalibrated = serving.uncalibrated;
   options.profile = serving.by_category;
   options.machine.full_detail = serving.by_category && !serving.alone;
   options.machine.memory_utilization = kUtilization;
   if (serving.fp8_kv) options.machine.kv_cache_format = cost::NumberFormat::kFP8;
+  // The ranks of a replica that is cut have a part of every layer's experts each, and ship nothing.
+  const auto generating = [&](int ranks) {
+    layout::Layout layout{.dp = layout::ReplicasOn(ranks, serving.tp, 1), .tp = serving.tp};
+    if (serving.tp == 1) layout.experts = {&weights::kByExpert};
+    return layout;
+  };
   const layout::Layout context{
       .groups = serving.groups, .dp = serving.ranks, .experts = {&weights::kByExpert}};
   options.ship.mode = serving.ships ? kShip : kPull;
   if (serving.generation > 0) {
-    options.roles = {context,
-                     {.dp = serving.generation, .experts = {&weights::kByExpert}},
-                     schedule::WantedMode(kShip)};
+    options.roles = {context, generating(serving.generation),
+                     serving.tp == 1 ? schedule::WantedMode(kShip) : kAuto};
+  } else if (serving.tp > 1) {
+    options.layout = generating(serving.ranks);
+    options.ship.mode = kAuto;
   } else {
     options.layout = context;
   }
-  options.ship.rounds.expert_rows = kRoundRows;
+  // All ranks' rows may go to one rank: a larger group takes smaller rounds.
+  options.ship.rounds.expert_rows =
+      std::min(kRoundRows, 8 * kRoundRows / std::max(serving.ranks, serving.generation));
   options.ship.rounds.reduced_wire = true;
   options.ship.rounds.hides_return = false;  // as in the paper, where communication has its time
   options.pool.slots.look_ahead_layers = 1;  // two slots, as in the paper
@@ -65,9 +76,11 @@ layout::EngineOptions OptionsOf(const Serving& serving) {
   // A step of a context rank has as many prompts as it has room for. Ranks that read prompts and
   // decode them all alike have so many each.
   const bool alone = serving.batch > 0 && serving.generation == 0;
+  const auto rows = static_cast<int32_t>(serving.batch_rows());
   options.limits.max_num_seqs =
-      alone ? serving.batch + serving.batch / 16  // a rank may be dealt a few more
-            : std::max(serving.batch, 4 * std::max(1, serving.rows / serving.prompt));
+      alone ? rows + rows / 16  // a rank may be dealt a few more
+            : std::max(rows,
+                       4 * serving.rows_a_choice() * std::max(1, serving.rows / serving.prompt));
   options.limits.max_model_len = LongestOf(serving) + serving.output + 32;
   options.limits.mean_context = serving.prompt;
   options.prefix_caching = false;
@@ -112,15 +125,18 @@ base::Result<trace::SimulationResult> Simulate(const Serving& serving) {
 }
 
 std::string NameOf(const Serving& s) {
-  return fmt::format("serving {} {}x{} {} | {} {} {} {} {} {} | {} {} {} {} | {} {} {} {}{}",
-                     s.ships, s.groups, s.ranks, s.generation, s.prompt, s.ratio, s.deviation,
-                     s.rows, s.output, s.batch, s.requests, s.concurrency, s.rate, s.seconds,
-                     s.routing, s.uncalibrated, s.fp8_kv, s.by_category, s.alone);
+  return fmt::format(
+      "serving {} {} {} {}x{} {} {} {} {} | {} {} {} {} {} {} | {} {} {} {} | {} {} {} {}{}",
+      s.device, s.model, s.ships, s.groups, s.ranks, s.generation, s.tp, s.drafts, s.tokens_a_step,
+      s.prompt, s.ratio, s.deviation, s.rows, s.output, s.batch, s.requests, s.concurrency, s.rate,
+      s.seconds, s.routing, s.uncalibrated, s.fp8_kv, s.by_category, s.alone);
 }
 
 }  // namespace
 
-base::Result<Served> RunServing(const Serving& serving, Lab& lab) {
+base::Result<Served> RunServing(const Serving& asked, Lab& lab) {
+  Serving serving = asked;
+  lab.Substitute(&serving.model, &serving.device);
   FB_ASSIGN_OR_RETURN(const trace::SimulationResult* result,
                       lab.Simulate(NameOf(serving), [&] { return Simulate(serving); }));
   Served served{.seconds = result->run.summary.elapsed_seconds, .latencies = result->run.latencies};
@@ -135,7 +151,7 @@ base::Result<Served> RunServing(const Serving& serving, Lab& lab) {
   }
   for (const StepRecord& step : result->steps) {
     if (step.begin_seconds >= read && serving.batch > 0 &&
-        std::abs(step.decode_rows - serving.batch) <= serving.batch / 32) {
+        std::abs(step.decode_rows - serving.batch_rows()) <= serving.batch_rows() / 32) {
       served.decoding_seconds += step.end_seconds - step.begin_seconds;
       ++whole;
     }
@@ -154,15 +170,17 @@ base::Result<Served> RunServing(const Serving& serving, Lab& lab) {
   }
   if (whole > 0) served.decoding_seconds /= whole;
   if (decoding > 0) {
-    served.batch /= decoding;
-    served.tokens_per_s_user = served.output_tokens_per_s * (end - begin) / running;
+    served.batch /= decoding * serving.tp * serving.rows_a_choice();
+    served.tokens_per_s_user =
+        serving.tokens_a_step * served.output_tokens_per_s * (end - begin) / running;
+    served.output_tokens_per_s *= serving.tokens_a_step / serving.rows_a_choice();
   }
   std::vector<device::OpProfile> kernels;
   for (const engine::RankReport& rank : result->run.ranks) {
     if (rank.role != GroupRole::kGeneration)
       kernels.insert(kernels.end(), rank.profile.begin(), rank.profile.end());
   }
-  served.times = AverageTimes(context, kernels, serving.context_ranks(), kDevice);
+  served.times = AverageTimes(context, kernels, serving.context_ranks(), serving.device);
   return served;
 }
 

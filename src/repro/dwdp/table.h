@@ -1,5 +1,5 @@
 // What DWDP's paper lacks: context steps, and jobs in which prompts and decoding share steps, by
-// lengths, ranks and devices.
+// lengths, ranks and devices; and its Figure 5 with generation matched to each user's rate.
 #pragma once
 
 #include <functional>
@@ -17,5 +17,7 @@ using PrintLine = std::function<void(const std::string&)>;
 // quick lab runs some of the cells.
 base::Status PrintContextTable(Lab& lab, const PrintLine& print);
 base::Status PrintMixedTable(Lab& lab, const PrintLine& print);
+// The frontier of a user's rate and a GPU's, DEP's beside DWDP's.
+base::Status PrintFrontier(Lab& lab, const PrintLine& print);
 
 }  // namespace forebay::repro
