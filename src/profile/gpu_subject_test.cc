@@ -43,6 +43,7 @@ Grid SmallGrid() {
           .rows = {{{{1, 4}, {64, 128}, {1}}}, 1},
           .rope = {{{{1, 40}, {64, 128}, {1, 2}}}, 0},
           .sample = {{{{1, 2}, {1024, 2048}, {1}}}, 0},
+          .recurrence = {{{{1, 2}, {128 * 128}, {1}}}, 0},
           .copies = {{{{4096, 65536}, {1}, {1}}}, 1},
           .step_sequences = 2,
           .step_tokens = 2};
@@ -84,7 +85,8 @@ TEST_P(GpuProfile, IsWholeAndLoadable) {
         cost::TableOp::kRopeKv, cost::TableOp::kRopeKvDecode, cost::TableOp::kCopy}) {
     EXPECT_NE(profile->Find(op, cost::NumberFormat::kBF16), nullptr) << cost::Name(op);
   }
-  for (const cost::TableOp op : {cost::TableOp::kArgmax, cost::TableOp::kSample})
+  for (const cost::TableOp op :
+       {cost::TableOp::kArgmax, cost::TableOp::kSample, cost::TableOp::kRecurrence})
     EXPECT_NE(profile->Find(op, cost::NumberFormat::kF32), nullptr) << cost::Name(op);
   EXPECT_TRUE(cost::HasHostCurve(*profile));
   // What lies between GPUs nobody measures with one: the nearest built-in profile's.

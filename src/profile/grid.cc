@@ -93,6 +93,7 @@ Grid GpuGrid(bool quick) {
       .rows = {{{{1, 8, 64, 512, 4096}, {512, 1024, 4096}, {1}}}, held_out},
       .rope = {{{{1, 8, 64, 256, 1024, 4096}, {128, 512, 1024}, {1, 2, 8}}}, held_out},
       .sample = {{{{1, 8, 64}, {32768, 131072}, {1}}}, held_out},
+      .recurrence = {{{{1, 8, 64, 512}, {16 * kHead, 128 * kHead, 1024 * kHead}, {1}}}, held_out},
       .copies = {{{{65536, 1 << 20, 16 << 20, 64 << 20}, {1}, {1}}}, held_out},
       .step_sequences = 128,
       .step_tokens = quick ? 64 : 256};

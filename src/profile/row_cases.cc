@@ -2,9 +2,10 @@
 #include <numeric>
 
 #include "base/rng.h"
-#include "device/copy.h"
 #include "kernels/attention.h"
 #include "kernels/delta_net.h"
+#include "kernels/draw.h"
+#include "kernels/draw_row.h"
 #include "kernels/norm.h"
 #include "profile/cases.h"
 #include "profile/measure_table.h"
@@ -191,22 +192,38 @@ void SampleRows(const SampleArgs& args, const device::WorkerContext& context) {
   }
 }
 
-// Where the host does not reach logits, they are copied to its memory first, as ranks do.
+// By kernels, whose tokens come back to the host.
+double DrawSeconds(Bench& bench, const cost::Point& point, float temperature) {
+  const auto rows = static_cast<int32_t>(point[0]), vocab = static_cast<int32_t>(point[1]);
+  std::vector<kernels::DrawRow> draws;
+  for (int32_t row = 0; row < rows; ++row)
+    draws.push_back({.unit = 0.5, .temperature = temperature, .row = row, .sequence = row});
+  const std::vector<int32_t> tokens(draws.size());
+  bench.ClearTables();
+  const kernels::DrawRowsArgs args{.logits = reinterpret_cast<const float*>(bench.data().data),
+                                   .stride = vocab,
+                                   .vocab = vocab,
+                                   .num_draws = rows,
+                                   .weighed_draws = temperature > 0 ? rows : 0,
+                                   .draws = bench.Place(draws),
+                                   .drawn = bench.Place(tokens),
+                                   .sampled = bench.Place(tokens)};
+  return bench.SecondsOf([&](device::Stream& stream, int64_t) {
+    kernels::DrawRows(stream, bench.kernels(), args);
+    stream.FetchControl(args.drawn, tokens.size() * sizeof(tokens[0]));
+  });
+}
+
 double SampleSeconds(Bench& bench, const cost::Point& point, float temperature) {
+  if (bench.kernels().draw_rows != nullptr) return DrawSeconds(bench, point, temperature);
   SamplingParams params;
   params.temperature = temperature;
   std::vector<sample::SampleScratch> scratch(bench.device().num_workers());
-  const std::byte* const logits = bench.data().data;
-  std::byte* const copied = bench.host() != nullptr ? bench.host()->data : nullptr;
-  const SampleArgs args{reinterpret_cast<const float*>(copied != nullptr ? copied : logits),
+  const SampleArgs args{reinterpret_cast<const float*>(bench.data().data),
                         static_cast<int64_t>(point[0]), static_cast<int64_t>(point[1]), &params,
                         scratch.data()};
-  device::Operation sample = device::MakeOperation<&SampleRows>({.label = "sample"}, args);
-  sample.on_host = copied != nullptr;
-  const auto bytes = static_cast<uint64_t>(args.rows * args.vocab) * sizeof(float);
   return bench.SecondsOf([&](device::Stream& stream, int64_t) {
-    if (copied != nullptr) stream.Enqueue(device::MakeCopy("logits", copied, logits, bytes));
-    stream.Enqueue(sample);
+    stream.Enqueue(device::MakeOperation<&SampleRows>({.label = "sample"}, args));
   });
 }
 
@@ -245,7 +262,6 @@ void MeasureRows(Bench& bench, const ProgressFn& progress, cost::DeviceProfile* 
   measure(cost::TableOp::kSample, grid.sample,
           [&](const cost::Point& point) { return SampleSeconds(bench, point, 1); });
   progress("sampling by rows and vocabulary");
-  if (bench.kernels().delta_net == nullptr) return;
   RowCases rows(bench, tensor::DType::kF32);
   spec.grain = {1, grid.recurrence.axes[1].front(), 0};
   measure(cost::TableOp::kRecurrence, grid.recurrence,

@@ -16,8 +16,13 @@ base::Result<std::unique_ptr<Subject>> MakeSubject(const ProfileOptions& options
         fmt::format("--devices {}: expected one device that can be measured, cpu, cuda or cuda:K",
                     devices.text));
   }
+  layout::EngineOptions engine;
+  engine.machine.devices = devices;
+  engine.trial.driver = options.driver;
+  const bool is_open = options.isa == "auto" && options.numerics == "auto";
   FB_ASSIGN_OR_RETURN(const kernels::KernelSet* kernels,
-                      devices.platform->Kernels(options.isa, options.numerics));
+                      is_open ? devices.platform->DefaultKernels(engine)
+                              : devices.platform->Kernels(options.isa, options.numerics));
   if (is_gpu) return MakeGpuSubject(options, *kernels);
   return MakeCpuSubject(options, *kernels);
 }
