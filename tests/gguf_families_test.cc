@@ -18,7 +18,13 @@ using testing_support::ForEachTensor;
 // Tensors and keys, put together in any order; a key's last value counts.
 class GgufModel {
  public:
-  explicit GgufModel(std::string architecture) : architecture_(std::move(architecture)) {}
+  // quantised: matrices in Q8_0, all with the scale kStep.
+  explicit GgufModel(std::string architecture, bool quantised = false)
+      : architecture_(std::move(architecture)), quantised_(quantised) {}
+  static constexpr float kStep = 1.0f / 512;
+  static bool Fits(const std::vector<int64_t>& shape) {
+    return shape.size() > 1 && shape.back() % 32 == 0;
+  }
 
   void Int(std::string_view key, int64_t value) {
     Set(key, [value](std::string_view key, weights::GgufBytes* b) {
@@ -46,8 +52,16 @@ class GgufModel {
     });
   }
   void Tensor(std::string name, std::vector<int64_t> shape, const std::vector<float>& values) {
-    tensors_.push_back({std::move(name), std::move(shape), data_.size()});
-    data_.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+    const bool quantised = quantised_ && Fits(shape) && !name.ends_with(".bias");
+    tensors_.push_back({std::move(name), std::move(shape), quantised ? 8u : 0u, data_.size()});
+    if (quantised) {
+      for (size_t i = 0; i < values.size(); ++i) {
+        if (i % 32 == 0) weights::Append<uint16_t>(&data_, 0x1800);  // 2^-9
+        weights::Append(&data_, static_cast<int8_t>(values[i] / kStep));
+      }
+    } else {
+      data_.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+    }
     data_.resize((data_.size() + 31) / 32 * 32);
   }
   // Returns the file's path.
@@ -58,7 +72,7 @@ class GgufModel {
     for (const Entry& entry : tensors_) {
       b.Text(entry.name).Raw(static_cast<uint32_t>(entry.shape.size()));
       for (size_t i = entry.shape.size(); i-- > 0;) b.Raw(static_cast<uint64_t>(entry.shape[i]));
-      b.Raw<uint32_t>(0).Raw<uint64_t>(entry.offset);  // F32
+      b.Raw(entry.type).Raw<uint64_t>(entry.offset);
     }
     b.Data(data_);
     folder_.Write("model.gguf", b.bytes());
@@ -70,12 +84,14 @@ class GgufModel {
   struct Entry {
     std::string name;
     std::vector<int64_t> shape;
+    uint32_t type;
     size_t offset;
   };
   void Set(std::string_view key, WriteKey write) {
     keys_[architecture_ + "." + std::string(key)] = std::move(write);
   }
   const std::string architecture_;
+  const bool quantised_;
   base::TemporaryFolder folder_;
   std::map<std::string, WriteKey> keys_;
   std::vector<Entry> tensors_;
@@ -524,7 +540,21 @@ void FuseGateUp(std::map<std::string, Stack>* stacks) {
   }
 }
 
-std::string WriteGguf(const GgufFamily& family, std::string_view config_text, GgufModel* out) {
+// What a file in Q8_0 holds of a matrix' values.
+void Quantise(const std::vector<int64_t>& shape, std::vector<float>* values) {
+  if (!GgufModel::Fits(shape)) return;
+  for (float& value : *values)
+    value = std::clamp(std::round(value / GgufModel::kStep), -127.0f, 127.0f) * GgufModel::kStep;
+}
+
+std::vector<int64_t> ExtentsOf(const tensor::Shape& shape) {
+  std::vector<int64_t> extents;
+  for (int i = 0; i < shape.rank(); ++i) extents.push_back(shape[i]);
+  return extents;
+}
+
+std::string WriteGguf(const GgufFamily& family, std::string_view config_text, bool quantised,
+                      GgufModel* out) {
   simdjson::dom::parser parser;
   const Config config = *base::ParseJson(parser, config_text);
   AddKeys(config, out);
@@ -557,8 +587,8 @@ std::string WriteGguf(const GgufFamily& family, std::string_view config_text, Gg
     if (std::sscanf(name.c_str(), "model.layers.%d.", &layer) == 1 &&
         layer >= *Number(config, "num_hidden_layers"))
       return;
-    Stored tensor{name, {}, values};
-    for (int i = 0; i < shape.rank(); ++i) tensor.shape.push_back(shape[i]);
+    Stored tensor{name, ExtentsOf(shape), values};
+    if (quantised) Quantise(tensor.shape, &tensor.values);
     if (family.convert == nullptr) return write(std::move(tensor));
     for (Stored& converted : family.convert(config, std::move(tensor))) write(std::move(converted));
   });
@@ -574,10 +604,8 @@ std::string WriteGguf(const GgufFamily& family, std::string_view config_text, Gg
   return out->Write();
 }
 
-class GgufFamilies : public testing::TestWithParam<GgufFamily> {};
-
-TEST_P(GgufFamilies, FileAndFolderAnswerAlike) {
-  const GgufFamily& family = GetParam();
+void ExpectSameAnswers(const GgufFamily& family, bool quantised,
+                       std::initializer_list<tensor::DType> dtypes) {
   std::string config = testing_support::ConfigText(family.model);
   for (const auto& [from, to] : family.edits) {
     const size_t at = config.find(from);
@@ -591,17 +619,28 @@ TEST_P(GgufFamilies, FileAndFolderAnswerAlike) {
       for (float& value : values)
         value = static_cast<float>(std::log(double{static_cast<float>(std::exp(double{value}))}));
     }
+    if (quantised) Quantise(ExtentsOf(shape), &values);
     folder.AddF32(name, shape, values);
   });
   const std::string written = folder.Write(config);
-  GgufModel gguf(family.architecture);
-  const std::string file = WriteGguf(family, config, &gguf);
+  GgufModel gguf(family.architecture, quantised);
+  const std::string file = WriteGguf(family, config, quantised, &gguf);
   constexpr int32_t kLeastVocabulary = 128;  // DeepSeek V2's
-  for (const tensor::DType dtype : {tensor::DType::kF32, tensor::DType::kBF16}) {
+  for (const tensor::DType dtype : dtypes) {
     const auto expected = testing_support::AnswersOf(written, dtype, {}, kLeastVocabulary);
     EXPECT_NE(expected[0].second, 0u);
     EXPECT_EQ(testing_support::AnswersOf(file, dtype, {}, kLeastVocabulary), expected);
   }
+}
+
+class GgufFamilies : public testing::TestWithParam<GgufFamily> {};
+
+TEST_P(GgufFamilies, FileAndFolderAnswerAlike) {
+  ExpectSameAnswers(GetParam(), false, {tensor::DType::kF32, tensor::DType::kBF16});
+}
+
+TEST_P(GgufFamilies, QuantisedMatricesAnswerAlike) {
+  ExpectSameAnswers(GetParam(), true, {tensor::DType::kBF16});
 }
 
 // Those whose models are committed, or lie where FOREBAY_GOLDEN says.

@@ -27,6 +27,7 @@ struct StackName {
 std::optional<StackName> ParseStack(const TensorInfo& tensor, int rank,
                                     std::initializer_list<std::string_view> matrices) {
   if (tensor.shape.rank() != rank) return std::nullopt;
+  if (rank == 2 && tensor.type->format.elements != 1) return std::nullopt;  // no bias is quantised
   const std::string_view name = tensor.name;
   const size_t at = name.rfind(kExperts);
   if (at == std::string_view::npos) return std::nullopt;
@@ -76,7 +77,7 @@ TensorInfo SliceOf(const TensorInfo& stack, int64_t expert, const Slice& slice, 
   const size_t row_bytes = bytes / static_cast<size_t>(stack.shape[1]);
   if (slice.transposed) {
     tensor.transposed_stride = stack.shape[2];
-    tensor.step = slice.step;
+    tensor.step = static_cast<int32_t>(slice.step);
     tensor.data =
         tensor.data.subspan(static_cast<size_t>(slice.skipped) * stack.type->format.bytes);
   } else {
@@ -98,7 +99,7 @@ TensorInfo BiasOf(const TensorInfo& stack, int64_t expert, int64_t first, int64_
   TensorInfo tensor = stack;
   tensor.name = std::move(name);
   tensor.shape = {stack.shape[1] / step};
-  tensor.step = step;
+  tensor.step = static_cast<int32_t>(step);
   const size_t begin = static_cast<size_t>(expert) * width + static_cast<size_t>(first);
   tensor.data = stack.data.subspan(begin * element, (width - static_cast<size_t>(first)) * element);
   return tensor;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "base/log.h"
 #include "weights/tensor_reader.h"
@@ -41,7 +42,10 @@ Status SetTurnedRows(const GgufFile& gguf, const std::string& architecture, bool
     return Status(kTensorShape, fmt::format("tensor {}: {} rows; expected {} heads of an even size",
                                             ShownName(tensor->own_name), rows, heads));
   }
-  if (head > 0) tensor->order = {.outer = 2, .inner = head / 2};
+  if (head > 0) {
+    tensor->rearranged = std::make_shared<const Rearrangement>(
+        Rearrangement{.rows = {.outer = 2, .inner = head / 2}});
+  }
   return Status::Ok();
 }
 
@@ -52,7 +56,7 @@ struct TiledHeads {
 };
 
 Status SetTiledHeads(const GgufFile& gguf, const std::string& architecture, std::string_view part,
-                     TensorInfo* tensor) {
+                     const TensorInfo& tensor, Rearrangement* out) {
   const std::string prefix = architecture + ".ssm.";
   FB_ASSIGN_OR_RETURN(const int64_t key_heads, Count(gguf, prefix + "group_count"));
   FB_ASSIGN_OR_RETURN(const int64_t value_heads, Count(gguf, prefix + "time_step_rank"));
@@ -69,17 +73,17 @@ Status SetTiledHeads(const GgufFile& gguf, const std::string& architecture, std:
   } else if (part == "norm.weight") {
     return Status::Ok();
   }
-  const int64_t found = heads.of_columns || tensor->shape.rank() == 1 ? tensor->columns()
-                                                                      : tensor->shape[0],
+  const int64_t found = heads.of_columns || tensor.shape.rank() == 1 ? tensor.columns()
+                                                                     : tensor.shape[0],
                 expected = heads.first + value_heads * heads.unit;
   if (value_heads % key_heads != 0 || values % value_heads != 0 || found != expected) {
     return Status(
         kTensorShape,
         fmt::format("tensor {}: {} {}; expected {}: {} value heads of {} in {} groups",
-                    ShownName(tensor->own_name), found, heads.of_columns ? "columns" : "rows",
+                    ShownName(tensor.own_name), found, heads.of_columns ? "columns" : "rows",
                     expected, value_heads, heads.unit, key_heads));
   }
-  RowOrder& order = heads.of_columns ? tensor->column_order : tensor->order;
+  RowOrder& order = heads.of_columns ? out->columns : out->rows;
   order = {.first = heads.first,
            .outer = key_heads,
            .inner = value_heads / key_heads,
@@ -101,9 +105,10 @@ Status SetGgufOrder(const GgufFile& gguf, std::string_view architecture, TensorI
   const size_t at = name.find(kDeltaNet);
   if (at == std::string_view::npos || !IsOneOf(kDeltaNets, architecture)) return Status::Ok();
   const std::string_view part = name.substr(at + kDeltaNet.size());
+  Rearrangement rearranged{.negated_exp = part == "A_log"};
   if (IsOneOf(kTilesValueHeads, architecture))
-    FB_RETURN_IF_ERROR(SetTiledHeads(gguf, prefix, part, tensor));
-  tensor->negated_exp = part == "A_log";
+    FB_RETURN_IF_ERROR(SetTiledHeads(gguf, prefix, part, *tensor, &rearranged));
+  tensor->rearranged = std::make_shared<const Rearrangement>(std::move(rearranged));
   if (part == "conv1d.weight" && tensor->shape.rank() == 2)
     tensor->shape = {tensor->shape[0], 1, tensor->shape[1]};
   return Status::Ok();

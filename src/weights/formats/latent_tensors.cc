@@ -59,7 +59,8 @@ Status JoinLatent(std::vector<TensorInfo>* tensors) {
     keys = found->second;
     keys.name = prefix + std::string(kJoined);
     keys.shape = {parts.heads * (parts.key_dim + parts.value_dim), parts.rank};
-    keys.latent = std::make_shared<const LatentParts>(parts);
+    keys.rearranged = std::make_shared<const Rearrangement>(
+        Rearrangement{.latent = std::make_shared<const LatentParts>(parts)});
     joined.push_back(prefix + std::string(kValues));
   }
   std::erase_if(*tensors, [&](const TensorInfo& tensor) {
@@ -69,7 +70,7 @@ Status JoinLatent(std::vector<TensorInfo>* tensors) {
 }
 
 void ExpandLatent(const TensorInfo& tensor, int64_t begin, int64_t end, float* out) {
-  const LatentParts& parts = *tensor.latent;
+  const LatentParts& parts = *tensor.arrangement().latent;
   const int64_t of_head = parts.key_dim + parts.value_dim;
   std::vector<float> keys(static_cast<size_t>(parts.rank * parts.key_dim));
   for (int64_t row = begin; row < end;) {

@@ -56,7 +56,18 @@ struct RowOrder {
   }
 };
 
-// Borrows its data from the mapped file.
+// How a file holds values otherwise than Hugging Face.
+struct Rearrangement {
+  RowOrder rows;  // or a vector's elements
+  RowOrder columns;
+  bool negated_exp = false;  // the file holds -e^x where Hugging Face has x
+  // Of a latent attention's keys and values, which are tensors of their own (latent_tensors.h);
+  // the tensor's data and type are those of the values.
+  std::shared_ptr<const LatentParts> latent;
+};
+
+// Borrows its data from the mapped file. A short header may name many of these: what few tensors
+// have lies behind a pointer (memory_test.cc).
 struct TensorInfo {
   // as Hugging Face names it, e.g. "model.layers.0.mlp.up_proj.weight"
   std::string name;
@@ -67,20 +78,19 @@ struct TensorInfo {
   // rows in the order of the file
   std::span<const std::byte> data;
   int32_t file = 0;  // index into WeightSource::files()
-  RowOrder order;    // of rows, or of a vector's elements
-  RowOrder column_order;
-  bool negated_exp = false;  // the file holds -e^x where Hugging Face has x
+  int32_t step = 1;  // of a transposed matrix' rows, or of a vector's elements
+  std::shared_ptr<const Rearrangement> rearranged;  // null: as Hugging Face has them
   // Not 0: stored transposed, as a part of wider rows: element (row, column) of the matrix is
   // element column * transposed_stride + row * step of `data`.
   int64_t transposed_stride = 0;
-  int64_t step = 1;  // of a transposed matrix' rows, or of a vector's elements
   // Of a matrix whose codes, scales and zero points are tensors of their own
   // (quantised_tensors.h); `data` and `type` are those of the codes.
   std::shared_ptr<const QuantParts> parts;
-  // Of a latent attention's keys and values, which are tensors of their own (latent_tensors.h);
-  // `data` and `type` are those of the values.
-  std::shared_ptr<const LatentParts> latent;
 
+  const Rearrangement& arrangement() const {
+    static const Rearrangement kSame;
+    return rearranged != nullptr ? *rearranged : kSame;
+  }
   // A matrix has shape[0] rows; a vector is one row; with more extents, the last one is the
   // columns.
   int64_t columns() const { return shape.rank() == 0 ? 1 : shape[shape.rank() - 1]; }

@@ -137,8 +137,7 @@ uint64_t HashSamples(uint64_t key, std::span<const std::byte> data) {
 
 // Rows lie in the file as readers ask for them.
 bool IsPlain(const TensorInfo& tensor) {
-  return !tensor.order.changed() && !tensor.column_order.changed() && !tensor.negated_exp &&
-         tensor.transposed_stride == 0 && tensor.step == 1 && tensor.latent == nullptr;
+  return tensor.rearranged == nullptr && tensor.transposed_stride == 0 && tensor.step == 1;
 }
 
 // Keys of a GGUF file in parts.
@@ -406,6 +405,7 @@ Status WeightSource::ExpandRows(const TensorInfo& tensor, int64_t begin, int64_t
            tensor.name, tensor.shape.ToString());
   FB_RETURN_IF_ERROR(CheckType(tensor));
   FB_RETURN_IF_ERROR(files_[tensor.file].CheckUnchanged());
+  const Rearrangement& place = tensor.arrangement();
   const int64_t columns = tensor.columns();
   const uint64_t row_bytes =
       static_cast<uint64_t>(columns) / tensor.type->format.elements * tensor.type->format.bytes;
@@ -425,7 +425,7 @@ Status WeightSource::ExpandRows(const TensorInfo& tensor, int64_t begin, int64_t
       kernels::ExpandRow(tensor.parts->form, stored.view(), 0, columns,
                          out + (row - begin) * columns);
     }
-  } else if (tensor.latent != nullptr) {
+  } else if (place.latent != nullptr) {
     ExpandLatent(tensor, begin, end, out);
   } else if (tensor.transposed_stride != 0) {
     ExpandTransposed(tensor, begin, end, out);
@@ -434,24 +434,24 @@ Status WeightSource::ExpandRows(const TensorInfo& tensor, int64_t begin, int64_t
     ExpandElements(*tensor.type->dtype, tensor.data.data(), std::ssize(all), all.data());
     for (int64_t i = 0; begin < end && i < columns; ++i)
       out[i] = all[static_cast<size_t>(i * tensor.step)];
-  } else if (!tensor.order.changed()) {
+  } else if (!place.rows.changed()) {
     expand(begin, end - begin, out);
   } else if (tensor.shape.rank() > 1) {
     for (int64_t row = begin; row < end; ++row)
-      expand(tensor.order.Stored(row), 1, out + (row - begin) * columns);
+      expand(place.rows.Stored(row), 1, out + (row - begin) * columns);
   } else if (begin < end) {  // its elements stand for rows
     std::vector<float> stored(columns);
     expand(0, 1, stored.data());
-    for (int64_t i = 0; i < columns; ++i) out[i] = stored[tensor.order.Stored(i)];
+    for (int64_t i = 0; i < columns; ++i) out[i] = stored[place.rows.Stored(i)];
   }
-  if (tensor.column_order.changed()) {
+  if (place.columns.changed()) {
     std::vector<float> stored(columns);
     for (float* row = out; row != out + (end - begin) * columns; row += columns) {
       std::copy_n(row, columns, stored.data());
-      for (int64_t i = 0; i < columns; ++i) row[i] = stored[tensor.column_order.Stored(i)];
+      for (int64_t i = 0; i < columns; ++i) row[i] = stored[place.columns.Stored(i)];
     }
   }
-  if (tensor.negated_exp) {
+  if (place.negated_exp) {
     for (float* value = out; value != out + (end - begin) * columns; ++value)
       *value = static_cast<float>(std::log(-static_cast<double>(*value)));
   }
@@ -464,7 +464,7 @@ Status WeightSource::ExpandRows(const TensorInfo& tensor, int64_t begin, int64_t
 kernels::TileForm WeightSource::FormOf(std::string_view name) const {
   const TensorInfo* tensor = Find(name);
   if (tensor == nullptr || tensor->shape.rank() != 2 || tensor->transposed_stride != 0 ||
-      tensor->column_order.changed() || tensor->latent != nullptr)
+      tensor->arrangement().columns.changed() || tensor->arrangement().latent != nullptr)
     return kernels::TileForm::kExpanded;
   return tensor->parts != nullptr ? tensor->parts->form : tensor->type->form;
 }
@@ -483,7 +483,8 @@ Status WeightSource::ReadStored(std::string_view name, int64_t begin, int64_t en
     if (tensor->parts != nullptr) {
       ReadParts(*tensor, row, row + 1, &to);
     } else {
-      UnpackBlocks(form, tensor->data.data() + tensor->order.Stored(row) * row_bytes, columns, &to);
+      UnpackBlocks(form, tensor->data.data() + tensor->arrangement().rows.Stored(row) * row_bytes,
+                   columns, &to);
     }
     const int64_t bad = FindBadGroup(form, to, columns);
     if (bad < 0) continue;
@@ -512,7 +513,7 @@ uint64_t WeightSource::Fingerprint(std::string_view config) const {
       key = base::Combine64(key, static_cast<uint64_t>(tensor.shape[i]));
     key = base::Combine64(key, tensor.data.data() - files_[tensor.file].bytes().data());
     key = HashSamples(base::Combine64(key, tensor.file), tensor.data);
-    if (tensor.latent != nullptr) key = HashSamples(key, tensor.latent->keys);
+    if (const auto& latent = tensor.arrangement().latent) key = HashSamples(key, latent->keys);
     if (tensor.parts == nullptr) continue;
     for (const auto part : {tensor.parts->scales, tensor.parts->zeros, tensor.parts->outer})
       key = HashSamples(key, part);
