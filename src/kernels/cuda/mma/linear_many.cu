@@ -99,8 +99,8 @@ struct RowsOfWarp {
       for (int i = 0; i < 32; ++i) s[i] = s[i] + bias[ColumnOfChunk(i / 4 * kEight) + i % 2];
     }
     if (to.output == kOutF32) return StoreWords(column, width, s);
-    uint32_t pairs[16];  // of j and h
     if (kGates && IsGatedOutput(to.output)) {
+      uint32_t pairs[8];  // of gate eights and h
       Gate(s, pairs);
 #pragma unroll
       for (int j = 0; j < 4; j += 2)
@@ -111,15 +111,25 @@ struct RowsOfWarp {
       gpu::SyncWarp();
       return;
     }
-    if (to.output == kOutResidual) AddOld(s);
-#pragma unroll
-    for (int i = 0; i < 16; ++i) pairs[i] = RoundedPair(s[2 * i], s[2 * i + 1]);
-#pragma unroll
-    for (int j = 0; j < 8; j += 2)
-      gpu::StoreMatrix4(Matrices(j / 2, j / 2 + 4),
-                        {pairs[2 * j], pairs[2 * j + 1], pairs[2 * j + 2], pairs[2 * j + 3]});
-    gpu::SyncWarp();
+    if (to.output == kOutResidual) {
+      gpu::WaitCopies<1>();
+      gpu::SyncWarp();
+      AddOld(s);
+    }
+    Exchange(s);
     StoreEights<8>(column, width);
+    gpu::SyncWarp();
+  }
+
+  // Brings all sums, rounded, into shared memory.
+  FB_DEVICE void Exchange(const float (&s)[32]) const {
+#pragma unroll
+    for (int j = 0; j < 8; j += 2) {
+      const float* const of = s + 4 * j;
+      gpu::StoreMatrix4(Matrices(j / 2, j / 2 + 4),
+                        {RoundedPair(of[0], of[1]), RoundedPair(of[2], of[3]),
+                         RoundedPair(of[4], of[5]), RoundedPair(of[6], of[7])});
+    }
     gpu::SyncWarp();
   }
 
@@ -138,7 +148,7 @@ struct RowsOfWarp {
   }
 
   // Gate columns are eights j, those of the up projection eights j + 1.
-  FB_DEVICE void Gate(const float (&s)[32], uint32_t (&pairs)[16]) const {
+  FB_DEVICE void Gate(const float (&s)[32], uint32_t (&pairs)[8]) const {
     const auto all = [&](auto activation) {
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
@@ -163,10 +173,8 @@ struct RowsOfWarp {
     }
   }
 
-  // REQUIRES: a later panel's has been asked for, or nothing, as a group of copies.
+  // REQUIRES: what is added has come.
   FB_DEVICE void AddOld(float (&s)[32]) const {
-    gpu::WaitCopies<1>();
-    gpu::SyncWarp();
 #pragma unroll
     for (int j = 0; j < 8; j += 2) {
       uint32_t old[4];
@@ -187,6 +195,116 @@ struct RowsOfWarp {
     for (int i = 0; i < kEights / 2; ++i) {
       const int at = i * gpu::kWarpLanes + lane, row = at / kEights, eight = at % kEights;
       PlaceOf(to, first_row + row, column, width, eight).Store(Shared(row, eight));
+    }
+  }
+};
+
+// The same of a tile's panels at once where nothing is special about them: all rows and columns are
+// there, at multiples of 16 bytes, without a bias or a gate. Unrolled, and short.
+template <int kPanels>
+struct WholePanels {
+  struct alignas(16) Piece {
+    uint32_t pairs[4];
+  };
+  struct alignas(8) Two {
+    float of[2];
+  };
+  static constexpr int kPieces = 4;  // of a lane in a panel
+
+  // Of panel lane % kPanels.
+  int32_t column;
+  bool fits;
+
+  // They are looked up here, in front of the products, and used behind them.
+  FB_DEVICE WholePanels(const LinearOutputs& to, int first_row, int first_panel, int num_panels) {
+    const int panel = first_panel + gpu::Lane() % kPanels, there = Least(panel, num_panels - 1);
+    const bool words = to.output == kOutF32;
+    column = to.panels[2 * there];
+    fits = panel == there && to.panels[2 * there + 1] == kChunkSide &&
+           column % (to.form == RowForm::kRows ? kEight : kChunkSide) == 0 &&
+           first_row + kWarpRows <= to.rows && to.bias == nullptr &&
+           (words || to.output == kOutRounded || (to.output == kOutResidual && kPanels == 2)) &&
+           (reinterpret_cast<uintptr_t>(to.y) % 16 | to.y_stride * (words ? 4 : 2) % 16) == 0;
+  }
+  FB_DEVICE bool all() const { return gpu::Ballot(!fits) == 0; }
+
+  // The lane's pieces of a panel, in shared memory and from there on in y.
+  struct Pieces {
+    std::byte* rows;
+    int shared[kPieces], y[kPieces];
+    bool chunks;
+
+    FB_DEVICE Pieces(const LinearOutputs& to, int first_row, int lane)
+        : rows(to.y + InRows(to.form, first_row, 0, to.y_stride)),
+          chunks(to.form == RowForm::kChunks) {
+#pragma unroll
+      for (int i = 0; i < kPieces; ++i) {
+        const int row = i * 4 + lane / 8, eight = lane % 8;
+        shared[i] = InChunk(row, eight * kEight);
+        y[i] = chunks ? shared[i] : (row * static_cast<int>(to.y_stride) + eight * kEight) * 2;
+      }
+    }
+    FB_DEVICE std::byte* Panel(int column) const {
+      return rows + (chunks ? column / kChunkSide * kChunkBytes : column * 2);
+    }
+  };
+
+  // Asks for what kResidual adds, in front of the products. REQUIRES: all().
+  FB_DEVICE void FetchOld(const LinearOutputs& to, std::byte* shared, int first_row) const {
+    const Pieces pieces(to, first_row, gpu::Lane());
+#pragma unroll
+    for (int p = 0; p < kPanels; ++p) {
+      const std::byte* const from = pieces.Panel(gpu::Shuffle(column, p));
+#pragma unroll
+      for (int i = 0; i < kPieces; ++i) {
+        gpu::CopyAsync16(shared + p % 2 * kPanelStoreBytes + pieces.shared[i], from + pieces.y[i],
+                         true);
+      }
+    }
+  }
+
+  // REQUIRES: all(); of kResidual FetchOld, in a group of copies.
+  FB_DEVICE void Store(const float (&sums)[kPanels * 32], const LinearOutputs& to,
+                       std::byte* shared, int first_row) const {
+    const int lane = gpu::Here(gpu::Lane());
+    if (to.output == kOutF32) return StoreWords(sums, to, first_row, lane);
+    const Pieces pieces(to, first_row, lane);
+    const bool residual = kPanels == 2 && to.output == kOutResidual;
+    if (residual) {
+      gpu::WaitCopies<0>();
+      gpu::SyncWarp();
+    }
+#pragma unroll
+    for (int p = 0; p < kPanels; ++p) {
+      std::byte* const buffer = shared + p % 2 * kPanelStoreBytes;
+      const RowsOfWarp<false> rows{to, buffer, first_row, lane};
+      float s[32];
+#pragma unroll
+      for (int i = 0; i < 32; ++i) s[i] = sums[p * 32 + i];
+      if (residual) rows.AddOld(s);
+      rows.Exchange(s);
+      std::byte* const panel = pieces.Panel(gpu::Shuffle(column, p));
+#pragma unroll
+      for (int i = 0; i < kPieces; ++i) {
+        *reinterpret_cast<Piece*>(panel + pieces.y[i]) =
+            *reinterpret_cast<const Piece*>(buffer + pieces.shared[i]);
+      }
+    }
+    gpu::SyncWarp();
+  }
+
+  FB_DEVICE void StoreWords(const float (&sums)[kPanels * 32], const LinearOutputs& to,
+                            int first_row, int lane) const {
+    float* const first = As<float>(to.y) + (first_row + lane / 4) * to.y_stride + lane % 4 * 2;
+#pragma unroll
+    for (int p = 0; p < kPanels; ++p) {
+      float* const y = first + gpu::Shuffle(column, p);
+#pragma unroll
+      for (int i = 0; i < 16; ++i) {
+        const float* const s = sums + p * 32 + i * 2;
+        *reinterpret_cast<Two*>(y + i % 2 * 8 * to.y_stride +
+                                ColumnOfChunk(i / 2 * kEight)) = {{s[0], s[1]}};
+      }
     }
   }
 };
@@ -316,12 +434,24 @@ struct Many {
     Sums sums;
     for (int tile = FirstTile(); tile < tiles; tile += TileStride()) {
       const TilePlace at(args, tile);
+      const int row_block = RowBlock(at, consumer);
+      const int first_panel = at.column * (kColumns / kChunkSide);
+      const WholePanels<kColumns / kChunkSide> whole(args.to, FirstRow(row_block), first_panel,
+                                                     args.num_panels);
+      if (args.to.output == kOutResidual) {
+        if (whole.all()) whole.FetchOld(args.to, StoreOfWarp(), FirstRow(row_block));
+        gpu::CommitCopies();
+      }
       if constexpr (kLeaves) {
         SumLeaves(sums, consumer, plane + consumer * (kColumns / 8) * kGroup + thread);
       } else {
         Chain(sums, chunks, consumer);
       }
-      Store(sums, args.to, RowBlock(at, consumer), at.column * (kColumns / kChunkSide));
+      if (whole.all()) {
+        whole.Store(sums, args.to, StoreOfWarp(), FirstRow(row_block));
+      } else {
+        Store(sums, args.to, row_block, first_panel);
+      }
     }
   }
 
@@ -353,8 +483,16 @@ struct Many {
     ForEachExpertTile<kManyRows>(args, tiles, offsets, [&](const ExpertTile& tile) {
       const int row_block = tile.row_tile * kConsumers + consumer;
       if (row_block * kChunkSide >= tile.rows) return Pass();
+      const int first_panel = tile.column * (kColumns / kChunkSide);
+      const LinearOutputs to = OutputsOfExpert(args, tile);
+      const WholePanels<kColumns / kChunkSide> whole(to, FirstRow(row_block), first_panel,
+                                                     args.num_panels);
       Chain(sums, chunks, consumer);
-      Store(sums, OutputsOfExpert(args, tile), row_block, tile.column * (kColumns / kChunkSide));
+      if (whole.all()) {
+        whole.Store(sums, to, StoreOfWarp(), FirstRow(row_block));
+      } else {
+        Store(sums, to, row_block, first_panel);
+      }
     });
   }
   // A tile without rows of this consumer.
@@ -364,6 +502,14 @@ struct Many {
       gpu::BarWait(ring.full + ring.stage, ring.parity);
       ring.Release(ring.stage);
     }
+  }
+
+  // Of a consumer's warp.
+  FB_DEVICE static int FirstRow(int row_block) {
+    return row_block * kChunkSide + gpu::Warp() % 4 * kWarpRows;
+  }
+  FB_DEVICE std::byte* StoreOfWarp() const {
+    return store + (gpu::Warp() - kConsumerWarps / kConsumers) * kWarpStoreBytes;
   }
 
   // The fixed tree: ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)), what is missing passed by.
@@ -402,13 +548,12 @@ struct Many {
   // A warp's 16 rows, panel by panel. One copy of the code serves all panels: a copy a panel does
   // not fit the caches of instructions, and took up to half as long as the products.
   FB_DEVICE void Store(const Sums& sums, const LinearOutputs& to, int row_block, int first_panel) {
-    const int warp = gpu::Warp() - kConsumerWarps / kConsumers;
-    const int first_row = row_block * kChunkSide + warp % 4 * kWarpRows;
+    const int first_row = FirstRow(row_block);
     if (first_row >= to.rows) return;
     const int panels = Least(kColumns / kChunkSide, args.num_panels - first_panel);
     const auto rows_of = [&](int panel) {
-      return RowsOfWarp<!kLeaves>{to, store + warp * kWarpStoreBytes + panel % 2 * kPanelStoreBytes,
-                                  first_row, gpu::Here(gpu::Lane())};
+      return RowsOfWarp<!kLeaves>{to, StoreOfWarp() + panel % 2 * kPanelStoreBytes, first_row,
+                                  gpu::Here(gpu::Lane())};
     };
     const auto fetch_old = [&](int panel) {
       if (to.output == kOutResidual && panel < panels) rows_of(panel).FetchOld(first_panel + panel);
