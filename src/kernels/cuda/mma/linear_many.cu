@@ -482,8 +482,16 @@ struct Many {
     ForEachExpertTile<kManyRows>(args, tiles, offsets, [&](const ExpertTile& tile) {
       const int row_block = tile.row_tile * kConsumers + consumer;
       if (row_block * kChunkSide >= tile.rows) return Pass();
+      const int first_panel = tile.column * (kColumns / kChunkSide);
+      const LinearOutputs to = OutputsOfExpert(args, tile);
+      const WholePanels<kColumns / kChunkSide> whole(to, FirstRow(row_block), first_panel,
+                                                     args.num_panels);
       Chain(sums, chunks, consumer);
-      Store(sums, OutputsOfExpert(args, tile), row_block, tile.column * (kColumns / kChunkSide));
+      if (whole.all()) {
+        whole.Store(sums, to, StoreOfWarp(), FirstRow(row_block));
+      } else {
+        Store(sums, to, row_block, first_panel);
+      }
     });
   }
   // A tile without rows of this consumer.
