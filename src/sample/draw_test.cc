@@ -11,6 +11,7 @@
 
 #include "kernels/cuda/launch/kernel_sets.h"
 #include "kernels/cuda/testing/launcher.h"
+#include "kernels/cuda/testing/watched_context.h"
 #include "runtime/flush_denormals.h"
 #include "sample/sampler.h"
 #include "sample/softmax.h"
@@ -20,6 +21,7 @@ namespace forebay::sample {
 namespace {
 
 using kernels::cuda::testing::TheLauncher;
+using kernels::cuda::testing::WatchedContext;
 
 constexpr int32_t kPoison = -7;
 
@@ -185,23 +187,7 @@ TEST(DrawRows, OfLogitsThatAreNotFinite) {
 
 // Rows that do not fit into the scratch at once are drawn in several launches.
 TEST(DrawRows, OfMoreRowsThanTheScratchHolds) {
-  class LessScratch final : public device::LaunchContext {
-   public:
-    explicit LessScratch(const device::LaunchContext& of) : of_(of) {
-      scratch = of.scratch;
-      scratch_bytes = 3 * 3 * 16;
-    }
-    void LaunchBytes(const device::CudaKernel& kernel, const device::LaunchShape& shape,
-                     const void* params, size_t bytes) const override {
-      of_.LaunchBytes(kernel, shape, params, bytes);
-    }
-    void RunOnHost(device::Operation::RunFn run, const void* args, size_t bytes) const override {
-      of_.RunOnHost(run, args, bytes);
-    }
-
-   private:
-    const device::LaunchContext& of_;
-  };
+  constexpr uint64_t kScratchBytes = 3 * 3 * 16;
   constexpr size_t kRows = 8, kVocab = 2100;
   const SamplingParams params{.temperature = 1};
   std::vector<float> logits;
@@ -225,7 +211,7 @@ TEST(DrawRows, OfMoreRowsThanTheScratchHolds) {
                                    .drawn = drawn.data(),
                                    .sampled = sampled.data()};
   const base::Status status = TheLauncher().Run(0, [&](const device::LaunchContext& context) {
-    kernels::cuda::PairKernels().draw_rows(args, LessScratch(context));
+    kernels::cuda::PairKernels().draw_rows(args, WatchedContext(context, nullptr, kScratchBytes));
   });
   ASSERT_TRUE(status.ok()) << status.ToString();
   EXPECT_EQ(drawn, expected);

@@ -13,7 +13,7 @@
 #include "kernels/cuda/launch/experts.h"
 #include "kernels/cuda/launch/kernel_sets.h"
 #include "kernels/cuda/testing/launcher.h"
-#include "kernels/cuda/testing/names_kernels.h"
+#include "kernels/cuda/testing/watched_context.h"
 #include "kernels/kernel_set.h"
 #include "kernels/testing/team.h"
 #include "tensor/bf16.h"
@@ -23,8 +23,8 @@ namespace {
 
 using kernels::testing::Team;
 using tensor::BF16;
-using testing::NamesKernels;
 using testing::TheLauncher;
+using testing::WatchedContext;
 
 struct ExpertsCase {
   const char* kernel;       // that shall run
@@ -151,7 +151,7 @@ void TryExperts(const ExpertsCase& c) {
     std::string_view name;
     const std::vector<std::byte>& y = problem.Run(PackedForm::kCuda, [&](const ExpertsArgs& args) {
       status = TheLauncher().Run(launch, [&](const device::LaunchContext& context) {
-        MmaKernels().experts(args, NamesKernels(context, &name));
+        MmaKernels().experts(args, WatchedContext(context, &name));
       });
     });
     ASSERT_TRUE(status.ok()) << "launch " << launch << ": " << status.ToString();

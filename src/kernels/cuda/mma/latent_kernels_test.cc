@@ -9,7 +9,7 @@
 #include "base/rng.h"
 #include "kernels/cuda/launch/kernel_sets.h"
 #include "kernels/cuda/testing/launcher.h"
-#include "kernels/cuda/testing/names_kernels.h"
+#include "kernels/cuda/testing/watched_context.h"
 #include "kernels/kernel_set.h"
 #include "kernels/testing/attention_problem.h"
 #include "kernels/testing/team.h"
@@ -23,8 +23,8 @@ using kernels::testing::AttentionShape;
 using kernels::testing::SequenceSpec;
 using kernels::testing::Team;
 using tensor::BF16;
-using testing::NamesKernels;
 using testing::TheLauncher;
+using testing::WatchedContext;
 
 constexpr int kBytesApart = 64;  // between blocks of the layer
 
@@ -87,7 +87,7 @@ void TryLatents(int heads, int head_dim, int value_dim, const std::vector<Sequen
     std::string_view name;
     const base::Status status =
         TheLauncher().Run(launch, [&](const device::LaunchContext& context) {
-          MmaKernels().attention(args, NamesKernels(context, &name));
+          MmaKernels().attention(args, WatchedContext(context, &name));
         });
     ASSERT_TRUE(status.ok()) << "launch " << launch << ": " << status.ToString();
     ASSERT_EQ(name, kernel);

@@ -14,6 +14,7 @@
 #include "kernels/cuda/launch/mma.h"
 #include "kernels/cuda/registry.h"
 #include "kernels/cuda/testing/launcher.h"
+#include "kernels/cuda/testing/watched_context.h"
 #include "kernels/kernel_set.h"
 #include "kernels/testing/attention_problem.h"
 #include "kernels/testing/pack_rounded.h"
@@ -30,6 +31,7 @@ using kernels::testing::SequenceSpec;
 using kernels::testing::Team;
 using tensor::BF16;
 using testing::TheLauncher;
+using testing::WatchedContext;
 using Bytes = std::vector<std::byte>;
 
 constexpr std::byte kPoison{0xFF};  // NaN
@@ -541,27 +543,6 @@ struct AttentionStep {
   MmaKvParams kv;
 };
 
-// A launcher's context with less scratch than it has.
-class LessScratch final : public device::LaunchContext {
- public:
-  LessScratch(const device::LaunchContext& of, uint64_t bytes) : of_(of) {
-    architecture = of.architecture;
-    multiprocessors = of.multiprocessors;
-    scratch = of.scratch;
-    scratch_bytes = std::min(bytes, of.scratch_bytes);
-  }
-  void LaunchBytes(const device::CudaKernel& kernel, const device::LaunchShape& shape,
-                   const void* params, size_t bytes) const override {
-    of_.LaunchBytes(kernel, shape, params, bytes);
-  }
-  void RunOnHost(device::Operation::RunFn run, const void* args, size_t bytes) const override {
-    of_.RunOnHost(run, args, bytes);
-  }
-
- private:
-  const device::LaunchContext& of_;
-};
-
 // A step through the set, whose kernels follow from its shape: as a layer that finds out what the
 // rows are, and, of chunks, as the next one.
 void TryAttentionOfSet(const AttentionShape& shape, const std::vector<SequenceSpec>& specs,
@@ -585,7 +566,7 @@ void TryAttentionOfSet(const AttentionShape& shape, const std::vector<SequenceSp
             std::ranges::fill(out, kPoison);
             args.out = out.data();
             args.as_before = &out != outs.data();
-            MmaKernels().attention(args, LessScratch(context, scratch_bytes));
+            MmaKernels().attention(args, WatchedContext(context, nullptr, scratch_bytes));
           }
         });
     ASSERT_TRUE(status.ok()) << "launch " << launch << ": " << status.ToString();

@@ -1,23 +1,28 @@
-// A launcher's context that knows which kernel was launched last.
+// A launcher's context with less scratch, which knows what kernel was launched last.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
 #include <string_view>
 
 #include "device/cuda/launch_context.h"
 
 namespace forebay::kernels::cuda::testing {
 
-class NamesKernels final : public device::LaunchContext {
+class WatchedContext final : public device::LaunchContext {
  public:
-  NamesKernels(const device::LaunchContext& of, std::string_view* name) : of_(of), name_(name) {
+  // `name`: of the last kernel; null: nobody asks.
+  explicit WatchedContext(const device::LaunchContext& of, std::string_view* name = nullptr,
+                          uint64_t most_scratch = UINT64_MAX)
+      : of_(of), name_(name) {
     architecture = of.architecture;
     multiprocessors = of.multiprocessors;
     scratch = of.scratch;
-    scratch_bytes = of.scratch_bytes;
+    scratch_bytes = std::min(most_scratch, of.scratch_bytes);
   }
   void LaunchBytes(const device::CudaKernel& kernel, const device::LaunchShape& shape,
                    const void* params, size_t bytes) const override {
-    *name_ = kernel.name;
+    if (name_ != nullptr) *name_ = kernel.name;
     of_.LaunchBytes(kernel, shape, params, bytes);
   }
   void RunOnHost(device::Operation::RunFn run, const void* args, size_t bytes) const override {
