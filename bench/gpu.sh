@@ -54,6 +54,10 @@ tests "kernels of class pair" 120 kernels.txt 'PairKernels.*'
 tests "jobs on tiny models, class pair" 120 jobs.txt '*CudaJobs*-TensorCores*' jobs
 tests "jobs on tiny models, class mma_k16f25" 120 jobs.txt 'TensorCores*CudaJobs*' jobs
 [ -n "$emulated" ] || stage "rates" 60 limits.jsonl "${check[@]}" rates
+# The same linear layers by PyTorch, where it is installed.
+if [ -z "$emulated" ] && python3 -c 'import torch' 2>/dev/null; then
+  stage "rates of PyTorch" 60 limits.jsonl python3 "$here/torch_rates.py" || true
+fi
 tests "all other kernels" 60 kernels.txt '-Trial.*:PairKernels.*:Cuda*.*:*CudaJobs*'
 for class in pair mma_k16f25; do
   [ -n "$emulated" ] || stage "rates of jobs, class $class" 60 jobs.jsonl "${check[@]}" job-rates $class "$here"/data/models/{smollm2-135m,qwen3-0.6b}
