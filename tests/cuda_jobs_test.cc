@@ -17,8 +17,7 @@
 #include "choose/create_engine.h"
 #include "device/cuda/testing/driver_under_test.h"
 #include "device/cuda/testing/emulated_driver.h"
-#include "kernels/cuda/registry.h"
-#include "kernels/cuda/testing/emulated_launch.h"
+#include "kernels/cuda/testing/emulated_gpu.h"
 #include "kernels/cuda/trial/params.h"
 #include "layout/platform.h"
 #include "runtime/real/real_runtime.h"
@@ -35,15 +34,8 @@ std::atomic<int> latent_kernels = 0;  // that the emulated driver has run
 
 base::Status RunKernel(std::string_view name, const device::cu::LaunchConfig& config,
                        const void* params, uint64_t seed) {
-  device::LaunchShape shape{.threads = static_cast<int>(config.block[0]),
-                            .shared_bytes = static_cast<int>(config.shared_bytes)};
-  std::ranges::copy(config.grid, shape.blocks);
   if (name == "mma_latent_512") ++latent_kernels;
-  if (config.num_attributes > 0)
-    shape.cluster_blocks = static_cast<int>(config.attributes[0].value.cluster[0]);
-  return kernels::cuda::testing::RunEmulated(
-      kernels::cuda::KernelNamed(name), shape, params,
-      kernels::cuda::testing::EmulatedKernelNamed(name).params_bytes(), seed);
+  return kernels::cuda::testing::RunLaunched(name, config, params, seed);
 }
 
 // Whose tokens are drawn by whom.
@@ -161,14 +153,10 @@ class CudaJobs : public testing::TestWithParam<std::tuple<const char*, const cha
   }
 
   device::testing::EmulatedDriverOptions EmulatedOptions() const {
-    return {.seed = 1,
-            .memory_bytes = 256 << 20,
-            .kernel = run_kernel_,
-            .params_bytes =
-                [](std::string_view name) {
-                  return kernels::cuda::testing::EmulatedKernelNamed(name).params_bytes();
-                },
-            .queue_commands = queue_commands_};
+    device::testing::EmulatedDriverOptions options = kernels::cuda::testing::WithKernels(
+        {.seed = 1, .memory_bytes = 256 << 20, .queue_commands = queue_commands_});
+    options.kernel = run_kernel_;
+    return options;
   }
 
   // Says which answers differ, and with how many layers of the model they begin to.

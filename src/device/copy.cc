@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/units.h"
 #include "device/cuda/copy_params.h"
 #include "device/cuda/launch_context.h"
 
@@ -64,7 +65,7 @@ void LaunchItems(const void* raw, const LaunchContext& context) {
                                .from = args.source,
                                .item_bytes = args.item_bytes,
                                .offsets = context.OnDevice(args.offsets)};
-  const uint64_t pieces = (args.item_bytes + kCopyPieceBytes - 1) / kCopyPieceBytes;
+  const uint64_t pieces = base::CeilDiv(args.item_bytes, kCopyPieceBytes);
   context.Launch("pair_copy_items",
                  {.blocks = {static_cast<int>(args.num_items), static_cast<int>(pieces), 1},
                   .threads = kCopyThreads},

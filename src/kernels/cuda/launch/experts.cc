@@ -9,17 +9,12 @@
 namespace forebay::kernels::cuda {
 namespace {
 
-constexpr int kBlockShared = 227 << 10;  // that a block may have
-constexpr int kExpertStageBytes = 48 << 10;
-constexpr int kWeightCopies = 4 * 32;  // of a stage, that the lanes of the producer hold
-constexpr int kMostRowTiles = 4;       // eights of rows of the small kernel
+constexpr int kMostRowTiles = 4;  // eights of rows of the small kernel
 
 // [log2 of eights of rows][units a warp - 1]
 constexpr const char* kSmallExperts[3][2] = {{"mma_experts_small_1_1", "mma_experts_small_1_2"},
                                              {"mma_experts_small_2_1", "mma_experts_small_2_2"},
                                              {"mma_experts_small_4_1", "mma_experts_small_4_2"}};
-
-constexpr int Quotient(int64_t a, int64_t b) { return static_cast<int>((a + b - 1) / b); }
 
 bool IsAligned(int64_t elements) { return elements % 8 == 0; }
 
@@ -30,7 +25,7 @@ int OffsetsBytes(const ExpertsParams& params) {
 
 // Tiles of `rows` rows that there may be.
 int64_t MostRowTiles(const ExpertsParams& params, int max_rows, int rows) {
-  return params.offsets == nullptr ? int64_t{params.num_experts} * Quotient(max_rows, rows)
+  return params.offsets == nullptr ? int64_t{params.num_experts} * Ceil(max_rows, rows)
                                    : max_rows / rows + std::min(params.num_experts, max_rows);
 }
 
@@ -63,7 +58,7 @@ bool LaunchExperts(const ExpertsArgs& args, const device::LaunchContext& context
   const ExpertsParams params = ParamsOf(args, context);
   if (context.architecture != 90 || !IsAligned(args.weight.k) || !IsAligned(args.x_stride) ||
       !IsAligned(args.x_step) || reinterpret_cast<uintptr_t>(args.x) % 16 != 0 ||
-      ManySharedBytes(kMany256) + OffsetsBytes(params) > kBlockShared)
+      ManySharedBytes(kMany256) + OffsetsBytes(params) > kSharedBytes)
     return false;
   const int64_t few = int64_t{kFewExpertRows} * (args.heads() ? 1 : args.num_experts);
   if (args.max_rows <= few) {
@@ -83,42 +78,42 @@ KernelPlan PlanSmallExperts(int multiprocessors, int max_rows, SmallExpertsParam
   FB_CHECK(max_rows <= int64_t{kFewExpertRows} * (heads ? 1 : of.num_experts),
            "{} rows of {} experts or heads by kernels of few rows", max_rows, of.num_experts);
   // Counts differ: twice the average has room.
-  const int rows = heads ? max_rows : Quotient(2 * int64_t{max_rows}, of.num_experts);
+  const int rows = heads ? max_rows : Ceil(2 * int64_t{max_rows}, of.num_experts);
   int log = 0;
   while ((8 << log) < rows && (1 << log) < kMostRowTiles) ++log;
   const int tiles = 1 << log, total = of.num_panels * (kChunkSide / kUnitColumns);
   const int x_bytes = tiles * 8 * kChunkSide * 2;
-  const int chunks = Quotient(of.k, kChunkSide);
+  const int chunks = Ceil(of.k, kChunkSide);
   // The width whose whole waves bring the fewest bytes, each expert's rows in one tile.
   const auto time = [&](int units) {
-    const int64_t items = int64_t{heads ? of.num_experts : std::min(of.num_experts, max_rows)} *
-                          Quotient(total, units);
-    return int64_t{Quotient(items, multiprocessors)} * (units * kUnitBytes + x_bytes);
+    const int64_t items =
+        int64_t{heads ? of.num_experts : std::min(of.num_experts, max_rows)} * Ceil(total, units);
+    return int64_t{Ceil(items, multiprocessors)} * (units * kUnitBytes + x_bytes);
   };
   int units = 1;
   for (int wider = 2; wider <= std::min(total, 2 * kSmallConsumers); ++wider) {
     if (time(wider) <= time(units)) units = wider;
   }
   const int slice = x_bytes + units * kUnitBytes,
-            room = kBlockShared - 1024 - kUnitStores - OffsetsBytes(of);
-  int stage = std::clamp((kExpertStageBytes + slice / 2) / slice, 1, std::min(chunks, 8));
-  while (stage > 1 && (stage * units > kWeightCopies || slice * stage * 3 > room)) --stage;
+            room = kSharedBytes - 1024 - kUnitStores - OffsetsBytes(of);
+  int stage = std::clamp((kStageBytes + slice / 2) / slice, 1, std::min(chunks, 8));
+  while (stage > 1 && (stage * units > kCopiesOfStage || slice * stage * 3 > room)) --stage;
   params->units = units;
   params->stage_chunks = stage;
   params->stages = std::min(24, room / (slice * stage));
-  return {kSmallExperts[log][units > kSmallConsumers ? 1 : 0],
-          {.blocks = {static_cast<int>(std::min<int64_t>(
-                          multiprocessors,
-                          MostRowTiles(of, max_rows, tiles * 8) * Quotient(total, units))),
-                      1, 1},
-           .threads = kSmallThreads,
-           .shared_bytes = params->stages * (slice * stage + 2 * int{sizeof(uint64_t)}) +
-                           kUnitStores + OffsetsBytes(of)}};
+  return {
+      kSmallExperts[log][units > kSmallConsumers ? 1 : 0],
+      {.blocks = {static_cast<int>(std::min<int64_t>(
+                      multiprocessors, MostRowTiles(of, max_rows, tiles * 8) * Ceil(total, units))),
+                  1, 1},
+       .threads = kSmallThreads,
+       .shared_bytes = params->stages * (slice * stage + 2 * int{sizeof(uint64_t)}) + kUnitStores +
+                       OffsetsBytes(of)}};
 }
 
 KernelPlan PlanManyExperts(int multiprocessors, int max_rows, const ExpertsParams& params) {
   const int64_t tiles = MostRowTiles(params, max_rows, kManyRows) *
-                        Quotient(params.num_panels * kChunkSide, kMany256.columns);
+                        Ceil(params.num_panels * kChunkSide, kMany256.columns);
   return {"mma_experts_256",
           {.blocks = {static_cast<int>(std::min<int64_t>(multiprocessors, tiles)), 1, 1},
            .threads = kManyThreads,

@@ -18,8 +18,6 @@ namespace {
 using device::LaunchShape;
 
 constexpr int kWarpLanes = 32;
-constexpr int kRowWarps = kRowThreads / kWarpLanes;
-constexpr int kWordOfEachWarp = kRowWarps * static_cast<int>(sizeof(uint64_t));
 
 static_assert(sizeof(PanelColumns) == 2 * sizeof(int32_t));
 static_assert(kMostLeaves == kMaxLeaves && kMostReaders == kMaxReaders);

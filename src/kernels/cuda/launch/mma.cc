@@ -12,14 +12,9 @@
 namespace forebay::kernels::cuda {
 namespace {
 
-constexpr int kSharedBytes = 227 << 10;  // that a block may have
 // Where the next kernel's block shall start beside this one's.
 constexpr int kHalfSharedBytes = 110 << 10;
-constexpr int kStageBytes = 48 << 10;   // as fast as larger ones; half of it costs 10 %
-constexpr int kCopiesOfStage = 4 * 32;  // what the lanes of the producer hold
 constexpr int kBarrierBytes = 8;
-
-constexpr int Ceil(int a, int b) { return (a + b - 1) / b; }
 
 // [tiles of rows a warp: 1, 2, 4, 8][units a warp - 1]
 constexpr const char* kChains[4][2] = {{"mma_linear_chain_1_1", "mma_linear_chain_1_2"},

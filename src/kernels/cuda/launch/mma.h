@@ -19,6 +19,12 @@ struct KernelPlan {
   device::LaunchShape shape;
 };
 
+// What plans share: the shared memory that a block may have; of the small kernels' rings, the bytes
+// of a stage (as fast as larger ones; half of it costs 10 %) and the copies of a stage that the
+// lanes of the producer hold.
+inline constexpr int kSharedBytes = 227 << 10, kStageBytes = 48 << 10, kCopiesOfStage = 4 * 32;
+constexpr int Ceil(int64_t a, int64_t b) { return static_cast<int>((a + b - 1) / b); }
+
 // Launches a layer's kernels where the shape is one that they take: bf16 in chunks, rows of x as
 // they are numbered, gates of one leaf alone, on compute capability 9.0. False: it has launched
 // nothing.

@@ -13,8 +13,6 @@ using device::LaunchContext;
 static_assert(kMostServed == kMaxServed && sizeof(HolderMask) == sizeof(uint64_t));
 static_assert(sizeof(std::atomic<int64_t>) == sizeof(int64_t));
 
-constexpr int kWordOfWarp = kRowThreads / 32 * static_cast<int>(sizeof(uint64_t));
-
 ServedParams ServedOf(const ServedRanks& ranks) {
   ServedParams params{.num_ranks = ranks.num_ranks,
                       .num_experts = ranks.num_experts,
@@ -62,7 +60,7 @@ void LaunchGroupServed(const void* raw, const LaunchContext& context) {
   context.Launch("pair_group_rows",
                  {.blocks = {ranks.num_experts + 1, 1, 1},
                   .threads = kRowThreads,
-                  .shared_bytes = kWordOfWarp},
+                  .shared_bytes = kWordOfEachWarp},
                  GroupRowsParams{.experts = args.experts,
                                  .slots = slots,
                                  .experts_per_token = ranks.experts_per_token,
@@ -82,7 +80,7 @@ void LaunchGatherServed(const void* raw, const LaunchContext& context) {
   const int32_t rows = ranks.rows(args.rank);
   context.Launch(
       "pair_gather_served",
-      {.blocks = {rows + 1, 1, 1}, .threads = kRowThreads, .shared_bytes = kWordOfWarp},
+      {.blocks = {rows + 1, 1, 1}, .threads = kRowThreads, .shared_bytes = kWordOfEachWarp},
       GatherServedParams{.num_rows = rows,
                          .experts_per_token = ranks.experts_per_token,
                          .member = ranks.member,
@@ -99,19 +97,20 @@ void LaunchReturnServed(const void* raw, const LaunchContext& context) {
   const ReturnServedArgs& args = *static_cast<const ReturnServedArgs*>(raw);
   const ServedRanks& ranks = args.ranks;
   const int32_t slots = ranks.rows(ranks.me) * ranks.experts_per_token;
-  context.Launch("pair_return_served",
-                 {.blocks = {slots + 1, 1, 1}, .threads = kRowThreads, .shared_bytes = kWordOfWarp},
-                 ReturnServedParams{
-                     .slots = slots,
-                     .owner = args.owner,
-                     .owners = ranks.owners + ranks.me * ranks.num_experts,
-                     .experts = args.experts,
-                     .positions = args.positions,
-                     .from = args.from,
-                     .to = args.to,
-                     .row_bytes = args.row_bytes,
-                     .counted = CountersOf(args.owner != ranks.member, args.counters->rows_returned,
-                                           args.counters->bytes)});
+  context.Launch(
+      "pair_return_served",
+      {.blocks = {slots + 1, 1, 1}, .threads = kRowThreads, .shared_bytes = kWordOfEachWarp},
+      ReturnServedParams{
+          .slots = slots,
+          .owner = args.owner,
+          .owners = ranks.owners + ranks.me * ranks.num_experts,
+          .experts = args.experts,
+          .positions = args.positions,
+          .from = args.from,
+          .to = args.to,
+          .row_bytes = args.row_bytes,
+          .counted = CountersOf(args.owner != ranks.member, args.counters->rows_returned,
+                                args.counters->bytes)});
 }
 
 }  // namespace forebay::kernels::cuda

@@ -18,6 +18,9 @@ inline constexpr int kTileRows = 8;         // of a block of the linear kernels
 inline constexpr int kLinearThreads = 128;  // two halves of the rows, 64 columns
 inline constexpr int kWarpsOfAttention = 4;
 inline constexpr int kRowThreads = 256;  // of kernels with a block a row
+// Of these kernels: warps, and bytes of shared memory for a word of each.
+inline constexpr int kRowWarps = kRowThreads / 32;
+inline constexpr int kWordOfEachWarp = kRowWarps * static_cast<int>(sizeof(uint64_t));
 inline constexpr int kMostLeaves = 8;
 
 // A node of the fixed tree over a layer's leaves: its leaves [first, first + count) of those that

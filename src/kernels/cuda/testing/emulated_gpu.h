@@ -15,8 +15,11 @@ inline base::Status RunLaunched(std::string_view name, const device::cu::LaunchC
   device::LaunchShape shape{.threads = static_cast<int>(config.block[0]),
                             .shared_bytes = static_cast<int>(config.shared_bytes)};
   std::ranges::copy(config.grid, shape.blocks);
-  if (config.num_attributes > 0)
-    shape.cluster_blocks = static_cast<int>(config.attributes[0].value.cluster[0]);
+  for (unsigned i = 0; i < config.num_attributes; ++i) {
+    const device::cu::LaunchAttribute& attribute = config.attributes[i];
+    if (attribute.id == device::cu::kLaunchCluster)
+      shape.cluster_blocks = static_cast<int>(attribute.value.cluster[0]);
+  }
   return RunEmulated(KernelNamed(name), shape, params, EmulatedKernelNamed(name).params_bytes(),
                      seed);
 }
