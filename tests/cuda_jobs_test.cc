@@ -15,6 +15,7 @@
 #include "base/rng.h"
 #include "base/testing/temporary_folder.h"
 #include "choose/create_engine.h"
+#include "device/cuda/launch_context.h"
 #include "device/cuda/testing/driver_under_test.h"
 #include "device/cuda/testing/emulated_driver.h"
 #include "kernels/cuda/testing/emulated_gpu.h"
@@ -248,7 +249,9 @@ TEST_P(CudaJobs, HaveOneAnswerAloneAndInABatch) {
   options.limits.max_num_seqs = 1;
   ExpectCpusAnswers(options, "cuda", "");
   // Steps of one row come again.
-  EXPECT_GT(stats_.mode_counters["kernels_in_graphs"], 0);
+  if (device::kClearsPadding) {
+    EXPECT_GT(stats_.mode_counters["kernels_in_graphs"], 0);
+  }
   options = options_;
   options.limits.max_num_batched_tokens = 17;
   options.machine.cuda_graphs = false;

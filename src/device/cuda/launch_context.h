@@ -21,6 +21,10 @@ struct CudaKernel {
   int least_architecture = 0;        // compute capability, tenfold: 80, 90
 };
 
+// Whether equal parameters of kernels are equal bytes: launches that come again go as a graph. Else
+// (Clang 14) padding holds anything, and few are known again.
+inline constexpr bool kClearsPadding = __has_builtin(__builtin_clear_padding);
+
 struct LaunchShape {
   int blocks[3] = {1, 1, 1};
   int threads = 32;        // a block
@@ -52,8 +56,8 @@ class LaunchContext : public WorkerContext {
   template <typename Params>
   void Launch(const CudaKernel& kernel, const LaunchShape& shape, Params params) const {
     static_assert(std::is_trivially_copyable_v<Params>);
-#if defined(__GNUC__) && !defined(__clang__)
-    __builtin_clear_padding(&params);  // Equal parameters are equal bytes.
+#if __has_builtin(__builtin_clear_padding)
+    __builtin_clear_padding(&params);
 #endif
     LaunchBytes(kernel, shape, &params, sizeof params);
   }

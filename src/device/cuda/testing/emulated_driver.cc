@@ -16,6 +16,7 @@
 #include "base/check.h"
 #include "base/rng.h"
 #include "base/units.h"
+#include "device/cuda/launch_context.h"
 
 namespace forebay::device::testing {
 namespace {
@@ -514,7 +515,9 @@ struct EmulatedCalls {
     const std::string name = found->second;
     const auto* const from = static_cast<const std::byte*>(params[0]);
     const std::vector<std::byte> copy(from, from + the->options.params_bytes(name));
-    for (size_t at = 0; at + sizeof(uint64_t) <= copy.size(); at += sizeof(uint64_t)) {
+    // What padding holds may look like an address.
+    const size_t known = kClearsPadding ? copy.size() : 0;
+    for (size_t at = 0; at + sizeof(uint64_t) <= known; at += sizeof(uint64_t)) {
       uint64_t word;
       std::memcpy(&word, copy.data() + at, sizeof word);
       const Memory* const memory = the->Find(word, 1);

@@ -2,7 +2,8 @@
 // seed, a command at a time, inside the driver's own calls. It checks what a GPU would not forgive:
 //
 //  - the host touches memory of the GPU: that faults;
-//  - a kernel is given memory of the host that was not mapped for the GPU: an error of the launch;
+//  - a kernel is given memory of the host that was not mapped for the GPU: an error of the launch,
+//    where the compiler clears padding;
 //  - a call that waits for streams where a GPU's driver may: loading code, allocating and freeing,
 //    copies from host to host, making graphs, launches into a full queue. What it waits for must be
 //    enqueued, or come from another thread; else it ends with a launch timeout that says so;
