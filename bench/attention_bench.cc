@@ -11,12 +11,15 @@
 #include <cstring>
 #include <numeric>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/check.h"
 #include "base/rng.h"
 #include "bench/limits.h"
 #include "kernels/kernel_set.h"
+#include "kernels/norm.h"
+#include "kernels/tile_attention.h"
 #include "tensor/bf16.h"
 
 namespace forebay::bench {
@@ -227,6 +230,7 @@ class Bench {
     const double lines = c.rows == 1 ? c.kv_heads * (c.head_dim / 2 * 64.0 + c.head_dim * 4.0)
                                      : c.kv_heads * c.head_dim * 4.0;
     const double bytes = static_cast<double>(rows) * (static_cast<double>(width) * 4 + 2 * lines);
+    const double flops = 8.0 * static_cast<double>(rows * width);  // as the operation is described
     const Limits limits = Probe(kernels);
     double best = 1;
     for (int sample = 0; sample < 5; ++sample) {
@@ -244,12 +248,47 @@ class Bench {
       }
       best = std::min(best, time / static_cast<double>(passes));
     }
-    fmt::print("| {} | {:.1f} | {:.2f} | {:.1f} of {:.1f} |\n", NameOf(c), best * 1e6,
-               best * 1e6 / static_cast<double>(rows), bytes / best / 1e9, limits.stream / 1e9);
+    PrintRows(NameOf(c), rows, best, bytes, flops, limits);
     std::fflush(stdout);
   }
 
+  // A norm of a prompt's rows, which lie in the caches as the layer before has left them.
+  void RunNorm(const KernelSet& kernels, int32_t rows, int32_t columns) {
+    const size_t elements = static_cast<size_t>(rows) * static_cast<size_t>(columns);
+    std::vector<BF16> x(elements, tensor::ToBF16(0.5f)), out(elements);
+    const std::vector<float> weight(static_cast<size_t>(columns), 1.0f);
+    kernels::RmsNormArgs args;
+    args.x = reinterpret_cast<const std::byte*>(x.data());
+    args.out = reinterpret_cast<std::byte*>(out.data());
+    args.weight = weight.data();
+    args.num_rows = rows;
+    args.columns = columns;
+    args.eps = 1e-6f;
+    const Limits limits = Probe(kernels);
+    double best = 1;
+    for (int sample = 0; sample < 9; ++sample) {
+      constexpr int kPasses = 20;
+      const double start = Now();
+      for (int pass = 0; pass < kPasses; ++pass) {
+        team_.Run([&](const device::WorkerContext& context) { kernels.rms_norm(args, context); });
+      }
+      best = std::min(best, (Now() - start) / kPasses);
+    }
+    // Read and written, a square added, twice multiplied.
+    PrintRows(fmt::format("norm of {}", columns), rows, best, 4.0 * static_cast<double>(elements),
+              4.0 * static_cast<double>(elements), limits);
+  }
+
  private:
+  static void PrintRows(const std::string& name, int64_t rows, double seconds, double bytes,
+                        double flops, const Limits& limits) {
+    const double share = std::max(flops / limits.peak, bytes / limits.stream) / seconds;
+    fmt::print("| {} | {:.1f} | {:.2f} | {:.1f} of {:.1f} | {:.1f} of {:.1f} | {:.2f} |\n", name,
+               seconds * 1e6, seconds * 1e6 / static_cast<double>(rows), bytes / seconds / 1e9,
+               limits.stream / 1e9, flops / seconds / 1e9, limits.peak / 1e9, share);
+    std::fflush(stdout);
+  }
+
   // As many layers as make kKvBytes, but no more than there is memory for.
   int64_t SetStride(const Step& step, kernels::KvLayout* layout) const {
     const int64_t bytes = step.blocks() * layout->LayerBytes();
@@ -263,9 +302,12 @@ class Bench {
   static constexpr int64_t kKvBytes = 256 << 20, kEvicted = 64 << 20;
 
   Limits Probe(const KernelSet& kernels) {
-    // set amx attends by fused multiply-adds
-    const bool dot = kernels.isa == kernels::Isa::kAvx512bf16;
-    const PeakProbe& probe = dot ? kDotProbe : kernels::FmaProbeOf(kernels.isa);
+    // set amx attends by fused multiply-adds, but for its class `amx_*_p1024`
+    const bool dot = kernels.isa == kernels::Isa::kAvx512bf16,
+               tiles = std::string_view(kernels.numerics_class).ends_with("_p1024");
+    const PeakProbe& probe = tiles ? kTileFeedProbe
+                             : dot ? kDotProbe
+                                   : kernels::FmaProbeOf(kernels.isa);
     return {MeasurePeak(team_, threads_, probe),
             MeasureStream(team_, reinterpret_cast<std::byte*>(memory_), int64_t{256} << 20)};
   }
@@ -285,25 +327,33 @@ int Main(int argc, char** argv) {
   }
   Bench bench(threads);
   fmt::print("{}, {} threads\n", CpuName(), threads);
-  for (const KernelSet* kernels : kernels::AvailableKernels()) {
+  std::vector<const KernelSet*> sets = kernels::AvailableKernels();
+  if (const kernels::TileOrder order = kernels::HardwareTileOrder();
+      order != kernels::TileOrder::kUnknown) {
+    sets.push_back(*kernels::ChooseKernels("amx", kernels::PartClassOf(order)));
+  }
+  for (const KernelSet* kernels : sets) {
     if (kernels->isa == kernels::Isa::kRef) continue;
     if (!isa.empty() && isa.find("," + std::string(kernels->name) + ",") == std::string::npos)
       continue;
     fmt::print(
-        "\n{}\n\n| model | sequences x rows at context | us a layer | GFLOP/s | GB/s of KV | bound "
-        "| share of limit |\n",
-        kernels->name);
+        "\n{}, class {}\n\n| model | sequences x rows at context | us a layer | GFLOP/s | GB/s of "
+        "KV | bound | share of limit |\n",
+        kernels->name, kernels->numerics_class);
     fmt::print("|---|---|---|---|---|---|---|\n");
     for (const Case& c : kCases) {
       if (NameOf(c).find(only) != std::string::npos) bench.Run(*kernels, c);
     }
     fmt::print(
         "\n{}: norm, rope and the KV write\n\n| model | sequences x rows at context | us a layer | "
-        "us a row | GB/s touched |\n",
+        "us a row | GB/s touched | GFLOP/s | share of limit |\n",
         kernels->name);
-    fmt::print("|---|---|---|---|---|\n");
+    fmt::print("|---|---|---|---|---|---|---|\n");
     for (const Case& c : kRopeCases) {
       if (NameOf(c).find(only) != std::string::npos) bench.RunRope(*kernels, c);
+    }
+    for (const int32_t columns : {576, 1024, 4096}) {
+      if (only.empty()) bench.RunNorm(*kernels, 512, columns);
     }
   }
   return 0;

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Vectors of 20,000 texts by encoders of two shapes, beside what the machine could do at that moment and, where they are installed, peers.
 
-usage: embeddings.py FOREBAY [--models minilm,bge-m3] [--texts N] [--rounds N] [--threads N] [--peers sentence,openvino,vllm] [--quick] [--out FILE]
+usage: embeddings.py FOREBAY [--models minilm,bge-m3] [--texts N] [--rounds N] [--threads N] [--peers sentence,openvino,vllm] [--short | --quick]
+                     [--out FILE]
 Texts have 16 to 512 tokens, [CLS] and [SEP] among them, as bench/embedding_lengths.csv counts them (the logarithm is uniform), in an order drawn with a seed.
 Weights are random, in bfloat16, and the same for all: with peers the first one's environment writes them (peers/install.py sentence openvino vllm),
 without any Forebay makes its own. A word is a token of a WordPiece vocabulary, so that every engine tokenizes the same texts.
@@ -9,7 +10,9 @@ without any Forebay makes its own. A word is a token of a WordPiece vocabulary, 
 The limit of a job is the flops of its linear layers and of attention, of which a row sees its whole text, at the register peak (limits_probe, between
 two probes of which each job stands; where they differ by more than 10 % it runs again). Forebay's time is the job's, from the engine's first call to the last
 commit, tokenizing and writing included; a peer's is that of its call, with the model loaded. Rounds take the engines in turns, and figures are
-medians. Cosines are between a peer's first vectors and Forebay's. --quick: 400 texts of the small shape, one round.
+medians. Cosines are between a peer's first vectors and Forebay's. Bars stand below the table, each with what was found.
+--short: some minutes of a slow machine, with lengths of the same distribution: 1,000 texts of the small shape and 50 of the large one, one round.
+--quick: 400 texts of the small shape, one round.
 """
 import argparse
 import csv
@@ -37,6 +40,7 @@ BGE_M3 = {
     "layer_norm_eps": 1e-5, "pad_token_id": 1,
 }
 MODELS = {"minilm": (MINILM, "mean_tokens"), "bge-m3": (BGE_M3, "cls_token")}
+SHORT = {"minilm": 1000, "bge-m3": 50}  # texts
 SPECIAL = ["[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]"]
 
 
@@ -71,11 +75,12 @@ def write_model(folder, config, pooling):
 
 
 def lengths(count):
-    """Tokens of each text, in the order of the job."""
+    """Tokens of each text, in the order of the job: of all texts by length, evenly many."""
     with open(os.path.join(ROOT, "bench", "embedding_lengths.csv"), encoding="utf-8") as file:
         every = [int(row["tokens"]) for row in csv.DictReader(file) for _ in range(int(row["texts"]))]
-    random.Random(3).shuffle(every)
-    return every[:count]
+    chosen = [every[(2 * i + 1) * len(every) // (2 * count)] for i in range(count)]
+    random.Random(3).shuffle(chosen)
+    return chosen
 
 
 def flops(config, tokens):
@@ -89,13 +94,27 @@ def cosine(a, b):
     return dot(a, b) / math.sqrt(dot(a, a) * dot(b, b))
 
 
+def bars(name, limit, times, cosines):
+    """Rows of what is wanted of a shape; a peer that did not run has none. `times`: seconds of each way, `cosines` the least of each peer."""
+    own = times["forebay"]
+    rows = [("share of the limit", 0.75, limit / own)]
+    if "sentence" in times:
+        rows.append(("rate by sentence-transformers'", 2, times["sentence"] / own))
+    others = [times[peer] for peer in ("vllm", "openvino") if peer in times]
+    if others:
+        rows.append(("rate by the better of " + " and ".join(peer for peer in ("vllm", "openvino") if peer in times), 1.25, min(others) / own))
+    rows += [(f"least cosine to {peer}", 0.9995, least) for peer, least in cosines.items()]
+    for what, wanted, found in rows:
+        yield f"| {name} | {what} | {wanted:g} | {found:.4g} | {'yes' if found >= wanted else 'no'} |"
+
+
 class Bench:
     def __init__(self, args, folder, name):
         self.args, self.folder = args, folder
         self.config, pooling = MODELS[name]
         self.model = os.path.join(folder, name)
         write_model(self.model, self.config, pooling)
-        self.tokens = lengths(args.texts)
+        self.tokens = lengths(SHORT[name] if args.short else args.texts)
         draw = random.Random(5)
         words = self.config["vocab_size"] - len(SPECIAL)
         self.texts = [" ".join(f"w{draw.randrange(words)}" for _ in range(n - 2)) for n in self.tokens]
@@ -114,7 +133,9 @@ class Bench:
         subprocess.run([self.args.forebay, "run", "-m", self.model, "-i", self.input, "-o", self.output, "--summary", self.summary, "--threads",
                         str(self.args.threads), "--quiet", *weights], check=True)
         with open(self.summary, encoding="utf-8") as file:
-            return json.load(file)["elapsed_time"]
+            summary = json.load(file)
+        self.ran = f"{summary['isa']}, class {summary['numerics_class']}"
+        return summary["elapsed_time"]
 
     def worker(self, peer, *more):
         out = os.path.join(self.model, peer + ".json")
@@ -143,14 +164,14 @@ class Bench:
             for way, run in ways.items():
                 times[way].append(probes.steady(run))
         limit = flops(self.config, self.tokens) / probes.at_first[0]
-        own = statistics.median(times["forebay"])
+        medians = {way: statistics.median(seconds) for way, seconds in times.items()}
+        cosines = {peer: min(map(cosine, vectors, self.own_vectors(len(vectors)))) for peer, vectors in self.vectors.items()}
+        rows = []
         for way, seconds in times.items():
-            taken = statistics.median(seconds)
-            least = ""
-            if way in self.vectors:
-                least = f"{min(map(cosine, self.vectors[way], self.own_vectors(len(self.vectors[way])))):.6f}"
-            yield (f"| {name} | {way} | {taken:.2f} ({min(seconds):.2f}-{max(seconds):.2f}) | {len(self.tokens) / taken:.0f} | "
-                   f"{sum(self.tokens) / taken:.0f} | {limit / taken:.2f} | {taken / own:.2f} | {least} |")
+            taken, least = medians[way], f"{cosines[way]:.6f}" if way in cosines else ""
+            rows.append(f"| {name} | {way} | {taken:.2f} ({min(seconds):.2f}-{max(seconds):.2f}) | {len(self.tokens) / taken:.0f} | "
+                        f"{sum(self.tokens) / taken:.0f} | {limit / taken:.2f} | {taken / medians['forebay']:.2f} | {least} |")
+        return rows, list(bars(name, limit, medians, cosines))
 
 
 def main():
@@ -161,17 +182,28 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--peers", default="", help="of sentence, openvino, vllm; the first one writes the weights")
-    parser.add_argument("--quick", action="store_true")
+    sizes = parser.add_mutually_exclusive_group()
+    sizes.add_argument("--short", action="store_true")
+    sizes.add_argument("--quick", action="store_true")
     parser.add_argument("--out")
     args = parser.parse_args()
     if args.quick:
-        args.models, args.texts, args.rounds = "minilm", 400, 1
+        args.models, args.texts = "minilm", 400
+    if args.quick or args.short:
+        args.rounds = 1
     args.peers = [peer for peer in args.peers.split(",") if peer]
-    rows = [f"{args.texts} texts of 16 to 512 tokens, {args.threads} threads", "", machine(), "",
-            "| shape | engine | seconds | texts/s | tokens/s | share of the limit | times Forebay's | least cosine |", "|---|---|---|---|---|---|---|---|"]
+    rows, wanted = [], []
     with tempfile.TemporaryDirectory() as folder:
         for name in args.models.split(","):
-            rows += Bench(args, folder, name).rows(name)
+            bench = Bench(args, folder, name)
+            of_shape, of_bars = bench.rows(name)
+            rows += of_shape
+            wanted += of_bars
+            ran = bench.ran
+    texts = "1,000 and 50" if args.short else args.texts
+    rows = [f"{texts} texts of 16 to 512 tokens, {args.threads} threads", "", f"{machine()}; {ran}", "",
+            "| shape | engine | seconds | texts/s | tokens/s | share of the limit | times Forebay's | least cosine |", "|---|---|---|---|---|---|---|---|",
+            *rows, "", "| shape | bar | wanted | found | met |", "|---|---|---|---|---|", *wanted]
     print("\n".join(rows))
     if args.out:
         with open(args.out, "w", encoding="utf-8") as file:

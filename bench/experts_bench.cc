@@ -1,9 +1,10 @@
 // Grouped experts beside the dense layer with the same rows, N and K, as tables in Markdown:
-//   experts_bench [--isa NAME] [--rows N,..] [--model NAME] [--threads N]
+//   experts_bench [--isa NAME] [--rows N,..] [--model NAME] [--threads N] [--form NAME]
 // A cell is the time of dense layers, called for one expert after another, by that of one grouped
 // call over the same matrices: the median of 5 pairs, taken in turns (of one thread its processor
 // time). The models' experts are as many as fit in 768 MiB. Below each table: one row on each
 // expert, all rows on one, and runs that are scattered against runs in the order of the experts.
+// --form: tiles are stored in that form (kernels/tile_form.h), of random codes.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -39,13 +40,16 @@ struct Options {
   std::string isa = "auto", model;
   std::vector<int> rows = {1, 2, 4, 8, 16, 32, 64, 128, 256};
   int threads = 2;
+  kernels::TileForm form = kernels::TileForm::kExpanded;
 };
 
 // Experts' matrices of one shape.
 class Layer {
  public:
-  Layer(const kernels::KernelSet& set, int threads, int k, int n, bool gated, int experts)
-      : set_(set), team_(threads, 32 << 20), clock_(ClockOf(threads)) {
+  Layer(const kernels::KernelSet& set, const Options& options, int k, int n, bool gated,
+        int experts)
+      : set_(set), team_(options.threads, 32 << 20), clock_(ClockOf(options.threads)) {
+    weight_.form = options.form;
     const int width = gated ? kernels::kPanelColumns / 2 : kernels::kPanelColumns;
     weight_.k = k;
     weight_.n = n;
@@ -114,7 +118,7 @@ class Layer {
   double Peak(int threads) {
     const bool wide = set_.isa != kernels::Isa::kAvx2;
     return MeasurePeak(team_, threads,
-                       set_.isa == kernels::Isa::kAmx          ? kTileProbe
+                       set_.isa == kernels::Isa::kAmx          ? kTileFeedProbe
                        : set_.isa == kernels::Isa::kAvx512bf16 ? kDotProbe
                        : wide                                  ? kFma512Probe
                                                                : kFma256Probe,
@@ -171,13 +175,14 @@ double MedianRatio(const A& a, const B& b) {
 }
 
 void PrintModel(const Model& model, const kernels::KernelSet& set, const Options& options) {
-  fmt::print("\n## {}, {}\n\n| matrix | experts |", model.name, set.name);
+  fmt::print("\n## {}, {}, {}\n\n| matrix | experts |", model.name, set.name,
+             kernels::TraitsOf(options.form).name);
   for (const int rows : options.rows) fmt::print(" {} |", rows);
   fmt::print(" mean | least |\n|---|---|---|---|");
   for (size_t i = 0; i < options.rows.size(); ++i) fmt::print("---|");
   fmt::print("\n");
   for (const bool gated : {true, false}) {
-    Layer layer(set, options.threads, gated ? model.hidden : model.width,
+    Layer layer(set, options, gated ? model.hidden : model.width,
                 gated ? model.width : model.hidden, gated, model.experts);
     fmt::print("| {} | {} |", gated ? "gate_up" : "down", layer.experts());
     double log_sum = 0, least = 1e9;
@@ -203,7 +208,7 @@ void PrintModel(const Model& model, const kernels::KernelSet& set, const Options
     const double of_peak =
         MedianRatio([&] { return layer.flops(kManyRows) / layer.Peak(options.threads); },
                     [&] { return layer.Grouped(all); });
-    Layer scattered(set, options.threads, gated ? model.hidden : model.width,
+    Layer scattered(set, options, gated ? model.hidden : model.width,
                     gated ? model.width : model.hidden, gated, model.experts);
     scattered.Scatter();
     const double order =
@@ -222,6 +227,10 @@ int Main(int argc, char** argv) {
     if (flag == "--isa") options.isa = value;
     if (flag == "--model") options.model = value;
     if (flag == "--threads") options.threads = std::atoi(value.c_str());
+    for (int form = 0; flag == "--form" && form < kernels::kNumTileForms; ++form) {
+      if (kernels::kTileForms[form].name == value)
+        options.form = static_cast<kernels::TileForm>(form);
+    }
     if (flag == "--rows") {
       options.rows.clear();
       for (size_t at = 0; at < value.size(); at = value.find(',', at) + 1) {

@@ -57,7 +57,7 @@ inline void PinToCore(int core) {
 using kernels::kDotProbe;
 using kernels::kFma256Probe;
 using kernels::kFma512Probe;
-using kernels::kTileProbe;
+using kernels::kTileFeedProbe;
 using kernels::PeakProbe;
 
 // Calls piece(i) for i in [0, pieces) on whichever worker is free: neither waits for a slower core.

@@ -1,6 +1,7 @@
 // What this machine can do at this moment, as a line of JSON: `limits_probe [ISA] [THREADS]`. The
 // register peak is that of the instruction set's widest product of bf16 pairs (fp32 FMA where it
-// has none), the stream rate that of 512 MiB read once.
+// has none), the stream rate that of 512 MiB read once. Tiles have a second peak, with operands
+// from the first cache.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -40,12 +41,18 @@ int Main(int argc, char** argv) {
       std::memcpy(data + i, &bits, 8);
     }
   });
-  std::vector<double> peaks, streams;
-  for (int i = 0; i < kPeakRounds; ++i) peaks.push_back(MeasurePeak(team, threads, probe));
+  const bool tiles = (*chosen)->isa == kernels::Isa::kAmx;
+  std::vector<double> peaks, fed, streams;
+  for (int i = 0; i < kPeakRounds; ++i) {
+    peaks.push_back(MeasurePeak(team, threads, probe));
+    if (tiles) fed.push_back(MeasurePeak(team, threads, kTileFeedProbe));
+  }
   for (int i = 0; i < kStreamRounds; ++i) streams.push_back(MeasureStream(team, data, kBytes));
   fmt::print(
-      "{{\"isa\":\"{}\",\"threads\":{},\"cpu\":\"{}\",\"flops\":{:.4g},\"bytes_per_s\":{:.4g}}}\n",
-      (*chosen)->name, threads, CpuName(), Median(peaks), Median(streams));
+      "{{\"isa\":\"{}\",\"threads\":{},\"cpu\":\"{}\",\"flops\":{:.4g},{}\"bytes_per_s\":{:.4g}}}"
+      "\n",
+      (*chosen)->name, threads, CpuName(), Median(peaks),
+      tiles ? fmt::format("\"fed_flops\":{:.4g},", Median(fed)) : "", Median(streams));
   return 0;
 }
 

@@ -38,13 +38,15 @@ struct Set {
 std::vector<Set> Sets() {
   const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw");
   return {
-      {"amx", &kernels::amx::Linear, kTileProbe, kFma512Probe,
+      {"amx", &kernels::amx::Linear, kTileFeedProbe, kFma512Probe,
        kernels::HardwareTileOrder() != kernels::TileOrder::kUnknown},
       {"avx512bf16", &kernels::avx512bf16::Linear, kDotProbe, kFma512Probe,
        avx512 && __builtin_cpu_supports("avx512bf16")},
-      {"avx512f", &kernels::avx512f::Linear, kFma512Probe, kFma512Probe, avx512},
-      {"avx2", &kernels::avx2::Linear, kFma256Probe, kFma256Probe,
-       __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")},
+      {"avx512f",
+       kernels::HasAvx512Vnni() ? &kernels::avx512f::LinearWithVnni : &kernels::avx512f::Linear,
+       kFma512Probe, kFma512Probe, avx512},
+      {"avx2", kernels::HasAvxVnni() ? &kernels::avx2::LinearWithVnni : &kernels::avx2::Linear,
+       kFma256Probe, kFma256Probe, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")},
   };
 }
 

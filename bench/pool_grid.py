@@ -7,8 +7,9 @@
 A cell is a job on eight simulated devices. Beside `auto` run none, a quarter, half, three quarters and all layers pooled, each pulling
 alone and with --mode auto. Prints a table and the worst part of the best forced setting that `auto` reaches; with --least fails where
 that is lower. Without --cell all of the grid is run, the cheap cells first. --runs keeps each run as a JSON line, so that the next call
-goes on where this one ended (--again: but for `auto`, which a change of the forecast may change); --page writes what is there as a page
-and the plot beside it; --minutes: no run is begun after so many.
+goes on where this one ended or was killed (--again: but for `auto`, which a change of the forecast may change); --page writes what is
+there as a page and the plot beside it, after each cell, and takes the cells that the page has already as they are (--again: runs them
+anew); --minutes: no run is begun after so many.
 """
 import argparse
 import fnmatch
@@ -24,7 +25,7 @@ import time
 
 LAYERS = {"Qwen3-32B": 64, "Llama-3.1-70B": 80}
 DEVICES = ("h20", "h200", "b200")
-REFUSED = ("memory_too_small", "all_lines_failed", "layout_heads", "layout_leaves", "layout_layers", "layout_experts", "mode_not_taken")
+REFUSED = ("memory_too_small", "all_lines_failed", "layout_heads", "layout_leaves", "layout_layers", "layout_experts", "layout_pool", "mode_not_taken")
 SIGMA = 0.5  # outputs are lognormal around their mean
 HEAD = ("| devices, model, requests, lengths, layout | auto: layers | s | expected s | no layer s | best forced: layers, mode | s | auto's part |\n"
         "|---|---|---|---|---|---|---|---|")
@@ -39,6 +40,8 @@ column is the best forced job's seconds over those of `auto`; above 1, `auto` is
 ![auto's part of the best forced setting, cell by cell](pool_auto.svg)
 
 """
+DOES_NOT_FIT = "does not fit"
+ERROR = 0.03  # of a forecast
 LEFT, SCALE, BAR, LEAST = 430, 1200, 9, 0.9  # of the plot: pixels a whole part, from LEAST on
 STYLE = """text { font: 11px system-ui, sans-serif; fill: #24292f } .us { fill: #1a7f64 } .low { fill: #c2410c } line { stroke: #9aa4b0 }
 @media (prefers-color-scheme: dark) { text { fill: #d0d7de } .us { fill: #3fb68b } .low { fill: #fb923c } }"""
@@ -99,8 +102,13 @@ class Runs:
         self.run, self.forebay, self.path, self.end = run, forebay, path, time.monotonic() + 60 * minutes
         self.known = {}
         if path and os.path.exists(path):
-            for line in open(path, encoding="utf-8"):
-                key, result = json.loads(line)
+            with open(path, encoding="utf-8") as file:
+                lines = file.readlines()
+            for line in lines:
+                try:
+                    key, result = json.loads(line)
+                except ValueError:
+                    continue  # it was killed while it wrote
                 self.known[tuple(key)] = result
         if again:
             self.known = {key: result for key, result in self.known.items() if key[1] != "auto"}
@@ -113,12 +121,22 @@ class Runs:
             self.known[key] = self.run(self.forebay, *key)
             if self.path:
                 with open(self.path, "a", encoding="utf-8") as file:
-                    file.write(json.dumps([key, self.known[key]]) + "\n")
+                    file.write("\n" * self.is_torn() + json.dumps([key, self.known[key]]) + "\n")
         return self.known[key]
+
+    def is_torn(self):
+        """Whether the file's last line lacks its end."""
+        with open(self.path, "rb") as file:
+            return file.seek(0, os.SEEK_END) > 0 and file.seek(-1, os.SEEK_END) >= 0 and file.read() != b"\n"
+
+
+def figure(value, otherwise="-"):
+    """Of seconds, four digits."""
+    return f"{value:.{max(0, 3 - math.floor(math.log10(value)))}f}" if value else otherwise
 
 
 def compare(runs, cell):
-    """The cell's line of the table, the part of the best forced setting that `auto` reaches, and that of no layer (None: it does not fit)."""
+    """The cell's line of the table."""
     layers = LAYERS[cell.split(",")[1]]
     auto = runs.get(cell, "auto", "auto")
     forced = {}
@@ -129,13 +147,32 @@ def compare(runs, cell):
         if result:
             forced[layers * part // 4, mode] = result["seconds"]
     if not forced:
-        return f"| {cell.replace(',', ', ')} | the model fits with no number of layers | | | | | | |", None, None
+        return f"| {cell.replace(',', ', ')} | {DOES_NOT_FIT} | | | | | | |"
     best = min(forced, key=forced.get)
-    part, none = forced[best] / auto["seconds"], forced.get((0, "pull"))
-    expected = f"{auto['expected']:.1f}" if auto["expected"] else "-"
-    line = (f"| {cell.replace(',', ', ')} | {auto['chosen']} | {auto['seconds']:.1f} | {expected} | "
-            f"{f'{none:.1f}' if none else 'does not fit'} | {best[0]}, {best[1]} | {forced[best]:.1f} | {part:.3f} |")
-    return line, part, none / auto["seconds"] if none else None
+    return (f"| {cell.replace(',', ', ')} | {auto['chosen']} | {figure(auto['seconds'])} | {figure(auto['expected'])} | "
+            f"{figure(forced.get((0, 'pull')), DOES_NOT_FIT)} | {best[0]}, {best[1]} | {figure(forced[best])} | {forced[best] / auto['seconds']:.3f} |")
+
+
+class Line:
+    """What a line of the table says of its cell."""
+
+    def __init__(self, line):
+        cells = [cell.strip() for cell in line.strip("|\n").split("|")]
+        number = lambda text: float(text) if re.fullmatch(r"[\d.]+", text) else None
+        self.cell = re.sub(r", (?=[^ ])", ",", cells[0])
+        self.part, seconds = number(cells[-1]), number(cells[2])  # of the best forced setting; None: the model does not fit
+        expected, none = number(cells[3]), number(cells[4])
+        self.part_of_none = none / seconds if none else None  # None: it does not fit
+        self.error = expected / seconds - 1 if expected else None
+
+
+def lines_of(page):
+    """The lines of the table that a page has, by cell."""
+    if not page or not os.path.exists(page):
+        return {}
+    with open(page, encoding="utf-8") as file:
+        lines = [line.rstrip("\n") for line in file if re.match(r"\| \w+, [^|]+, \d+, \d+\+\d+", line)]
+    return {Line(line).cell: line for line in lines}
 
 
 def draw(parts, auto):
@@ -154,19 +191,48 @@ def draw(parts, auto):
             + "\n".join(shapes) + "\n</svg>\n")
 
 
-def write_page(path, begin, lines, parts, missing, auto, least):
-    low = [f"{cell} ({part:.3f})" for cell, part in parts.items() if part < least]
-    end = f"\n{len(parts)} cells. `{auto}` reaches {least:.2f} of the best forced setting in {len(parts) - len(low)}"
-    end += f"; not in {'; '.join(low)}.\n" if low else ".\n"
+def verdict(lines, auto, least, none):
+    """What the lines come to, a sentence a bar. `none`: what the fourth column is."""
+    def bar(text, low, of):
+        return f"{text} in {of - len(low)} of {of}" + (f"; not in {'; '.join(low)}." if low else ".")
+
+    run = [line for line in map(Line, lines) if line.part]
+    sure, compared = [line for line in run if line.error is not None], [line for line in run if line.part_of_none]
+    return " ".join((
+        bar(f"`{auto}` reaches {least:.2f} of the best forced setting", [f"{line.cell} ({line.part:.3f})" for line in run if line.part < least], len(run)),
+        bar(f"It is no slower than {none}, where that fits,",
+            [f"{line.cell} ({line.part_of_none:.3f})" for line in compared if line.part_of_none < 0.9995], len(compared)),
+        bar(f"The forecast is within {100 * ERROR:.0f} % of the simulation",
+            [f"{line.cell} ({100 * line.error:+.1f} %)" for line in sure if abs(line.error) > ERROR], len(sure))))
+
+
+def not_run(missing, all_cells):
+    """The cells' names; jobs of which none has run as one."""
+    job = lambda cell: cell.split(",", 2)[2]
+    left, whole = [job(cell) for cell in missing], [job(cell) for cell in all_cells]
+    names = [f"all {left.count(each)} of {each.replace(',', ' x ', 1)}" for each in dict.fromkeys(left) if left.count(each) == whole.count(each)]
+    return names + [cell for cell in missing if left.count(job(cell)) < whole.count(job(cell))]
+
+
+def write_page(path, begin, lines, all_cells, auto, least, none):
+    """`lines`: by cell."""
+    done = [lines[cell] for cell in all_cells if cell in lines]
+    missing = [cell for cell in all_cells if cell not in lines]
+    parts = {line.cell: line.part for line in map(Line, done) if line.part}
+    end = f"\n{len(done)} of {len(all_cells)} cells have run"
+    if len(parts) < len(done):
+        end += f"; in {len(done) - len(parts)} of them the model fits in no setting"
+    end += f". {verdict(done, auto, least, none)}\n"
     if missing:
-        end += f"\nNot run, {len(missing)} cells: {'; '.join(missing)}.\n"
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(begin + "\n" + "\n".join(lines) + "\n" + end)
+        end += f"\nNot run, {len(missing)} cells: {'; '.join(not_run(missing, all_cells))}.\n"
+    with open(path + ".new", "w", encoding="utf-8") as file:
+        file.write(begin + "\n" + "\n".join(done) + "\n" + end)
+    os.replace(path + ".new", path)
     with open(os.path.splitext(path)[0] + ".svg", "w", encoding="utf-8") as file:
         file.write(draw(parts, auto))
 
 
-def measure(text, run, compare, grid, page, head, auto, wanted):
+def measure(text, run, compare, grid, page, head, auto, wanted, none):
     """Runs the cells that are asked for and writes what came out; returns the exit code. `wanted`: the part that `auto` should reach."""
     parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("forebay")
@@ -179,24 +245,25 @@ def measure(text, run, compare, grid, page, head, auto, wanted):
     parser.add_argument("--again", action="store_true")
     args = parser.parse_args()
     runs = Runs(run, args.forebay, args.runs, args.minutes, args.again)
+    asked, lines = args.cell or fnmatch.filter(grid(), args.cells), lines_of(args.page)
     print(head, flush=True)
-    lines, parts, missing, worst = [], {}, [], 10.0
-    for cell in args.cell or fnmatch.filter(grid(), args.cells):
-        try:
-            line, part, none = compare(runs, cell)
-        except TimeoutError:
-            missing.append(cell)
-            continue
-        lines.append(line)
-        print(line, flush=True)
-        if part is not None:
-            parts[cell] = part
-            worst = min(worst, part, none or part)
+    known = {} if args.again else dict(lines)
+    for cell in asked:
+        if cell not in known:
+            try:
+                lines[cell] = compare(runs, cell)
+            except TimeoutError:
+                continue
+            if args.page:
+                write_page(args.page, page + head, lines, list(grid()), auto, wanted, none)
+        print(lines[cell], flush=True)
     if args.page:
-        write_page(args.page, page + head, lines, parts, missing, auto, wanted)
-    print(f"\nworst: {worst:.3f}")
+        write_page(args.page, page + head, lines, list(grid()), auto, wanted, none)
+    done = [Line(lines[cell]) for cell in asked if cell in lines]
+    worst = min((min(line.part, line.part_of_none or line.part) for line in done if line.part), default=10)
+    print(f"\n{verdict([lines[cell] for cell in asked if cell in lines], auto, wanted, none)}\nworst: {worst:.3f}")
     return 1 if worst < args.least else 0
 
 
 if __name__ == "__main__":
-    sys.exit(measure(__doc__, run, compare, grid, PAGE, HEAD, "pool=auto", 0.98))
+    sys.exit(measure(__doc__, run, compare, grid, PAGE, HEAD, "pool=auto", 0.98, "no layer"))

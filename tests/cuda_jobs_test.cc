@@ -278,7 +278,9 @@ TEST_P(CudaJobs, TakeTensorCoresThatCanBeTrusted) {
 
 // KV in one byte: codes, and their scales.
 TEST_P(CudaJobs, KeepKvInOneByte) {
-  if (files_.config.family != "llama" || numerics_ == kMma) GTEST_SKIP() << "one model shows it";
+  if (numerics_ == kMma ? std::get<0>(GetParam()) != std::string_view("qwen3-awq")
+                        : files_.config.family != "llama")
+    GTEST_SKIP() << "one model shows it";
   for (const cost::NumberFormat format : {cost::NumberFormat::kInt8, cost::NumberFormat::kFP8}) {
     options_.machine.kv_cache_format = format;
     const Answers expected = RunOnCpu();
@@ -436,6 +438,11 @@ INSTANTIATE_TEST_SUITE_P(Models, CudaTexts,
                                                           "xlm-roberta-rerank"),
                                           testing::Values("bfloat16")),
                          &NameOf);
+INSTANTIATE_TEST_SUITE_P(TensorCores, CudaTexts,
+                         testing::Combine(testing::Values("bert-embed", "modernbert-embed",
+                                                          "embedding-gemma"),
+                                          testing::Values(kMma.data())),
+                         &NameOf);
 INSTANTIATE_TEST_SUITE_P(Dense, CudaJobs,
                          testing::Combine(testing::Values("llama3-gqa"),
                                           testing::Values("bfloat16", "float32")),
@@ -446,7 +453,8 @@ INSTANTIATE_TEST_SUITE_P(
                                      "glm4", "granite", "olmo3", "exaone4", "hunyuan", "mixtral",
                                      "qwen3-moe", "qwen3-awq", "llama4-text", "gpt-oss",
                                      "minimax-m2", "deepseek-v2", "deepseek-v3", "qwen3-next",
-                                     "qwen3.5", "gemma4-e", "gemma4-moe"),
+                                     "qwen3.5", "gemma4-e", "gemma4-moe", "lfm2", "nemotron-h",
+                                     "granite4-hybrid"),
                      testing::Values("bfloat16")),
     &NameOf);
 INSTANTIATE_TEST_SUITE_P(

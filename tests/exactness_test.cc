@@ -51,13 +51,13 @@ std::vector<Request> MakeRequests(int32_t vocab, float temperature, int32_t n) {
 // All that must not change: (line, choice) -> tokens, digest, logprobs.
 using Answers = std::map<std::pair<int64_t, int32_t>, std::string>;
 
-Answers ToAnswers(const std::vector<RequestResult>& results) {
+Answers ToAnswers(const std::vector<RequestResult>& results, bool with_digests) {
   Answers answers;
   for (const RequestResult& result : results) {
     EXPECT_EQ(result.error_message, "");
     for (const Choice& choice : result.choices) {
       std::string bytes(reinterpret_cast<const char*>(&choice.digest), sizeof(choice.digest));
-      EXPECT_NE(choice.digest, 0u);
+      EXPECT_EQ(choice.digest != 0, with_digests);
       bytes.append(reinterpret_cast<const char*>(choice.tokens.data()),
                    choice.tokens.size() * sizeof(int32_t));
       for (const PositionLogprobs& position : choice.logprobs) {
@@ -95,7 +95,7 @@ class Exactness : public testing::TestWithParam<std::tuple<const char*, const ch
     const auto runtime = runtime::CreateRealRuntime();
     auto engine = choose::CreateEngine(*runtime, options, files_, nullptr);
     FB_CHECK(engine.ok(), "{}", engine.status().ToString());
-    Answers answers = ToAnswers(testing_support::RunAll(**engine, requests));
+    Answers answers = ToAnswers(testing_support::RunAll(**engine, requests), with_digests_);
     stats_ = (*engine)->stats();
     numerics_class_ = (*engine)->facts().numerics_class;
     profile_ = (*engine)->Profile();
@@ -115,6 +115,7 @@ class Exactness : public testing::TestWithParam<std::tuple<const char*, const ch
 
   engine::ModelFiles files_;
   layout::EngineOptions options_;
+  bool with_digests_ = true;
   EngineStats stats_;
   std::string numerics_class_;
   std::vector<device::OpProfile> profile_;  // where the options ask for one
@@ -351,6 +352,67 @@ TEST_P(Exactness, BlocksThatNoRowSeesAreLetGo) {
   }
 }
 
+// Models with a window in some layers, of which the cache has blocks for what choices see alone: 4
+// x 3, and 2 or 3 more.
+class ExactWindows : public Exactness {
+ protected:
+  void SetUp() override {
+    Exactness::SetUp();
+    options_.limits.max_num_seqs = 4;
+    options_.limits.max_num_batched_tokens = 33;
+  }
+};
+
+TEST_P(ExactWindows, InChunksAndAfterPreemption) {
+  std::vector<Request> requests = Requests(1, 2);
+  requests.resize(8);
+  for (Request& request : requests) request.sampling.max_tokens = 100;
+  const Answers alone = RunAlone(requests);
+  ASSERT_EQ(alone.size(), 16u);
+  for (const bool tier : {false, true}) {
+    for (const int32_t blocks : {0, 20}) {
+      SCOPED_TRACE(fmt::format("{} blocks, tier {}", blocks, tier));
+      layout::EngineOptions options = options_;
+      options.limits.kv_blocks = blocks;
+      if (tier) {
+        options.tier.host_bytes = uint64_t{64} << 20;
+        options.tier.preempt = layout::Preempting::kPark;
+      }
+      EXPECT_EQ(Run(options, requests), alone);
+      EXPECT_EQ(stats_.kv_blocks_total, blocks == 0 ? 4 * 8 : blocks);
+      EXPECT_EQ(stats_.preemptions > 0, blocks > 0);
+      EXPECT_EQ(stats_.mode_counters["kv_returns"] > 0, tier && blocks > 0);
+    }
+  }
+}
+
+// A prefix is found where its window is there; with digests, where all of it is.
+TEST_P(ExactWindows, PrefixesWhoseBeginningsAreGone) {
+  std::vector<Request> requests = Requests(1);
+  requests.resize(16);
+  for (Request& request : requests) {
+    std::vector<int32_t>& prompt = request.prompts[0];
+    std::vector<int32_t> begin(150);
+    for (size_t t = 0; t < begin.size(); ++t)
+      begin[t] = static_cast<int32_t>((static_cast<size_t>(request.id) % 2 * 50 + t * 3) % 250);
+    prompt.resize(std::min<size_t>(prompt.size(), 40));
+    prompt.insert(prompt.begin(), begin.begin(), begin.end());
+  }
+  options_.limits.max_num_seqs = 16;
+  const Answers digested = RunAlone(requests);
+  EXPECT_EQ(Run(options_, requests), digested);
+  EXPECT_GT(stats_.cached_prompt_tokens, 4 * 128);
+  options_.limits.max_num_seqs = 4;
+  options_.digest = false;
+  with_digests_ = false;
+  const Answers alone = RunAlone(requests);
+  EXPECT_EQ(Run(options_, requests), alone);
+  EXPECT_GT(stats_.cached_prompt_tokens, 4 * 128);
+  options_.limits.kv_blocks = 20;
+  EXPECT_EQ(Run(options_, requests), alone);
+  EXPECT_GT(stats_.cached_prompt_tokens, 128);
+}
+
 // Class `amx`, the experts' matrices on model tiles too: its answers are its oracle's, in any
 // batch.
 // Models whose layers keep a state.
@@ -461,9 +523,17 @@ INSTANTIATE_TEST_SUITE_P(TwoKindsOfLayers, Exactness,
                          testing::Combine(testing::Values("gemma4-e", "gemma4-moe"),
                                           testing::Values("bfloat16")),
                          &NameOf);
+INSTANTIATE_TEST_SUITE_P(Windows, ExactWindows,
+                         testing::Combine(testing::Values("gemma3", "gpt-oss"),
+                                          testing::Values("bfloat16")),
+                         &NameOf);
 INSTANTIATE_TEST_SUITE_P(States, ExactStates,
                          testing::Combine(testing::Values("qwen3.5", "qwen3-next"),
                                           testing::Values("bfloat16", "float32")),
+                         &NameOf);
+INSTANTIATE_TEST_SUITE_P(FurtherStates, ExactStates,
+                         testing::Combine(testing::Values("lfm2", "nemotron-h", "granite4-hybrid"),
+                                          testing::Values("bfloat16")),
                          &NameOf);
 INSTANTIATE_TEST_SUITE_P(Experts, Exactness,
                          testing::Combine(testing::Values("qwen3-moe", "mixtral", kWindowedMixture,

@@ -137,10 +137,18 @@ TEST_P(KvCodesRefused, WhereLatentsAreCached) {
 INSTANTIATE_TEST_SUITE_P(Files, KvCodesRefused, testing::Values("deepseek-v3"));
 
 class KvCodesOfTensorCores : public LayoutTest {};
-TEST_P(KvCodesOfTensorCores, AreRefused) {
+TEST_P(KvCodesOfTensorCores, AreExpandedOnGpus) {
   options_.machine.kernels = &kernels::RefKernels(kernels::MmaOrder::kK16F25);
   options_.machine.kv_cache_format = NumberFormat::kInt8;
-  EXPECT_EQ(layout::DraftLayout(options_, files_.config).status().code(), layout::kKvCacheDtype);
+  EXPECT_TRUE(layout::DraftLayout(options_, files_.config).ok());
+}
+TEST_P(KvCodesOfTensorCores, AreRefusedWhereTilesAttend) {
+  options_.machine.kernels = *kernels::ChooseKernels("ref", "amx_split_p1024");
+  EXPECT_TRUE(layout::DraftLayout(options_, files_.config).ok());
+  options_.machine.kv_cache_format = NumberFormat::kInt8;
+  const base::Status status = layout::DraftLayout(options_, files_.config).status();
+  EXPECT_EQ(status.code(), layout::kKvCacheDtype);
+  EXPECT_THAT(status.message(), testing::HasSubstr("amx_split_p1024"));
 }
 INSTANTIATE_TEST_SUITE_P(Files, KvCodesOfTensorCores, testing::Values("qwen3"));
 

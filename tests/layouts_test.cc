@@ -100,6 +100,30 @@ TEST_P(LayoutTest, ClassAmxGivesTheSameDigests) {
   EXPECT_EQ(Run("cpu", ""), expected);
 }
 
+// Class `amx_*_p1024`, which attends on tiles too: likewise, with and without shared prefixes, in
+// chunks of prompts.
+TEST_P(LayoutTest, ClassAmxOfPartsGivesTheSameDigests) {
+  if (!kernels::testing::HasModelTiles()) GTEST_SKIP() << "model tiles need AVX2";
+  options_.machine.dtype = tensor::DType::kBF16;
+  const kernels::TileOrder order = kernels::TileOrder::kSplit;
+  const kernels::KernelSet linear = kernels::testing::ModelTileKernels(order),
+                           tiles = kernels::testing::ModelPartKernels(order),
+                           oracle = kernels::testing::OracleOfParts(order);
+  options_.machine.kernels = &linear;
+  const Answers other = Run("cpu", "");
+  options_.machine.kernels = &tiles;
+  const Answers expected = Run("cpu", "");
+  EXPECT_EQ(numerics_class_, "amx_split_p1024-bf16-kvbf16");
+  EXPECT_NE(expected, other);
+  EXPECT_EQ(Run("2xcpu", "tp=2"), expected);
+  options_.prefix_caching = false;
+  options_.machine.threads = 2;
+  options_.limits.max_num_batched_tokens = 21;
+  EXPECT_EQ(Run("cpu", ""), expected);
+  options_.machine.kernels = &oracle;
+  EXPECT_EQ(Run("cpu", ""), expected);
+}
+
 // Steps of other choices are under way on other stages; with so few blocks they take them from each
 // other.
 TEST_P(LayoutTest, StepsInFlightChangeNothing) {

@@ -453,6 +453,50 @@ TEST(SimEngine, ParkedChoicesComeBackAndSaveTime) {
   EXPECT_GT(counters.at("kv_bytes_up"), 0);
 }
 
+// States of layers go along, whoever goes where: below, and to a replica without work.
+TEST(SimEngine, StatesGoBelowAndToOtherReplicas) {
+  layout::EngineOptions options = FewBlocks();
+  options.model = golden::Path("models/qwen3-next");
+  options.tier = {.host_bytes = 64 << 20,
+                  .preempt = layout::Preempting::kPark,
+                  .offload = layout::Offloading::kOff};
+  device::HazardChecker checker;
+  options.trial.checker = &checker;
+  const Outcome parked = RunSimulated(options, PreemptedRequests());
+  ASSERT_TRUE(parked.status.ok()) << parked.status.ToString();
+  EXPECT_EQ(parked.results.size(), PreemptedRequests().size());
+  EXPECT_EQ(parked.stats.recomputed_tokens, 0);
+  const auto& counters = parked.stats.mode_counters;
+  EXPECT_GT(counters.at("kv_returns"), 0);
+  EXPECT_EQ(counters.at("kv_returns"), parked.stats.preemptions);
+  const auto plan = choose::Decide(options, engine::OpenModel(options.model, true, 0)->config);
+  const layout::MemoryPlan& memory = plan->ranks[0].memory;
+  // All blocks of KV are of one size, and so are all states.
+  const int64_t place = static_cast<int64_t>(kv::PlaceBytes(memory.states)),
+                block = static_cast<int64_t>(kv::KvBlockBytes(memory.kv_groups, false)),
+                states = counters.at("kv_returns") * memory.state_blocks;
+  EXPECT_EQ(counters.at("kv_bytes_up"),
+            (counters.at("kv_blocks_up") - states) * block + counters.at("kv_returns") * place);
+  options.tier = {};
+  options.machine.devices = *layout::ParseDevices("sim:2xh20");
+  options.layout = *layout::ParseLayout("dp=2");
+  options.limits.kv_blocks = 0;
+  options.steal = layout::Stealing::kAlways;
+  std::vector<Request> requests;
+  for (int i = 0; i < 24; ++i) requests.push_back(MakeRequest(i, 20, i % 12 == 0 ? 90 : 1 + i % 5));
+  int64_t stolen = 0;
+  for (options.seed = 0; options.seed < 8; ++options.seed) {
+    const Outcome outcome = RunSimulated(options, requests);
+    ASSERT_TRUE(outcome.status.ok()) << outcome.status.ToString();
+    EXPECT_EQ(outcome.results.size(), requests.size());
+    EXPECT_EQ(outcome.stats.recomputed_tokens, 0);
+    EXPECT_TRUE(outcome.stats.kv_bytes_stolen == 0 || outcome.stats.kv_bytes_stolen > place);
+    stolen += outcome.stats.kv_bytes_stolen;
+  }
+  EXPECT_GT(stolen, 0);
+  EXPECT_TRUE(checker.status().ok()) << checker.status().ToString();
+}
+
 // In memory for a few blocks and a file behind it: the same steps as in memory alone, but for the
 // disk.
 TEST(SimEngine, ParkedChoicesGoOnIntoTheFile) {

@@ -75,7 +75,8 @@ TEST_P(StealLayoutTest, WhatIsLentKeepsItsPlace) {
   EXPECT_GT(stolen, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, StealLayoutTest, testing::Values("llama3-gqa", "qwen3"));
+INSTANTIATE_TEST_SUITE_P(Models, StealLayoutTest,
+                         testing::Values("llama3-gqa", "qwen3", "qwen3.5"));
 
 // What a window let go of is not lent, and nobody finds it where it did not come to: all prompts
 // are the same, so that those which wait look for it.

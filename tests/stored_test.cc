@@ -120,6 +120,49 @@ TEST_P(Int8Test, AfterPreemption) {
   EXPECT_GT(stats_.preemptions, 0);
 }
 
+// Layers that are made Q4_0, of a class of their own.
+class Int4Test : public StoredTest {
+ protected:
+  void SetUp() override {
+    StoredTest::SetUp();
+    options_.machine.quantization.format = cost::NumberFormat::kInt4;
+  }
+};
+
+TEST_P(Int4Test, EverySetGivesTheDigestsOfItsOracle) {
+  requests_.resize(4);
+  ExpectOraclesAnswers(testing::HasSubstr("-int4-kvbf16"));
+  const uint64_t bytes = weight_bytes_;
+  options_.machine.kernels = nullptr;  // the sets are gone
+  options_.machine.quantization.format.reset();
+  Run("cpu", "");
+  EXPECT_LT(bytes, weight_bytes_);
+}
+
+TEST_P(Int4Test, EveryLayoutGivesTheDigestsOfOneRank) {
+  const Answers expected = Run("cpu", "");
+  options_.machine.quantization.format.reset();
+  EXPECT_NE(Run("cpu", ""), expected);
+  options_.machine.quantization.format = cost::NumberFormat::kInt4;
+  ExpectEveryLayout(expected);
+}
+
+TEST_P(Int4Test, AreOfBf16Alone) {
+  options_.machine.dtype = tensor::DType::kF32;
+  options_.machine.devices = *layout::ParseDevices("cpu");
+  const base::Status status = choose::Decide(options_, files_.config).status();
+  EXPECT_EQ(status.code(), layout::kQuantization);
+  EXPECT_THAT(status.message(), testing::HasSubstr("--dtype float32"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Files, Int4Test,
+                         testing::Values("llama3-gqa", "qwen3-moe", "../gguf/qwen3-Q4_1.gguf"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::erase_if(name, [](char c) { return std::isalnum(c) == 0; });
+                           return name;
+                         });
+
 INSTANTIATE_TEST_SUITE_P(Files, Int8Test,
                          testing::Values("llama3-gqa", "qwen3-moe", "mixtral", "deepseek-v3",
                                          "llama4-text", "../gguf/qwen3-Q4_1.gguf"),

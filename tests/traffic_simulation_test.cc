@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "layout/machine.h"
 #include "trace/simulation.h"
@@ -193,6 +194,64 @@ TEST(TrafficSimulation, AnHourOfTooManyPeople) {
   EXPECT_GT(watch.steps, 3600);
   EXPECT_LT(watch.without_batch, watch.steps / 100);
   EXPECT_LE(watch.most_waiting, 2 * 32);
+}
+
+// Counts batch rows beside people who decode.
+class OneRowWatch final : public StepObserver {
+ public:
+  void OnStep(const StepRecord& record) override {
+    if (record.interactive_decode_rows == 0) return;
+    const int32_t batch = record.decode_rows + record.prefill_rows -
+                          record.interactive_decode_rows - record.interactive_prefill_rows;
+    ++steps;
+    with_batch += batch > 0 ? 1 : 0;
+    most = std::max(most, batch);
+  }
+  int64_t steps = 0, with_batch = 0;
+  int32_t most = 0;
+};
+
+TEST(TrafficSimulation, ATargetBelowAStepLeavesABatchItsRow) {
+  const LengthTrace people = TrafficTrace("n=40,output=60,service=interactive"),
+                    batch = TrafficTrace("n=30,output=50");
+  SimulationOptions options = TrafficOptions(people, batch, "interactive");
+  options.arrivals.max_concurrency = 4;
+  options.engine.limits.target_itl_ms = 1e-3;
+  OneRowWatch watch;
+  options.observer = &watch;
+  testing::internal::CaptureStderr();
+  const CountedRun run = RunTraffic(options);
+  const std::string log = testing::internal::GetCapturedStderr();
+  constexpr std::string_view kSaid = "beside interactive answers batches get one row a step";
+  const size_t said = log.find(kSaid);
+  EXPECT_NE(said, log.npos) << log;
+  EXPECT_EQ(log.find(kSaid, said + 1), log.npos) << "once";
+  EXPECT_GT(watch.steps, 500);
+  EXPECT_EQ(watch.most, 1);
+  EXPECT_GT(watch.with_batch, watch.steps * 9 / 10);
+  EXPECT_EQ(run.interactive->tokens.requests, 40);
+  EXPECT_EQ(run.batch->tokens.requests, 30);
+}
+
+// A batch that comes behind more people than are read ahead begins at once, not behind them.
+TEST(TrafficSimulation, ABatchBehindACrowdBegins) {
+  const LengthTrace people = TrafficTrace("n=600,output=40,service=interactive");
+  LengthTrace batch = TrafficTrace("n=20,output=10");
+  for (TraceRow& row : batch.rows) row.arrival_seconds = 1;
+  SimulationOptions options = TrafficOptions(people, batch, "interactive");
+  options.engine.limits.max_num_seqs = 8;
+  const CountedRun run = RunTraffic(options);
+  const auto first_end = [](const ServiceRun& stream) {
+    double first = std::numeric_limits<double>::infinity();
+    for (const job::RequestTimes& times : stream.latencies.requests)
+      first = std::min(first, times.end);
+    return first;
+  };
+  const double people_end = run.interactive->tokens.end_seconds;
+  EXPECT_LT(first_end(*run.batch), 0.2 * people_end);
+  EXPECT_LT(run.batch->tokens.end_seconds, 0.9 * people_end);
+  EXPECT_EQ(run.interactive->tokens.requests, 600);
+  EXPECT_EQ(run.batch->tokens.requests, 20);
 }
 
 // Prompts of the whole context among short chats: they run in chunks under the target.

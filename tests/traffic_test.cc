@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "base/rng.h"
 #include "base/testing/interleavings.h"
 #include "runtime/virtual/virtual_runtime.h"
@@ -22,7 +24,9 @@ class TrafficSource final : public RequestSource {
       (request.service == Service::kInteractive ? people_ : batch_).push_back(request);
     }
   }
-  std::optional<Request> NextInteractive() override {
+  std::optional<Request> NextOf(Service service) override {
+    if (service == Service::kBatch)
+      return next_ < batch_.size() ? std::optional(Give(batch_[next_++])) : std::nullopt;
     if (next_person_ == people_.size()) return std::nullopt;
     if (asks_ == 0 ? next_ < batch_.size() : ++asked_ % asks_ != 0) return std::nullopt;
     return Give(people_[next_person_++]);
@@ -252,6 +256,75 @@ TEST_P(TrafficTest, SeededInterleavings) {
   }
   EXPECT_GT(cancelled, 3);
   for (const auto& [what, count] : counted) EXPECT_GT(count, 3) << what;
+}
+
+// A burst that comes with a batch's last line, while the whole batch is cancelled, and as a group
+// dies: each request has one result, and who was not cancelled has the answer that it has alone.
+TEST_P(TrafficTest, BurstsAtABatchsEnd) {
+  requests_.resize(12);
+  for (Request& request : requests_) request.sampling.max_tokens = 2 + request.id % 7;
+  const Answers expected = Run("cpu", "");
+  options_.policy = *schedule::FindPolicy("interactive");
+  options_.limits.max_num_seqs = 3;
+  options_.trial.max_virtual_delay = 200;
+  int64_t cancelled = 0, returned = 0, preempted = 0;
+  for (uint64_t seed = 0; seed < 30; ++seed) {
+    enum Trouble { kLastLine, kCancelled, kDies };
+    const auto trouble = static_cast<Trouble>(seed % 3);
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    layout::EngineOptions options = options_;
+    options.trial.delay_seed = seed;
+    options.layout = *layout::ParseLayout(trouble == kDies ? "groups=2,tp=2" : "dp=2");
+    options.machine.devices = *layout::ParseDevices(trouble == kDies ? "4xcpu" : "2xcpu");
+    if (trouble == kDies) {
+      options.trial.fault = {.rank = static_cast<int>(seed / 3 % 4),
+                             .at_post = static_cast<int64_t>(8 + 5 * seed)};
+    }
+    ListSink sink;
+    runtime::VirtualRuntime runtime(seed);
+    const base::Status status = runtime.Run([&] {
+      auto engine = choose::CreateEngine(runtime, options, files_, nullptr);
+      ASSERT_TRUE(engine.ok()) << engine.status().ToString();
+      TrafficSource source(requests_, 0);
+      RunControl control;
+      bool ended = false;
+      const auto cancels = runtime.Spawn({.name = "cancels"}, [&] {
+        while (trouble == kCancelled && !ended && source.remaining() > 0) runtime.Sleep(1000);
+        if (trouble != kCancelled || ended) return;
+        for (const Request& request : requests_) {
+          const auto of_it = [&](const RequestResult& result) { return result.id == request.id; };
+          if (request.service == Service::kBatch && std::ranges::none_of(sink.results, of_it))
+            (*engine)->Cancel(request.id);
+        }
+      });
+      EXPECT_EQ((*engine)->Run(source, sink, control), RunEnd::kComplete);
+      ended = true;
+      cancels->Join();
+      returned += (*engine)->stats().requests_returned;
+      preempted += (*engine)->stats().preemptions;
+      if (!(*engine)->failed()) ExpectAllGivenBack(**engine);
+    });
+    ASSERT_TRUE(status.ok()) << status.ToString();
+    ASSERT_EQ(sink.results.size(), requests_.size());
+    std::set<int64_t> ids;
+    for (const RequestResult& result : sink.results) {
+      EXPECT_TRUE(ids.insert(result.id).second) << result.id;
+      if (result.error_code == engine::kRequestCancelled.name) {
+        ++cancelled;
+        EXPECT_EQ(requests_[static_cast<size_t>(result.id)].service, Service::kBatch);
+        continue;
+      }
+      ASSERT_EQ(result.error_message, "");
+      for (const Choice& choice : result.choices) {
+        const std::pair answer(choice.tokens, choice.digest);
+        ASSERT_EQ(answer, expected.at({result.id, choice.index}));
+      }
+    }
+    ASSERT_FALSE(HasFailure());
+  }
+  EXPECT_GT(cancelled, 0);
+  EXPECT_GT(returned, 0);
+  EXPECT_GT(preempted, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, TrafficTest, testing::Values("llama3-gqa"));

@@ -13,7 +13,7 @@ cp bench/gpu.sh bench/gpu/torch_rates.py "$bundle/"
 # The models of tests/cuda_jobs_test.cc.
 for model in llama3-gqa qwen3 mistral phi3 qwen2-tied gemma2 gemma3 glm4 granite olmo3 exaone4 hunyuan mixtral qwen3-moe qwen3-awq llama4-text gpt-oss \
   minimax-m2 deepseek-v2 deepseek-v3 deepseek-v3-wide qwen3-next qwen3.5 gemma4-e gemma4-moe qwen3-embed bert-embed modernbert-embed embedding-gemma \
-  xlm-roberta-rerank; do
+  xlm-roberta-rerank lfm2 nemotron-h granite4-hybrid; do
   cp -r tests/golden/models/"$model" "$bundle/data/golden/models/"
   rm -f "$bundle/data/golden/models/$model"/{golden.safetensors,meta.json}
 done

@@ -28,8 +28,9 @@ class RequestSource {
   virtual std::optional<Request> Next(bool wait) = 0;
   // True once Next can have nothing more.
   virtual bool ended() const = 0;
-  // An interactive request ahead of all others, or nothing: none is ready. Never blocks.
-  virtual std::optional<Request> NextInteractive() { return std::nullopt; }
+  // The next request of one service, whatever of the other comes before it, or nothing: none is
+  // ready, or the source does not tell them apart. Never blocks.
+  virtual std::optional<Request> NextOf(Service service) { return std::nullopt; }
   // How many requests may still come, at most; -1: not known. From any thread.
   virtual int64_t remaining() const { return -1; }
   // Requests come over time, and are handed out in that order to the end.

@@ -21,8 +21,13 @@ constexpr double kSavesTooLittle = (1 - kSooner) / 2;
 // A sample of a job has as many tokens as the job, but for so much.
 constexpr double kTokensOfSample = 1.01;
 
-int64_t DenseLayers(const model::ModelConfig& config) {
-  return config.moe ? std::ranges::count(config.moe->has_experts, 0) : config.num_layers;
+// Layers of whose matrices ranks can share some by layer.
+int64_t SharedLayers(const layout::LayoutDraft& draft) {
+  const model::ModelConfig& config = draft.config;
+  if (!draft.layout.pool_attention) return config.DenseLayers();
+  int64_t layers = 0;
+  for (int64_t layer = 0; layer < config.num_layers; ++layer) layers += !config.HasExperts(layer);
+  return layers;
 }
 
 // How many of a layer's experts ranks can hold, whichever part of them is theirs (tp). Ascending.
@@ -259,7 +264,7 @@ class Decider {
   // Sets the pooled layers.
   base::Status ChoosePool() {
     PoolQuestion question = SteadyState();
-    question.num_layers = DenseLayers(draft_.config);
+    question.num_layers = SharedLayers(draft_);
     if (effort_.other) question.rival.about = effort_.other->layout.pool_layers.value_or(-1);
     // What cannot work at all is an error, not a number of layers that does not fit.
     layout::LayoutDraft all = draft_;
@@ -276,8 +281,7 @@ class Decider {
   // The same along sp: the most layers whose fetch is hidden behind a full step of a prompt, in the
   // layout's own mode.
   base::Status ChoosePoolAlongSp() {
-    const int64_t num_layers = DenseLayers(draft_.config),
-                  rows = draft_.machine.max_num_batched_tokens;
+    const int64_t num_layers = SharedLayers(draft_), rows = draft_.machine.max_num_batched_tokens;
     draft_.layout.pool_layers = num_layers;
     FB_ASSIGN_OR_RETURN(const layout::LayoutPlan plan, layout::PlanLayout(options_, draft_));
     const price::StepPulls all = PullsOf(plan);

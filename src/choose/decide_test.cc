@@ -18,6 +18,34 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
+// A choice's states take as many blocks below as they have bytes of KV blocks, on each rank.
+TEST(Decide, StatesBelowArePlanned) {
+  const model::ModelConfig config = *model::LoadBuiltinConfig("Qwen3.6-35B-A3B");
+  layout::EngineOptions options{.model = "builtin:Qwen3.6-35B-A3B"};
+  options.machine.devices = *layout::ParseDevices("sim:2xh200");
+  options.tier.host_bytes = uint64_t{8} << 30;
+  for (const char* text : {"dp=2", "tp=2", "pp=2"}) {
+    options.layout = *layout::ParseLayout(text);
+    const auto plan = Decide(options, config);
+    ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+    const int32_t blocks = plan->ranks[0].memory.state_blocks;
+    // 62.8 MiB a choice; 10 layers of 2 KV heads of 256 have 640 KiB a block.
+    EXPECT_EQ(blocks, 101) << text;
+    for (const layout::RankPlan& rank : plan->ranks) {
+      const layout::MemoryPlan& memory = rank.memory;
+      EXPECT_EQ(memory.state_blocks, blocks);
+      EXPECT_GE(static_cast<uint64_t>(blocks) * memory.block_bytes_below(false),
+                kv::PlaceBytes(memory.states));
+      EXPECT_LE(memory.tier_bytes, uint64_t{4} << 30);
+      EXPECT_EQ(memory.tier_blocks.all(), plan->ranks[0].memory.tier_blocks.all());
+      EXPECT_EQ(memory.streamed_blocks, 0);
+    }
+    if (plan->layout.pp == 1) {
+      EXPECT_THAT(plan->streaming, HasSubstr("layers that keep a state"));
+    }
+  }
+}
+
 TEST(Decide, TheTierBelowIsPlanned) {
   const model::ModelConfig config = *model::LoadBuiltinConfig("Llama-3-8B");
   layout::EngineOptions options{.model = "builtin:Llama-3-8B"};
@@ -288,6 +316,8 @@ TEST(Decide, DevicesOfShapesStoreWhatTheFilesOrTheFlagSay) {
   EXPECT_NEAR(*weights("sim:h200", r1, {}) * 1e-9, 674, 5);
   EXPECT_NEAR(*weights("cpu", r1, {}) * 1e-9, 1343, 5);  // expanded
   EXPECT_EQ(weights("cpu", qwen, cost::NumberFormat::kFP8).status().code(), layout::kQuantization);
+  for (const char* const devices : {"cpu", "sim:h200"})  // the embedding and the head keep 2 bytes
+    EXPECT_NEAR(*weights(devices, qwen, cost::NumberFormat::kInt4), 0.31 * bf16, 0.01 * bf16);
   EXPECT_NEAR(*weights("cpu", nvfp4, {}) * 1e-9, 1343, 5);  // expanded
 }
 

@@ -3,20 +3,26 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <functional>
 #include <limits>
+#include <mutex>
+
+#include "runtime/parallel_for.h"
 
 namespace forebay::choose {
 namespace {
 
-// Ways in which replicas share what most of the model's weights are.
+// Ways in which replicas share what most of the model's weights are, or the ranks along sp, which
+// can share it in stripes and equal parts alone.
 std::vector<layout::Layout> SharedOf(layout::Layout layout, bool experts) {
   if (experts) {
     layout.experts = {&weights::kByExpert};
-    layout.expert_size.reset();
+    if (layout.sp == 1) layout.expert_size.reset();
     return {layout};
   }
   std::vector<layout::Layout> shared;
   for (const auto* placement : {&weights::kStriped, &weights::kByLayer}) {
+    if (layout.sp > 1 && placement == &weights::kByLayer) continue;
     layout.weights = {placement};
     shared.push_back(layout);
   }
@@ -35,8 +41,10 @@ std::vector<layout::Layout> LayoutsOf(int devices, bool experts) {
     }
     // Ranks that cut a step's rows, and change to tensor parallelism in steps of few.
     for (int sp = 2; tp * sp <= devices; ++sp) {
-      const int replicas = layout::ReplicasOn(devices, tp, sp);
-      if (replicas > 0) layouts.push_back({.dp = replicas, .tp = tp, .sp = sp});
+      const layout::Layout layout{.dp = layout::ReplicasOn(devices, tp, sp), .tp = tp, .sp = sp};
+      if (layout.dp == 0) continue;
+      layouts.push_back(layout);
+      for (const layout::Layout& shared : SharedOf(layout, experts)) layouts.push_back(shared);
     }
   }
   return layouts;
@@ -57,6 +65,20 @@ constexpr int32_t kFewestRows = 128;
 constexpr int kInVain = 2;
 // Of the default: the rows with which a layout is tried that lacks memory.
 constexpr int32_t kLackingRows = 4;
+
+// Calls `body` with 0 to `count` - 1 on so many threads (0: one a core). Calls need nothing of each
+// other, and of their errors the one of the least number is returned: no result depends on the
+// threads.
+base::Status ForEach(size_t count, int threads, const std::function<base::Status(size_t)>& body) {
+  std::vector<base::Status> statuses(count);
+  runtime::ParallelFor(threads, [&](runtime::Tickets& tickets) {
+    for (auto i = static_cast<size_t>(tickets.Next()); i < count;
+         i = static_cast<size_t>(tickets.Next()))
+      statuses[i] = body(i);
+  });
+  for (const base::Status& status : statuses) FB_RETURN_IF_ERROR(status);
+  return {};
+}
 
 // Those that were stopped come behind all others that can run, and those that cannot last.
 JobCost CostOf(const LayoutTrial& trial) {
@@ -117,7 +139,7 @@ std::string FlagsOf(const Further& further) {
   return flags;
 }
 
-// What the options leave open beside the layout, and trials of it.
+// What the options leave open beside the layout, and trials of it, which any thread may make.
 class Refiner {
  public:
   // `layouts`: how many Try gets first.
@@ -144,6 +166,7 @@ class Refiner {
   base::Result<LayoutTrial> Try(const layout::Layout& layout, const Further& further,
                                 const Effort& effort) {
     auto trial = Foresee(layout, further, effort);
+    const std::lock_guard lock(mutex_);
     ++(progress_.tried < progress_.layouts ? progress_.tried : progress_.further);
     if (trial.ok() && trial->plan && !trial->plan->forecast->stopped) {
       const double seconds = trial->plan->forecast->seconds;
@@ -185,7 +208,7 @@ class Refiner {
       small.small = true;
       FB_RETURN_IF_ERROR(improves(small).status());
     }
-    if (mode_is_open_ && layout.pools_experts()) {
+    if (mode_is_open_ && layout.pools_experts() && !layout.pools_along_sp()) {
       Further ships = chosen;
       ships.small = false;  // no step pulls
       ships.ships = true;
@@ -234,6 +257,7 @@ class Refiner {
   const layout::EngineOptions& options_;
   const model::ModelConfig& config_;
   const TellSearch& tell_;
+  std::mutex mutex_;
   SearchProgress progress_;
   int32_t rows_ = 0;  // of a step, where nobody says
   bool rows_are_open_ = false, slots_are_open_ = false, mode_is_open_ = false;
@@ -243,55 +267,72 @@ class Refiner {
 
 base::Result<std::vector<LayoutTrial>> RankLayouts(const layout::EngineOptions& options,
                                                    const model::ModelConfig& config,
-                                                   const TellSearch& tell) {
+                                                   const TellSearch& tell, int threads) {
   const std::vector<layout::Layout> layouts =
       LayoutsOf(options.machine.devices.count, config.moe.has_value());
   Refiner refiner(options, config, tell, layouts.size());
   std::vector<Tried> tried;
-  for (const layout::Layout& layout : layouts) tried.push_back({layout, {}, {}});
   // Layouts with nothing to choose are one forecast each, and show what the others must beat; of
   // those the ones that may are worth more forecasts than a few.
-  for (Tried& each : tried) {
-    if (each.is_open()) continue;
-    FB_ASSIGN_OR_RETURN(each.trial, refiner.Try(each.layout, {}, {.known = &each.known}));
+  std::vector<size_t> fixed, open;
+  std::vector<size_t> copies_of;  // of an open one: its cut's copies stand before it
+  for (const layout::Layout& layout : layouts) {
+    tried.push_back({layout, {}, {}});
+    (tried.back().is_open() ? open : fixed).push_back(tried.size() - 1);
+    if (tried.back().is_open()) copies_of.push_back(fixed.back());
   }
+  FB_RETURN_IF_ERROR(ForEach(fixed.size(), threads, [&](size_t i) -> base::Status {
+    Tried& each = tried[fixed[i]];
+    FB_ASSIGN_OR_RETURN(each.trial, refiner.Try(each.layout, {}, {.known = &each.known}));
+    return {};
+  }));
   JobCost rival = RivalOf(tried);
-  const KnownForecasts* of_copies = nullptr;
-  for (Tried& each : tried) {
-    if (!each.is_open()) {
-      of_copies = &each.known;
-      continue;
-    }
-    // Its cut's copies stand before it; the same without a layer or an expert that is shared.
-    each.known = *of_copies;
+  FB_RETURN_IF_ERROR(ForEach(open.size(), threads, [&](size_t i) -> base::Status {
+    Tried& each = tried[open[i]];
+    // The same without a layer or an expert that is shared.
+    if (!each.layout.pools_along_sp()) each.known = tried[copies_of[i]].known;
     FB_ASSIGN_OR_RETURN(
         each.trial,
         refiner.Try(each.layout, {}, {.rival = rival, .quarters_do = true, .known = &each.known}));
-  }
+    return {};
+  }));
   rival = RivalOf(tried);
-  for (Tried& each : tried) {
-    if (!each.is_open() || !each.trial.plan || each.trial.plan->forecast->stopped) continue;
+  // Along sp the number of shared layers follows from prices, so that one forecast is all.
+  std::erase_if(open, [&](size_t i) {
+    const LayoutTrial& trial = tried[i].trial;
+    return !trial.plan || trial.plan->forecast->stopped || tried[i].layout.pools_along_sp();
+  });
+  FB_RETURN_IF_ERROR(ForEach(open.size(), threads, [&](size_t i) -> base::Status {
+    Tried& each = tried[open[i]];
     FB_ASSIGN_OR_RETURN(each.trial,
                         refiner.Try(each.layout, {}, {.rival = rival, .known = &each.known}));
-  }
+    return {};
+  }));
   std::erase_if(tried, [](const Tried& each) { return each.is_of_copies(); });
   std::ranges::stable_sort(tried, {}, [](const Tried& each) { return CostOf(each.trial); });
   const JobCost best = CostOf(tried.front().trial);
-  std::vector<LayoutTrial> trials;
-  int refined = 0;
-  for (Tried& each : tried) {
-    const bool near = each.trial.plan &&
-                      CostOf(each.trial) <= JobCost{best.left_out, kNear * best.seconds} &&
-                      ++refined <= kRefined;
-    const bool lacks = each.trial.refused.code() == layout::kMemoryTooSmall && each.layout.pools();
-    if (near || lacks) {
-      FB_ASSIGN_OR_RETURN(std::optional<LayoutTrial> further,
-                          refiner.Refine(each.layout, each.trial));
-      if (further) trials.push_back(*std::move(further));
-    }
-    trials.push_back(std::move(each.trial));
+  std::vector<size_t> refined;
+  int near = 0;
+  for (size_t i = 0; i < tried.size(); ++i) {
+    const LayoutTrial& trial = tried[i].trial;
+    const bool is_near = trial.plan &&
+                         CostOf(trial) <= JobCost{best.left_out, kNear * best.seconds} &&
+                         ++near <= kRefined;
+    const bool lacks = trial.refused.code() == layout::kMemoryTooSmall && tried[i].layout.pools();
+    if (is_near || lacks) refined.push_back(i);
   }
+  std::vector<std::optional<LayoutTrial>> further(tried.size());
+  FB_RETURN_IF_ERROR(ForEach(refined.size(), threads, [&](size_t i) -> base::Status {
+    const Tried& each = tried[refined[i]];
+    FB_ASSIGN_OR_RETURN(further[refined[i]], refiner.Refine(each.layout, each.trial));
+    return {};
+  }));
   refiner.End();
+  std::vector<LayoutTrial> trials;
+  for (size_t i = 0; i < tried.size(); ++i) {
+    if (further[i]) trials.push_back(*std::move(further[i]));
+    trials.push_back(std::move(tried[i].trial));
+  }
   std::ranges::stable_sort(trials, {}, [](const LayoutTrial& trial) { return CostOf(trial); });
   return trials;
 }

@@ -27,7 +27,8 @@ struct SearchProgress {
 using TellSearch = std::function<void(const SearchProgress&)>;
 
 // Each cut of the devices into replicas, stages, and tensor and sequence parallel ranks; those with
-// several replicas also with weights that they share, of a model with experts these. The best few,
+// several replicas, or sequence parallel ranks, also with weights that these share, of a model with
+// experts these. The best few,
 // and those with shared weights that lack memory, also with other rows of a step and less memory
 // for weights that are pulled, where the options leave these open (LayoutTrial::flags): a trial of
 // its own, where the job is done sooner so. First those that run, the soonest done first.
@@ -37,11 +38,12 @@ using TellSearch = std::function<void(const SearchProgress&)>;
 // only where one does all others. So a plan's forecast may be stopped (JobForecast::stopped), never
 // that of the best: such plans come behind those that were foreseen to their end.
 //
-// `tell` (may be null) hears of each trial, and of the end. REQUIRES: options.job. Errors are those
-// of any layout.
+// `tell` (may be null) hears of each trial, and of the end, from any thread but one at a time.
+// Forecasts run on `threads` threads (0: one a core); the result is the same on any number.
+// REQUIRES: options.job. Errors are those of any layout.
 base::Result<std::vector<LayoutTrial>> RankLayouts(const layout::EngineOptions& options,
                                                    const model::ModelConfig& config,
-                                                   const TellSearch& tell = {});
+                                                   const TellSearch& tell = {}, int threads = 0);
 
 // Nobody has named a layout, and one may be chosen as soon as the job is known (and prices of real
 // devices are measured): of simulated devices; of several real ones, where the model has no experts

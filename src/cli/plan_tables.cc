@@ -25,7 +25,7 @@ struct Row {
 std::vector<Row> Rows(const model::ModelConfig& config) {
   std::vector<Row> rows;
   for (const layout::FixedUse& use : layout::kFixedUses) {
-    if (use.use == layout::RegionUse::kState && !config.delta_net) continue;
+    if (use.use == layout::RegionUse::kState && !config.states) continue;
     rows.push_back({use.key, use.name,
                     [of = use.use](const Column& column) { return column.memory().bytes(of); }});
   }
@@ -87,6 +87,28 @@ std::optional<ExpandedHeads> ExpandedHeadsOf(const layout::MemoryPlan& memory) {
                        model::PassBytes(config, heads, memory.dtype, blocks, bytes)};
 }
 
+bool StatesLieBelow(const Column& column) {
+  return column.memory().state_blocks > 0 && column.memory().tier_blocks.all() > 0;
+}
+
+// How many blocks the KV groups have, where these are not equally many; else empty.
+std::string UnequalBlocks(const layout::MemoryPlan& memory) {
+  std::string text;
+  bool unequal = false;
+  for (const kv::KvGroup& group : memory.kv_groups) {
+    const int64_t blocks = group.BlocksOf(memory.num_blocks);
+    const base::Reach& reach = group.spec.reach;
+    unequal |= blocks < memory.num_blocks;
+    text += fmt::format("{}{} layers that see {}: {}", text.empty() ? "KV blocks of " : "; of ",
+                        group.layers.size(),
+                        reach.window > 0  ? fmt::format("the last {}", reach.window)
+                        : reach.chunk > 0 ? fmt::format("chunks of {}", reach.chunk)
+                                          : "all",
+                        blocks);
+  }
+  return unequal ? text : "";
+}
+
 std::string RoleText(GroupRole role) {
   return role == GroupRole::kAll ? "" : fmt::format("{}: ", Name(role));
 }
@@ -127,6 +149,12 @@ void PrintTable(const std::string& model, const std::string& devices,
              [](const HeldExperts& e) { return fmt::format("{} of {}", e.held, e.all); });
   of_experts("ranks that hold an expert",
              [](const HeldExperts& e) { return fmt::format("{:.3f}", e.redundancy); });
+  if (StatesLieBelow(columns[0])) {
+    PrintTableLine("blocks below", columns,
+                   [](const Column& c) { return std::to_string(c.memory().tier_blocks.all()); });
+    PrintTableLine("  of a choice's states", columns,
+                   [](const Column& c) { return std::to_string(c.memory().state_blocks); });
+  }
   PrintTableLine("KV tokens of a replica", columns,
                  [](const Column& c) { return std::to_string(c.kv_tokens()); });
   PrintTableLine("KV tokens of all", columns,
@@ -145,6 +173,9 @@ void PrintTable(const std::string& model, const std::string& devices,
                       base::FormatBytes(expanded->bytes), expanded->heads,
                       column.memory().decoder->config.num_heads));
     }
+    if (const std::string blocks = UnequalBlocks(column.memory());
+        column.fits.ok() && !blocks.empty())
+      note(blocks);
     if (column.plan.choice) note(FormatChoice(column.plan));
     if (column.plan.expert_choice) note(FormatExpertChoice(column.plan));
     if (!column.plan.streaming.empty()) note(column.plan.streaming);
@@ -180,6 +211,20 @@ void PrintJson(const std::string& model, const std::string& devices,
         .Key("kv_tokens_all")
         .Int(column.kv_tokens() * column.plan.replicas());
     writer.Key("max_model_len").Int(column.memory().max_model_len);
+    if (StatesLieBelow(column)) {
+      writer.Key("blocks_below").Int(column.memory().tier_blocks.all());
+      writer.Key("state_blocks_below").Int(column.memory().state_blocks);
+    }
+    if (const layout::MemoryPlan& memory = column.memory(); memory.kv_groups.size() > 1) {
+      writer.Key("kv_groups").BeginArray();
+      for (const kv::KvGroup& group : memory.kv_groups) {
+        writer.BeginObject().Key("layers").UInt(group.layers.size());
+        writer.Key("window").Int(group.spec.reach.window).Key("chunk").Int(group.spec.reach.chunk);
+        writer.Key("blocks").Int(column.fits.ok() ? group.BlocksOf(memory.num_blocks) : 0);
+        writer.EndObject();
+      }
+      writer.EndArray();
+    }
     if (const auto experts = HeldExpertsOf(column.plan)) {
       writer.Key("held_experts").Int(experts->held).Key("num_experts").Int(experts->all);
       writer.Key("expert_redundancy").Double(experts->redundancy);

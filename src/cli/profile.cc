@@ -77,7 +77,7 @@ void AddProfileCommand(Command app, int* exit_code) {
       .capture_default_str();
   command
       .add_option("--numerics", flags->options.numerics,
-                  "Numerics class: auto, pair, amx_*, mma_k16f25")
+                  "Numerics class: auto, pair, amx_*, amx_*_p1024, mma_k16f25")
       .capture_default_str();
   command.add_flag("--quick", flags->options.quick, "Fewer points and shorter samples");
   command.callback([flags, exit_code] { *exit_code = Profile(*flags); });

@@ -76,7 +76,8 @@ PriceResult PriceDealt(const UtilisationTable& table, double rows, double n, dou
 
 // The table of the operation's weights, or of those that are nearest: stored weights cost what the
 // measured form with about their bytes and their expander's work costs, else what the type costs
-// that they are expanded to; int8 layers of a CPU that was not measured with them are like bf16.
+// that they are expanded to; int8, int4 and q8 of a CPU that was not measured with them are like
+// bf16.
 const UtilisationTable* FindWeights(TableOp table_op, const OpDesc& op,
                                     const DeviceProfile& device) {
   const bool is_cpu = device.kind == DeviceKind::kCpu;
@@ -89,8 +90,10 @@ const UtilisationTable* FindWeights(TableOp table_op, const OpDesc& op,
   }
   const UtilisationTable* const own = device.Find(table_op, op.weight_format);
   if (own != nullptr || !is_cpu) return own;
-  return op.weight_format == NumberFormat::kInt8 ? device.Find(table_op, NumberFormat::kBF16)
-                                                 : nullptr;
+  const bool like_bf16 = op.weight_format == NumberFormat::kInt8 ||
+                         op.weight_format == NumberFormat::kInt4 ||
+                         op.weight_format == NumberFormat::kQ8;
+  return like_bf16 ? device.Find(table_op, NumberFormat::kBF16) : nullptr;
 }
 
 // A price of weights of the format `priced` becomes that of the operation's: they are read in their

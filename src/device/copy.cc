@@ -87,7 +87,63 @@ void OffsetReads(const void* raw, std::vector<Access>* reads) {
       {args.offsets, static_cast<uint64_t>(args.num_items + 1) * sizeof(*args.offsets), false});
 }
 
+static_assert(kMostParts == kMostGatheredParts);
+
+void CopyParts(const PartsCopy& args, const WorkerContext& context) {
+  for (int i = 0; i < args.num_parts; ++i) {
+    const Range all = args.RowsOf(i);
+    const Range part = StaticPart(context, all.end - all.begin);
+    const auto at = static_cast<uint64_t>(all.begin + part.begin) * args.row_bytes;
+    if (part.end > part.begin) {
+      std::memcpy(args.destination + at, args.parts[i] + at,
+                  static_cast<uint64_t>(part.end - part.begin) * args.row_bytes);
+    }
+  }
+}
+
+void LaunchParts(const void* raw, const LaunchContext& context) {
+  const PartsCopy& args = *static_cast<const PartsCopy*>(raw);
+  GatherRowsParams params{.to = args.destination,
+                          .parts = {},
+                          .borders = {},
+                          .num_parts = args.num_parts,
+                          .offsets = context.OnDevice(args.offsets),
+                          .row_bytes = args.row_bytes};
+  std::copy_n(args.parts, args.num_parts, params.parts);
+  std::copy_n(args.borders, args.num_parts + 1, params.borders);
+  context.Launch("pair_gather_rows",
+                 {.blocks = {static_cast<int>(args.most_rows), 1, 1}, .threads = kCopyThreads},
+                 params);
+}
+
+void CompleteParts(const void* raw, cost::OpDesc* desc) {
+  const PartsCopy& args = *static_cast<const PartsCopy*>(raw);
+  const auto rows = static_cast<double>(args.offsets[args.borders[args.num_parts]] -
+                                        args.offsets[args.borders[0]]);
+  desc->read_bytes = desc->write_bytes = rows * static_cast<double>(args.row_bytes);
+}
+
+void PartReads(const void* raw, std::vector<Access>* reads) {
+  const PartsCopy& args = *static_cast<const PartsCopy*>(raw);
+  for (int i = 0; i < args.num_parts; ++i) {
+    const Range rows = args.RowsOf(i);
+    if (rows.begin == rows.end) continue;
+    reads->push_back({args.parts[i] + static_cast<uint64_t>(rows.begin) * args.row_bytes,
+                      static_cast<uint64_t>(rows.end - rows.begin) * args.row_bytes, false});
+  }
+}
+
 }  // namespace
+
+Operation MakePartsCopy(const cost::OpDesc& desc, const PartsCopy& copy) {
+  Operation operation = MakeOperation<&CopyParts>(desc, copy);
+  operation.complete = CompleteParts;
+  operation.further_accesses = PartReads;
+  operation.launch = LaunchParts;
+  const auto borders = static_cast<uint64_t>(copy.borders[copy.num_parts] + 1);
+  return operation.Reads(copy.offsets, borders * sizeof(*copy.offsets))
+      .Writes(copy.destination, static_cast<uint64_t>(copy.most_rows) * copy.row_bytes);
+}
 
 Operation MakeItemCopy(const char* label, const ItemCopy& copy) {
   const uint64_t bytes = static_cast<uint64_t>(copy.num_items) * copy.item_bytes;

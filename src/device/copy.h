@@ -28,4 +28,22 @@ struct ItemCopy {
 // Its description says the bytes that are copied once it has begun.
 Operation MakeItemCopy(const char* label, const ItemCopy& copy);
 
+inline constexpr int kMostParts = 8;
+// Rows of a matrix of which each part holds some, at their places in the matrix: part i the rows
+// [offsets[borders[i]], offsets[borders[i + 1]]). Offsets are control memory, read when the copy
+// begins.
+struct PartsCopy {
+  std::byte* destination = nullptr;
+  const std::byte* parts[kMostParts] = {};
+  int num_parts = 0;
+  const int32_t* offsets = nullptr;
+  int32_t borders[kMostParts + 1] = {};
+  int64_t most_rows = 0;
+  uint64_t row_bytes = 0;
+
+  Range RowsOf(int part) const { return {offsets[borders[part]], offsets[borders[part + 1]]}; }
+};
+// `desc`: its bytes are filled in once it has begun.
+Operation MakePartsCopy(const cost::OpDesc& desc, const PartsCopy& copy);
+
 }  // namespace forebay::device

@@ -9,6 +9,7 @@
 #include "engine/refusal.h"
 #include "kernels/kernel_set.h"
 #include "model/blocks/latent_forms.h"
+#include "model/family.h"
 #include "price/park_price.h"
 #include "price/steal_price.h"
 #include "price/step_price.h"
@@ -140,7 +141,8 @@ std::vector<kv::KvShare> SharesOf(const layout::LayoutPlan& plan, const layout::
     const model::Shard& shard = rank.memory.decoder->shard;
     const int in_group = layout::RankOf(group.layout, place);
     shares.push_back({group.role == GroupRole::kAll ? in_group : group.DeviceAt(place),
-                      shard.layers, rank.memory.kv_groups});
+                      shard.layers, rank.memory.kv_groups, rank.memory.num_blocks,
+                      rank.memory.states});
   }
   return shares;
 }
@@ -188,8 +190,11 @@ int64_t JobReplicas(const Materials& job) {
 ReplicaOptions ReplicaOptionsOf(const Materials& job, const layout::JobGroup& group, int index) {
   const layout::MemoryPlan& memory = job.plan.ranks.back().memory;
   std::vector<base::Reach> kv_reaches;
-  for (const kv::KvGroup& kv : job.plan.ranks.front().memory.kv_groups)
+  std::vector<int32_t> most_kv_blocks;
+  for (const kv::KvGroup& kv : job.plan.ranks.front().memory.kv_groups) {
     kv_reaches.push_back(kv.spec.reach);
+    most_kv_blocks.push_back(kv.most_blocks);
+  }
   ReplicaOptions options{
       .choices = {.replica = index,
                   .role = group.role,
@@ -205,8 +210,10 @@ ReplicaOptions ReplicaOptionsOf(const Materials& job, const layout::JobGroup& gr
                   .max_blocks_per_sequence = memory.max_blocks_per_sequence,
                   .steps_in_flight = job.plan.steps_in_flight,
                   .kv_reaches = kv_reaches,
+                  .most_kv_blocks = most_kv_blocks,
                   .steal = job.steal.value_or(schedule::StealPrices{}),
                   .tier = memory.tier_blocks,
+                  .state_blocks = memory.state_blocks,
                   .tier_flag = job.options.tier.size_flag(),
                   .keeps_tier = job.options.tier.keep_file,
                   .park = job.park,
@@ -374,7 +381,7 @@ void AddMemory(const layout::LayoutPlan& plan, ModelFacts* facts) {
 void FitToModel(const model::ModelConfig& config, ChoicesOptions* options) {
   options->limits.least_chunk = config.expands_prompts() ? model::kLeastChunk : 0;
   options->limits.whole_prompts = config.both_ways;
-  options->keeps_states = config.delta_net.has_value();
+  options->keeps_states = config.states.has_value();
   options->prefix_caching &= !config.both_ways;
   // Nobody begins behind a prefix whose state is not kept, and without prefixes none is.
   if (options->keeps_states) options->prefix_caching &= options->kept_states > 0;
@@ -469,7 +476,7 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
 
   parts.facts.name = files.name;
   parts.facts.vocab_size = static_cast<int32_t>(config.vocab_size);
-  parts.facts.generates = !config.both_ways;
+  parts.facts.generates = model::Generates(config);
   if (config.pooling) {
     parts.facts.vector_width = static_cast<int32_t>(config.pooling->WidthOf(config.hidden_size));
     parts.facts.normalizes = config.pooling->normalize;

@@ -152,6 +152,7 @@ void Rename(const model::ModelConfig& config,
 // A head beside the embedding of a tied model: another one is the head; one without an embedding,
 // as some programs write tied models, is both.
 base::Status ResolveHead(weights::WeightSource* source, ModelFiles* files) {
+  if (!model::Generates(files->config)) return base::Status::Ok();
   if (files->config.tie_word_embeddings && !source->Has(model::kEmbeddingTensor) &&
       source->Has(model::kHeadTensor))
     source->Rename(model::kHeadTensor, model::kEmbeddingTensor);
@@ -351,7 +352,7 @@ base::Status SetPooling(const std::string& name, ModelFiles* files) {
 
 base::Status SetYesNo(int32_t yes, int32_t no, ModelFiles* files) {
   model::ModelConfig& config = files->config;
-  if (config.both_ways || config.logits_cap != 0 || config.logits_factor != 1) {
+  if (!model::Generates(config) || config.logits_cap != 0 || config.logits_factor != 1) {
     return {base::kInvalidArgument,
             fmt::format("--pooling yes-no: model {} ({}) has no plain logits; expected a decoder "
                         "that neither caps nor scales them",

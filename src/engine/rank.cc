@@ -7,6 +7,7 @@
 #include "base/rng.h"
 #include "device/copy.h"
 #include "device/touch_pages.h"
+#include "engine/choices/sequence.h"
 #include "layout/region_table.h"
 #include "model/make_decoder.h"
 #include "model/routing.h"
@@ -33,7 +34,7 @@ void SampleRows(const SampleArgs& args, const device::WorkerContext& context) {
   sample::SampleScratch* scratch = &args.scratch[context.worker];
   for (int64_t i = context.ticket->fetch_add(1); i < args.count; i = context.ticket->fetch_add(1)) {
     LogitTask& task = args.tasks[i];
-    if (task.drawn != nullptr) continue;
+    if (task.by_kernels) continue;
     const std::span<const float> logits(args.logits + i * args.vocab,
                                         static_cast<size_t>(args.vocab));
     task.nan = sample::AllNan(logits);
@@ -47,7 +48,7 @@ void SampleRows(const SampleArgs& args, const device::WorkerContext& context) {
   }
 }
 
-// Rows after the final norm that are pooled.
+// Rows after the final norm that are pooled. Those of a sequence follow each other by position.
 struct RowArgs {
   LogitTask* tasks;
   const std::byte* rows;  // [count, width]
@@ -56,19 +57,39 @@ struct RowArgs {
   bool is_bf16;  // else fp32
 };
 
-void CopyRows(const RowArgs& args, const device::WorkerContext& context) {
-  const auto copy = [&](const auto* rows, int64_t i) {
+// Rows [begin, end), which are of one sequence.
+template <typename T>
+void PoolRows(const RowArgs& args, int64_t begin, int64_t end) {
+  const auto* const rows = reinterpret_cast<const T*>(args.rows);
+  const auto width = static_cast<size_t>(args.width);
+  LogitTask& first = args.tasks[begin];
+  const Sequence& sequence = *first.pooled;
+  const bool from_the_first = first.target_position == sequence.pooled_rows.begin;
+  if (from_the_first) first.sum.assign(width, 0);
+  for (int64_t i = begin; i < end; ++i) {
     LogitTask& task = args.tasks[i];
-    task.row.resize(static_cast<size_t>(args.width));
-    for (int64_t column = 0; column < args.width; ++column) {
-      const float value = tensor::ToFloat(rows[i * args.width + column]);
-      task.row[static_cast<size_t>(column)] = value;
+    if (!from_the_first) task.row.resize(width);
+    for (size_t column = 0; column < width; ++column) {
+      const float value = tensor::ToFloat(rows[i * args.width + static_cast<int64_t>(column)]);
       task.nan = task.nan || std::isnan(value);
+      if (from_the_first) {
+        first.sum[column] += value;
+      } else {
+        task.row[column] = value;
+      }
     }
-  };
+  }
+  if (!from_the_first || end - begin < sequence.pooled_rows.size()) return;
+  first.vector = sequence.VectorOf(first.sum);
+}
+
+void PoolAllRows(const RowArgs& args, const device::WorkerContext& context) {
+  const auto sequence_of = [&](int64_t row) { return args.tasks[row].pooled; };
   for (int64_t i = context.ticket->fetch_add(1); i < args.count; i = context.ticket->fetch_add(1)) {
-    args.is_bf16 ? copy(reinterpret_cast<const tensor::BF16*>(args.rows), i)
-                 : copy(reinterpret_cast<const float*>(args.rows), i);
+    if (i > 0 && sequence_of(i) == sequence_of(i - 1)) continue;  // that row's worker has it
+    int64_t end = i + 1;
+    while (end < args.count && sequence_of(end) == sequence_of(i)) ++end;
+    args.is_bf16 ? PoolRows<tensor::BF16>(args, i, end) : PoolRows<float>(args, i, end);
   }
 }
 
@@ -88,7 +109,10 @@ base::Result<std::unique_ptr<Rank>> Rank::Create(std::unique_ptr<device::Device>
   FB_RETURN_IF_ERROR(rank->PublishRegions(plan));
   rank->CutFlights(plan);
   rank->kv_.emplace(*rank->device_, rank->regions_[RegionId::kKv], plan.kv_groups, plan.num_blocks,
-                    parts.digest);
+                    parts.digest,
+                    kv::StateRegion{.region = rank->regions_.Find(RegionId::kLayerStates),
+                                    .place_bytes = kv::PlaceBytes(plan.states),
+                                    .parts = plan.state_blocks});
   rank->digests_on_ = parts.digest;
   rank->states_ = plan.states;
   FB_RETURN_IF_ERROR(rank->LoadModel(parts));
@@ -103,11 +127,12 @@ base::Result<std::unique_ptr<Rank>> Rank::Create(std::unique_ptr<device::Device>
 base::Status Rank::PublishRegions(const layout::MemoryPlan& plan) {
   for (const layout::Region& planned : plan.regions) {
     const device::Region& region = regions_[planned.id];
-    // The second fabric, where a job has roles, is for KV alone.
+    // The second fabric, where a job has roles, is for KV and states alone.
     if (planned.published && membership_.fabric)
       FB_RETURN_IF_ERROR(membership_.fabric->Publish(region));
     fabric::Fabric* const kv_fabric = membership_.kv_fabric;
-    if (kv_fabric && kv_fabric != membership_.fabric && planned.id == RegionId::kKv)
+    const bool of_choices = planned.id == RegionId::kKv || planned.id == RegionId::kLayerStates;
+    if (kv_fabric && kv_fabric != membership_.fabric && of_choices)
       FB_RETURN_IF_ERROR(kv_fabric->Publish(region));
   }
   return base::Status::Ok();
@@ -255,6 +280,7 @@ void Rank::EnqueueStep(std::vector<LogitTask>* tasks, const StepMode& mode,
   const kernels::StepBatch& batch = buffers.Finish();
   FB_CHECK(tasks->size() == static_cast<size_t>(batch.num_logit_rows),
            "{} tasks for {} rows of logits", tasks->size(), batch.num_logit_rows);
+  if (digests_on()) buffers.TakeDigests();
   if (buffers.draws()) PlanDraws(*tasks, &buffers);
   if (mode.meets()) ship_->Begin(rows, steps);
   const model::Decoder& decoder = modes_.Begin(mode, flights_[static_cast<size_t>(flight)].chosen);
@@ -263,10 +289,13 @@ void Rank::EnqueueStep(std::vector<LogitTask>* tasks, const StepMode& mode,
   decoder.Forward(batch, buffers.context(), mode);
   const int32_t wanted_rows = membership_.cut.last_stage() ? batch.num_logit_rows : 0;
   for (int32_t begin = 0, end = 0; begin < wanted_rows; begin = end) {
-    const bool pools = (*tasks)[static_cast<size_t>(begin)].pools;
-    while (end < wanted_rows && (*tasks)[static_cast<size_t>(end)].pools == pools) ++end;
+    const auto pools = [&](int32_t row) {
+      return (*tasks)[static_cast<size_t>(row)].pooled != nullptr;
+    };
+    while (end < wanted_rows && pools(end) == pools(begin)) ++end;
     Wanted(decoder, buffers, begin, end - begin, tasks->data());
   }
+  if (wanted_rows > 0) buffers.FetchResults(*decoder.stream);
   decoder.stream->Record(*flights_[static_cast<size_t>(flight)].done);
 }
 
@@ -279,7 +308,7 @@ void Rank::Wanted(const model::Decoder& decoder, const StepBuffers& buffers, int
     const int32_t first = begin + rows * part / parts,
                   count = begin + rows * (part + 1) / parts - first;
     decoder.WantedRows(buffers.batch(), first, count);
-    if (tasks[first].pools) {
+    if (tasks[first].pooled != nullptr) {
       TakeRows(count, tasks + first);
       continue;
     }
@@ -308,7 +337,7 @@ void Rank::TakeRows(int32_t count, LogitTask* tasks) {
                     .rows = taken.size(),
                     .columns = width,
                     .read_bytes = static_cast<double>(bytes)};
-  device::Operation operation = device::MakeOperation<&CopyRows>(desc, args);
+  device::Operation operation = device::MakeOperation<&PoolAllRows>(desc, args);
   operation.on_host = true;
   operation.Reads(args.rows, bytes);
   decoder().stream->Enqueue(operation);
@@ -329,15 +358,14 @@ void Rank::Sample(const StepBuffers& buffers, int32_t first, int32_t count, Logi
                            .vocab = static_cast<int32_t>(vocab),
                            .positions = buffers.logit_positions() + first,
                            .digests = digests});
-    decoder().stream->FetchControl(digests, static_cast<uint64_t>(count) * sizeof(*digests));
     for (int32_t i = 0; i < count; ++i) tasks[i].digest = digests + i;
   }
   DrawPlain(buffers, first, count, tasks);
   const int32_t of_host = BringLogits(count, tasks);
   if (of_host == 0) return;
+  if (buffers.draws()) buffers.FetchSampled(*decoder().stream);
   const auto draws = [](const LogitTask& task) {
-    return task.drawn == nullptr && task.input.params != nullptr &&
-           task.input.params->temperature > 0;
+    return !task.by_kernels && task.input.params != nullptr && task.input.params->temperature > 0;
   };
   const float* const logits = host_logits_ == nullptr
                                   ? decoder().activations.logits
@@ -357,50 +385,91 @@ void Rank::Sample(const StepBuffers& buffers, int32_t first, int32_t count, Logi
 }
 
 void Rank::PlanDraws(const std::vector<LogitTask>& tasks, StepBuffers* buffers) const {
-  buffers->ClearDraws();
-  for (size_t row = 0; row < tasks.size(); ++row) {
-    const LogitTask& task = tasks[row];
+  const int64_t vocab = decoder().config->vocab_size;
+  const auto listed = [&](bool asked, int32_t top_k) {
+    return asked ? static_cast<int32_t>(std::min<int64_t>(top_k, vocab)) : -1;
+  };
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    const LogitTask& task = tasks[i];
     const SamplingParams* const params = task.input.params;
-    if (params == nullptr || task.target >= 0 || !sample::IsPlain(task.input)) continue;
+    const bool draws = params != nullptr, targets = task.target >= 0;
+    if (task.pooled != nullptr || (!draws && !targets)) continue;
+    if (draws && !sample::HasPlainDraw(task.input)) continue;
+    const int32_t of_target = listed(targets, task.target_logprobs),
+                  of_drawn = listed(draws && params->logprobs >= 0, draws ? params->logprobs : 0);
+    if (!buffers->HasRoomForLikely(of_target, of_drawn)) continue;
+    const auto row = static_cast<int32_t>(i);
+    if (targets) buffers->AddLikely({.row = row, .token = task.target, .top_k = of_target});
+    if (of_drawn >= 0) {
+      const auto draw = static_cast<int32_t>(buffers->planned_draws().size());
+      buffers->AddLikely({.row = row, .token = ~draw, .top_k = of_drawn});
+    }
+    if (!draws) continue;
     buffers->AddDraw({.unit = base::ToUnitDouble(sample::DrawBits(task.input.key)),
                       .temperature = params->temperature,
                       .min_p = params->min_p,
                       .top_p = params->top_p,
                       .top_k = params->top_k,
-                      .row = static_cast<int32_t>(row),
+                      .row = row,
                       .sequence = task.sequence});
   }
+  buffers->TakeDrawn();
 }
 
 void Rank::DrawPlain(const StepBuffers& buffers, int32_t first, int32_t count, LogitTask* tasks) {
   if (!buffers.draws()) return;
-  const std::span<const kernels::DrawRow> planned = buffers.planned_draws();
-  const auto begin = std::ranges::lower_bound(planned, first, {}, &kernels::DrawRow::row),
-             end = std::ranges::lower_bound(planned, first + count, {}, &kernels::DrawRow::row);
-  if (begin == end) return;
-  int32_t* const drawn = buffers.drawn() + (begin - planned.begin());
-  for (auto draw = begin; draw != end; ++draw)
-    tasks[draw->row - first].drawn = drawn + (draw - begin);
-  const auto num_draws = static_cast<int32_t>(end - begin);
-  const auto weighs = [](const kernels::DrawRow& draw) { return draw.temperature > 0; };
+  const auto part_of = [&](auto planned) {
+    using Row = std::remove_const_t<typename decltype(planned)::element_type>;
+    const auto begin = std::ranges::lower_bound(planned, first, {}, &Row::row),
+               end = std::ranges::lower_bound(planned, first + count, {}, &Row::row);
+    return base::Part{begin - planned.begin(), end - planned.begin()};
+  };
+  const base::Part drawn = part_of(buffers.planned_draws()),
+                   listed = part_of(buffers.planned_likely());
+  for (int64_t i = drawn.begin; i < drawn.end; ++i) {
+    LogitTask& task = tasks[buffers.planned_draws()[static_cast<size_t>(i)].row - first];
+    task.by_kernels = true;
+    task.drawn = buffers.drawn() + i;
+  }
+  for (int64_t i = listed.begin; i < listed.end; ++i) {
+    const kernels::LikelyRow& row = buffers.planned_likely()[static_cast<size_t>(i)];
+    LogitTask& task = tasks[row.row - first];
+    task.by_kernels = true;
+    (row.token >= 0 ? task.target_likely : task.likely) = {buffers.likely_heads() + i,
+                                                           buffers.likely_tokens() + row.tokens};
+  }
   const int64_t vocab = decoder().config->vocab_size;
-  kernels::DrawRows(*decoder().stream, *decoder().kernels,
-                    {.logits = decoder().activations.logits,
-                     .stride = vocab,
-                     .vocab = static_cast<int32_t>(vocab),
-                     .first_row = first,
-                     .num_draws = num_draws,
-                     .weighed_draws = static_cast<int32_t>(std::count_if(begin, end, weighs)),
-                     .draws = &*begin,
-                     .drawn = drawn,
-                     .sampled = buffers.batch().sampled});
-  decoder().stream->FetchControl(drawn, static_cast<uint64_t>(num_draws) * sizeof(*drawn));
-  buffers.FetchSampled(*decoder().stream);
-  rows_drawn_ += num_draws;
+  if (drawn.size() > 0) {
+    const kernels::DrawRow* const draws = buffers.planned_draws().data() + drawn.begin;
+    const auto weighs = [](const kernels::DrawRow& draw) { return draw.temperature > 0; };
+    kernels::DrawRows(
+        *decoder().stream, *decoder().kernels,
+        {.logits = decoder().activations.logits,
+         .stride = vocab,
+         .vocab = static_cast<int32_t>(vocab),
+         .first_row = first,
+         .num_draws = static_cast<int32_t>(drawn.size()),
+         .weighed_draws = static_cast<int32_t>(std::count_if(draws, draws + drawn.size(), weighs)),
+         .draws = draws,
+         .drawn = buffers.drawn() + drawn.begin,
+         .sampled = buffers.batch().sampled});
+    rows_drawn_ += drawn.size();
+  }
+  if (listed.size() == 0) return;
+  kernels::LikelyRows(*decoder().stream, *decoder().kernels,
+                      {.logits = decoder().activations.logits,
+                       .stride = vocab,
+                       .vocab = static_cast<int32_t>(vocab),
+                       .first_row = first,
+                       .num_rows = static_cast<int32_t>(listed.size()),
+                       .rows = buffers.planned_likely().data() + listed.begin,
+                       .drawn = buffers.drawn(),
+                       .heads = buffers.likely_heads() + listed.begin,
+                       .tokens = buffers.likely_tokens()});
 }
 
 int32_t Rank::BringLogits(int32_t count, const LogitTask* tasks) {
-  const auto of_host = [](const LogitTask& task) { return task.drawn == nullptr; };
+  const auto of_host = [](const LogitTask& task) { return !task.by_kernels; };
   const int64_t row_bytes = decoder().config->vocab_size * static_cast<int64_t>(sizeof(float));
   const auto* const logits = reinterpret_cast<const std::byte*>(decoder().activations.logits);
   const LogitTask* const end = tasks + count;

@@ -25,23 +25,38 @@
 
 namespace forebay::engine {
 
+struct Sequence;
+
 inline constexpr base::ErrorCode kStepTimeout{"step_timeout"};
 
 // What becomes of one row of logits.
+struct Likely {
+  const kernels::LikelyHead* head = nullptr;
+  const kernels::LikelyToken* tokens = nullptr;
+};
 struct LogitTask {
   // logits are filled in by the rank; params null: only the logprobs below
   sample::SampleInput input;
-  std::vector<int32_t> bans;         // input.banned, where bad words are among them
-  int32_t sequence = -1;             // gets the drawn token as its last one
-  int32_t target = -1;               // prompt logprobs: the prompt's next token
-  int64_t target_position = 0;       // where it stands, or the row that is pooled
-  int32_t target_logprobs = -1;      // how many alternatives of it
-  bool nan = false;                  // the logits are NaN: nothing was drawn
-  bool pools = false;                // no logits: the row after the final norm alone is wanted
-  std::vector<float> row;            // that row
+  std::vector<int32_t> bans;    // input.banned, where bad words are among them
+  int32_t sequence = -1;        // gets the drawn token as its last one
+  int32_t target = -1;          // prompt logprobs: the prompt's next token
+  int64_t target_position = 0;  // where it stands, or the row that is pooled
+  // No logits: this sequence's vector is made of rows after the final norm, of which this is one.
+  const Sequence* pooled = nullptr;
+  int32_t target_logprobs = -1;  // how many alternatives of it
+  bool nan = false;              // the logits are NaN: nothing was drawn
+  // Of pooled rows, by the rank: the first row's task has the sum of that and of those that the
+  // rank takes with it, or the vector where these are all; tasks of later rows have a row where it
+  // is in no sum.
+  std::vector<double> sum;
+  std::vector<float> vector, row;
   const uint64_t* digest = nullptr;  // the logits', where the rank that draws them puts it
-  // Where a kernel puts the token or kNothingDrawn; null: the host draws the row.
+  // Kernels look at the row, and the host at nothing but this: where they put the token or
+  // kNothingDrawn, and what the log probabilities of it and of the target follow from. Null: not
+  // asked for.
+  bool by_kernels = false;
   const int32_t* drawn = nullptr;
+  Likely likely, target_likely;
   sample::SampleOutput sampled;
   PositionLogprobs target_output;
 };
@@ -131,8 +146,7 @@ class Rank {
   // says.
   base::Status EnqueueKvPull(const kv::KvLoan& loan, std::span<const kv::Cache::Move> moves) {
     return kv_->EnqueuePull(*membership_.kv_fabric,
-                            membership_.lent[static_cast<size_t>(loan.replica)], loan.num_blocks,
-                            moves);
+                            membership_.lent[static_cast<size_t>(loan.replica)], moves);
   }
   // Waits for the step's end, come what may; false: it has not come.
   bool StepEnded(runtime::TimeNs timeout, int flight) {

@@ -81,6 +81,8 @@ base::Result<uint64_t> RankSet::PullLoan(const kv::KvLoan& loan, const kv::Group
     moves.push_back(
         {std::span(loan.tables[group]).subspan(first), book.table(group, sequence).subspan(first)});
   }
+  if (loan.state_place >= 0)
+    moves.push_back({std::span(&loan.state_place, 1), std::span(&sequence, 1)});
   // All ranks pull at once; the waits come behind.
   for (const auto& rank : ranks_) FB_RETURN_IF_ERROR(rank->EnqueueKvPull(loan, moves));
   uint64_t bytes = 0;
@@ -103,6 +105,7 @@ base::Result<uint64_t> RankSet::PullBelow(const kv::KvLoan& loan, const RankSet&
                        .below = loan.below[static_cast<size_t>(block - loan.first_block)]});
     }
   }
+  kv::AddStateMoves(book.num_groups(), sequence, loan.state_below, &moves);
   uint64_t bytes = 0;
   for (size_t i = 0; i < ranks_.size(); ++i) {
     kv::Tier& tier = *ranks_[i]->tier();

@@ -38,7 +38,8 @@ class RankSet {
   // Until the step has ended on all ranks. Errors: kStepTimeout, or the first fault of a device.
   base::Status WaitStep(int flight);
 
-  // Pulls what was lent into the blocks of `sequence`, and waits for it; returns the bytes.
+  // Pulls what was lent into the blocks of `sequence` and its place, and waits for it; returns the
+  // bytes.
   base::Result<uint64_t> PullLoan(const kv::KvLoan& loan, const kv::GroupBooks& book,
                                   kv::SequenceId sequence);
   // The same for blocks in the tiers of `giver`. REQUIRES: its ranks have the same cut.

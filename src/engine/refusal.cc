@@ -42,7 +42,7 @@ int64_t MostLogprobBytes(const Request& request, const ModelFacts& facts) {
 std::optional<RequestResult> RefusalOf(const Request& request, const ModelFacts& facts) {
   if (!request.pooled && !facts.generates) {
     return BadRequest(request, "model_generates_nothing", "",
-                      "the model is an encoder, which generates no text; expected a line of "
+                      "the model has no head of tokens, and generates no text; expected a line of "
                       "/v1/embeddings, /v1/classify, /v1/score or /v1/rerank");
   }
   if (request.pooled && facts.vector_width == 0) {

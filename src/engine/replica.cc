@@ -36,7 +36,7 @@ LogitTask MakeTask(Sequence* sequence, int64_t position, bool sample, uint64_t j
   LogitTask task;
   task.sequence = sequence->id;
   if (sequence->is_pooled()) {
-    task.pools = true;
+    task.pooled = sequence;
     task.target_position = position;
     return task;
   }
@@ -95,6 +95,20 @@ void DropLost(const kv::LostBlocks& lost, Choices* choices, std::vector<ChoiceRo
   for (ChoiceRows& each : *rows) {
     if (!each.sequence->in_flight) each.sequence = nullptr;
   }
+}
+
+// What kernels have found out.
+void ReadKernels(LogitTask* task) {
+  const auto list = [&](const Likely& likely, PositionLogprobs* logprobs) {
+    if (likely.head == nullptr) return;
+    task->nan = likely.head->token == kernels::kNothingDrawn;
+    if (!task->nan) *logprobs = sample::LogprobsOf(*likely.head, likely.tokens);
+  };
+  list(task->target_likely, &task->target_output);
+  list(task->likely, &task->sampled.logprobs);
+  if (task->drawn == nullptr) return;
+  task->nan = *task->drawn == kernels::kNothingDrawn;
+  task->sampled.token = *task->drawn;
 }
 
 }  // namespace
@@ -313,16 +327,15 @@ void Replica::CommitLogits(Flight& flight, size_t index) {
   const size_t first = flight.first_task[index];
   for (size_t i = first; i < flight.first_task[index + 1]; ++i) {
     LogitTask& task = flight.tasks[i];
-    if (task.drawn != nullptr) {
-      task.nan = *task.drawn == kernels::kNothingDrawn;
-      task.sampled.token = *task.drawn;
-    }
+    if (task.by_kernels) ReadKernels(&task);
     if (task.nan) {  // no answer: the request ends with this step
       sequence->request->failed = true;
       return;
     }
-    if (task.pools) {
-      sequence->AddPooled(task.target_position, task.row);
+    if (task.pooled != nullptr) {
+      if (!task.vector.empty()) sequence->result_vector = std::move(task.vector);
+      if (!task.sum.empty()) sequence->pooled_sum = std::move(task.sum);
+      sequence->AddPooled(task.row);
       continue;
     }
     if (task.target >= 0) {

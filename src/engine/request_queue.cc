@@ -177,23 +177,31 @@ void RequestQueue::EndTurn() {
 }
 
 void RequestQueue::ReadAhead(bool wait) {
+  // Neither service stands in line behind what is read ahead of the other.
+  for (const Service service : {Service::kInteractive, Service::kBatch}) {
+    while (by_service_ && !source_.ended() && HasRoom(service)) {
+      std::optional<Request> request = source_.NextOf(service);
+      if (!request) break;
+      Insert(std::move(*request));
+    }
+  }
   // A source says that it has ended only to who asks for more.
   const auto room = [&] {
     if (source_.remaining() == 0) return true;
-    // However many people are ahead, some of a batch are, too.
     const size_t people = by_service_ ? std::min(first_batch(), most_ahead_) : 0;
     return num_ahead() - std::min(people, num_ahead()) < most_ahead_ &&
-           prompt_tokens_ahead_ < kMostPromptTokensAhead;
+           prompt_tokens_ahead_[0] + prompt_tokens_ahead_[1] < kMostPromptTokensAhead;
   };
-  // Those who wait do not stand in line behind what is read ahead.
-  while (by_service_ && !source_.ended()) {
-    if (first_batch() >= most_ahead_) break;
-    std::optional<Request> request = source_.NextInteractive();
-    if (!request) break;
-    Insert(std::move(*request));
-  }
   while (room() && ReadOne(wait && num_ahead() == 0)) {
   }
+}
+
+bool RequestQueue::HasRoom(Service service) const {
+  const size_t people = first_batch(),
+               ahead = service == Service::kInteractive ? people : ahead_.size() - people;
+  // One prompt may be longer than what may be read ahead.
+  return ahead == 0 || (ahead < most_ahead_ && prompt_tokens_ahead_[static_cast<size_t>(service)] <
+                                                   kMostPromptTokensAhead);
 }
 
 size_t RequestQueue::first_batch() const {
@@ -216,7 +224,7 @@ void RequestQueue::Insert(Request request) {
   tokens_read_ += tokens;
   ++requests_read_;
   tokens_ahead_ += tokens;
-  prompt_tokens_ahead_ += length.prompt_tokens;
+  prompt_tokens_ahead_[static_cast<size_t>(request.service)] += length.prompt_tokens;
   const auto key = [](const Request& of) {
     return std::pair(of.service == Service::kBatch, of.deadline_seconds);
   };
@@ -227,8 +235,8 @@ void RequestQueue::Insert(Request request) {
 
 TakenRequest RequestQueue::TakeAt(size_t index) {
   Ahead& ahead = ahead_[index];
+  prompt_tokens_ahead_[static_cast<size_t>(ahead.request.service)] -= ahead.length.prompt_tokens;
   TakenRequest taken{std::move(ahead.request), static_cast<int64_t>(MeanOutput())};
-  prompt_tokens_ahead_ -= ahead.length.prompt_tokens;
   tokens_ahead_ -= ahead.tokens;
   // Dealt requests are known by their index: none may move any more.
   if (!last_) ahead_.erase(ahead_.begin() + static_cast<std::ptrdiff_t>(index));

@@ -1,6 +1,7 @@
 // The job's requests and results, shared by the replicas that pull from it.
 #pragma once
 
+#include <array>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -47,13 +48,14 @@ HandOutLog LogHandOut(std::span<const StepRecord> steps, int replicas);
 //
 // Reads ahead of the replicas, so that at the job's end it has all that remains and the policy may
 // choose from it. Of a source that is in_order() it hands out first what came first, to the end.
-// Under a policy that orders services interactive requests come first, then batches by deadline.
+// Under a policy that orders services interactive requests come first, then batches by deadline;
+// of each it reads ahead, however many of the other wait.
 class RequestQueue {
  public:
-  // Tokens of prompts that it reads ahead at most: 16 MiB.
+  // Tokens of prompts that it reads ahead at most, of each service: 16 MiB.
   static constexpr int64_t kMostPromptTokensAhead = 4 << 20;
 
-  // `most_ahead`: requests that it reads ahead.
+  // `most_ahead`: requests that it reads ahead, of each service.
   // `replay`: requests go to whom it says, whatever the policy; null: as the policy has it.
   // Outlives the queue.
   RequestQueue(runtime::Runtime& runtime, int replicas, size_t most_ahead, RequestSource& source,
@@ -116,6 +118,8 @@ class RequestQueue {
   // What was read, where its service and deadline have it.
   void Insert(Request request);
   size_t first_batch() const;  // of ahead_
+  // For one more to be read ahead.
+  bool HasRoom(Service service) const;
   bool interactive_next() const {
     return !ahead_.empty() && ahead_.front().request.service == Service::kInteractive;
   }
@@ -158,10 +162,10 @@ class RequestQueue {
   // For whoever has the turn.
   bool by_service_ = false;  // the policy's
   std::deque<Ahead> ahead_;
-  std::optional<schedule::LastRequests> last_;  // at the job's end: of ahead_
-  int64_t prompt_tokens_ahead_ = 0;
-  double tokens_ahead_ = 0;  // expected
-  double tokens_read_ = 0;   // expected, of all requests so far
+  std::optional<schedule::LastRequests> last_;                  // at the job's end: of ahead_
+  std::array<int64_t, kNumServices> prompt_tokens_ahead_ = {};  // by service
+  double tokens_ahead_ = 0;                                     // expected
+  double tokens_read_ = 0;                                      // expected, of all requests so far
   int64_t requests_read_ = 0;
 
   // By replica; held_tokens_ is -1 of one that has left. left_tokens_: after its steps.

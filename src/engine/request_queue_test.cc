@@ -299,8 +299,8 @@ class PeopleSource final : public RequestSource {
     if (request.id == 4) request.deadline_seconds = 9;
     return request;
   }
-  std::optional<Request> NextInteractive() override {
-    if (people_ == 0) return std::nullopt;
+  std::optional<Request> NextOf(Service service) override {
+    if (service == Service::kBatch || people_ == 0) return std::nullopt;
     return Request{.id = 10 + --people_, .prompts = {{1, 2, 3}}, .service = Service::kInteractive};
   }
   bool ended() const override { return next_ == 6 && people_ == 0 && done_; }
@@ -331,6 +331,54 @@ TEST(RequestQueue, ABatchRequestPassesPeopleForWhoHoldsNone) {
   const auto person = queue.Next(0, 0, **policy, false);
   ASSERT_TRUE(person.has_value());
   EXPECT_EQ(person->request.service, Service::kInteractive);
+}
+
+// More people than are read ahead, all of whom came before a batch.
+class CrowdSource final : public RequestSource {
+ public:
+  CrowdSource(int64_t prompt, int64_t batch) : prompt_(prompt), batch_(batch) {}
+  std::optional<Request> Next(bool) override {
+    return people_ > 0 ? NextOf(Service::kInteractive) : NextOf(Service::kBatch);
+  }
+  std::optional<Request> NextOf(Service service) override {
+    int64_t& left = service == Service::kInteractive ? people_ : batch_;
+    if (left == 0) return std::nullopt;
+    ++given_;
+    return Request{.id = --left,
+                   .prompts = {std::vector<int32_t>(static_cast<size_t>(prompt_))},
+                   .service = service};
+  }
+  bool ended() const override { return people_ + batch_ == 0; }
+  int64_t remaining() const override { return people_ + batch_; }
+  bool in_order() const override { return true; }
+  int64_t given() const { return given_; }
+
+ private:
+  const int64_t prompt_;
+  int64_t people_ = 1000, batch_, given_ = 0;
+};
+
+TEST(RequestQueue, ABatchBehindACrowdIsReadAndTheCrowdIsNot) {
+  const auto runtime = runtime::CreateRealRuntime();
+  const auto policy = schedule::CreatePolicy("interactive");
+  constexpr int64_t kAhead = 8;
+  // Short prompts, and such as fill what may be read ahead by themselves.
+  for (const int64_t prompt : {int64_t{3}, RequestQueue::kMostPromptTokensAhead}) {
+    const int64_t batches = prompt > 3 ? 4 : 20;
+    CrowdSource source(prompt, batches);
+    NoSink sink;
+    RequestQueue queue(*runtime, 1, kAhead, source, sink);
+    for (int64_t i = 0; i < batches; ++i) {
+      const auto batch = queue.NextBatch(0);
+      ASSERT_TRUE(batch.has_value()) << i;
+      EXPECT_EQ(batch->request.service, Service::kBatch);
+      EXPECT_LE(source.given() - 2 * i - 1, prompt > 3 ? 2 : 2 * kAhead) << "read ahead";
+      const auto person = queue.Next(0, i, **policy, false);
+      ASSERT_TRUE(person.has_value());
+      EXPECT_EQ(person->request.service, Service::kInteractive);
+    }
+    EXPECT_FALSE(queue.NextBatch(0).has_value()) << "none is left";
+  }
 }
 
 // What is due of what is read ahead, by replica; of what comes over time nothing else is known.

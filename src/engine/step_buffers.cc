@@ -44,6 +44,29 @@ void StepBuffers::FetchSampled(device::Stream& stream) const {
                       static_cast<uint64_t>(max_sequences_) * sizeof(*arrays_.batch.sampled));
 }
 
+bool StepBuffers::HasRoomForLikely(int32_t tokens, int32_t further) const {
+  const int32_t most = std::max(tokens, further), rows = (tokens >= 0) + (further >= 0);
+  const int64_t all = num_likely_tokens_ + std::max(tokens, 0) + std::max(further, 0);
+  return most <= kernels::kMostLikely && num_likely_ + rows <= max_sequences_ &&
+         all <= int64_t{layout::kLikelyTokens} * max_sequences_;
+}
+
+void StepBuffers::AddLikely(kernels::LikelyRow row) {
+  row.tokens = num_likely_tokens_;
+  num_likely_tokens_ += row.top_k;
+  arrays_.likely[num_likely_++] = row;
+}
+
+void StepBuffers::TakeDrawn() {
+  TakeResults(num_draws_, &drawn_);
+  TakeResults(num_likely_, &likely_heads_);
+  TakeResults(num_likely_tokens_, &likely_tokens_);
+}
+
+void StepBuffers::FetchResults(device::Stream& stream) const {
+  if (results_bytes_ > 0) stream.FetchControl(arrays_.results.data(), results_bytes_);
+}
+
 void StepBuffers::CopyStep(const StepBuffers& other) {
   const kernels::StepBatch& from = other.arrays_.batch;
   kernels::StepBatch& batch = arrays_.batch;
@@ -124,6 +147,8 @@ void StepBuffers::Add(const PlannedRows& rows) {
 
 const kernels::StepBatch& StepBuffers::Finish() {
   kernels::StepBatch& batch = arrays_.batch;
+  num_draws_ = num_likely_ = num_likely_tokens_ = 0;
+  results_bytes_ = 0;
   batch.own_begin = 0;
   batch.own_end = batch.num_rows;
   if (expanded_blocks_ > 0) {

@@ -4,7 +4,9 @@
 
 #include <span>
 
+#include "base/check.h"
 #include "base/part.h"
+#include "base/units.h"
 #include "device/device.h"
 #include "kernels/step_batch.h"
 #include "kv/book/state_book.h"
@@ -53,29 +55,57 @@ class StepBuffers {
   void SendSampled(device::Stream& stream) const;
   // What kernels have drawn: SendSampled sends it again.
   void FetchSampled(device::Stream& stream) const;
+  // What kernels have written for the host, in one copy.
+  void FetchResults(device::Stream& stream) const;
 
   const kernels::StepBatch& batch() const { return arrays_.batch; }
   const kernels::ContextSums& context() const { return context_; }
   // Sum over rows of the positions they see.
   int64_t context_tokens() const { return context_.context(); }
-  // The position of logit row i, and the digest that the device wrote for it.
+  // The position of logit row i, and the digest that the device writes for it.
   int32_t* logit_positions() const { return arrays_.logit_positions; }
-  uint64_t* logit_digests() const { return arrays_.logit_digests; }
+  void TakeDigests() { TakeResults(arrays_.batch.num_logit_rows, &digests_); }
+  uint64_t* logit_digests() const { return digests_; }
   // Whether kernels draw tokens.
   bool draws() const { return arrays_.draws != nullptr; }
-  // What they draw in the step, by rising row. REQUIRES: draws(); one a sequence at most.
-  void ClearDraws() { num_draws_ = 0; }
+  // What they draw in the step, and the rows whose log probabilities they look at, by rising row.
+  // REQUIRES: draws(); at most a draw a sequence, and as many rows.
   void AddDraw(const kernels::DrawRow& draw) { arrays_.draws[num_draws_++] = draw; }
   std::span<const kernels::DrawRow> planned_draws() const {
     return {arrays_.draws, static_cast<size_t>(num_draws_)};
   }
-  // The tokens, in the same order.
-  int32_t* drawn() const { return arrays_.drawn; }
+  // Whether there is for lists of so many tokens; less than 0: no list.
+  bool HasRoomForLikely(int32_t tokens, int32_t further) const;
+  void AddLikely(kernels::LikelyRow row);
+  std::span<const kernels::LikelyRow> planned_likely() const {
+    return {arrays_.likely, static_cast<size_t>(num_likely_)};
+  }
+  // Where they put what they find, once all is planned: in the same order, and tokens of all rows.
+  void TakeDrawn();
+  int32_t* drawn() const { return drawn_; }
+  kernels::LikelyHead* likely_heads() const { return likely_heads_; }
+  kernels::LikelyToken* likely_tokens() const { return likely_tokens_; }
 
  private:
+  // Of what kernels write for this step.
+  template <typename T>
+  void TakeResults(int64_t count, T** results) {
+    const uint64_t at = base::RoundUp(results_bytes_, alignof(T));
+    results_bytes_ = at + static_cast<uint64_t>(count) * sizeof(T);
+    FB_CHECK(results_bytes_ <= arrays_.results.size(), "results of {} bytes, room for {}",
+             results_bytes_, arrays_.results.size());
+    *results = reinterpret_cast<T*>(arrays_.results.data() + at);
+  }
+
   layout::StepArrays arrays_;
   kernels::ContextSums context_;
-  int32_t max_rows_ = 0, max_sequences_ = 0, num_draws_ = 0;
+  int32_t max_rows_ = 0, max_sequences_ = 0, num_draws_ = 0, num_likely_ = 0;
+  uint64_t results_bytes_ = 0;
+  uint64_t* digests_ = nullptr;
+  int32_t* drawn_ = nullptr;
+  kernels::LikelyHead* likely_heads_ = nullptr;
+  kernels::LikelyToken* likely_tokens_ = nullptr;
+  int32_t num_likely_tokens_ = 0;
   // Of the tables, the part that kernels do not know yet.
   const std::byte *changed_begin_ = nullptr, *changed_end_ = nullptr;
   int64_t expanded_blocks_ = 0;

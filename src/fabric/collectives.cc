@@ -7,14 +7,12 @@
 #include "base/check.h"
 #include "base/units.h"
 #include "device/copy.h"
-#include "device/cuda/copy_params.h"
-#include "device/cuda/launch_context.h"
 
 namespace forebay::fabric {
 namespace {
 
 constexpr uint64_t kAlignment = 64;
-static_assert(Exchange::kMaxRanks == device::kMostGatheredParts);
+static_assert(Exchange::kMaxRanks == device::kMostParts);
 
 uint64_t HalfBytes(const device::Region& staging) {
   return staging.bytes / 2 / kAlignment * kAlignment;
@@ -74,63 +72,6 @@ void ListGather(const void* raw, std::vector<device::CopiedRows>* copies) {
 
 uint64_t BytesOf(const GatherBlock& block, const MatrixBehind& behind) {
   return static_cast<uint64_t>(block.rows) * (block.bytes + behind.row_bytes);
-}
-
-struct RowGatherArgs {
-  RowsByOffset rows;
-  const std::byte* parts[Exchange::kMaxRanks];
-  int num_ranks;
-  std::byte* out;
-
-  device::Range RowsOf(int rank) const {
-    return {rows.offsets[rows.borders[rank]], rows.offsets[rows.borders[rank + 1]]};
-  }
-};
-
-void GatherRows(const RowGatherArgs& args, const device::WorkerContext& context) {
-  const uint64_t bytes = args.rows.row_bytes;
-  for (int rank = 0; rank < args.num_ranks; ++rank) {
-    const device::Range all = args.RowsOf(rank);
-    const device::Range part = device::StaticPart(context, all.end - all.begin);
-    const auto at = static_cast<uint64_t>(all.begin + part.begin) * bytes;
-    if (part.end > part.begin) {
-      std::memcpy(args.out + at, args.parts[rank] + at,
-                  static_cast<uint64_t>(part.end - part.begin) * bytes);
-    }
-  }
-}
-
-void LaunchRowGather(const void* raw, const device::LaunchContext& context) {
-  const RowGatherArgs& args = *static_cast<const RowGatherArgs*>(raw);
-  device::GatherRowsParams params{.to = args.out,
-                                  .parts = {},
-                                  .borders = {},
-                                  .num_parts = args.num_ranks,
-                                  .offsets = context.OnDevice(args.rows.offsets),
-                                  .row_bytes = args.rows.row_bytes};
-  std::copy_n(args.parts, args.num_ranks, params.parts);
-  std::copy_n(args.rows.borders, args.num_ranks + 1, params.borders);
-  context.Launch(
-      "pair_gather_rows",
-      {.blocks = {static_cast<int>(args.rows.most_rows), 1, 1}, .threads = device::kCopyThreads},
-      params);
-}
-
-void CompleteRowGather(const void* raw, cost::OpDesc* desc) {
-  const RowGatherArgs& args = *static_cast<const RowGatherArgs*>(raw);
-  const auto rows = static_cast<double>(args.rows.offsets[args.rows.borders[args.num_ranks]] -
-                                        args.rows.offsets[args.rows.borders[0]]);
-  desc->read_bytes = desc->write_bytes = rows * static_cast<double>(args.rows.row_bytes);
-}
-
-void RowGatherReads(const void* raw, std::vector<device::Access>* reads) {
-  const RowGatherArgs& args = *static_cast<const RowGatherArgs*>(raw);
-  for (int rank = 0; rank < args.num_ranks; ++rank) {
-    const device::Range rows = args.RowsOf(rank);
-    if (rows.begin == rows.end) continue;
-    reads->push_back({args.parts[rank] + static_cast<uint64_t>(rows.begin) * args.rows.row_bytes,
-                      static_cast<uint64_t>(rows.end - rows.begin) * args.rows.row_bytes, false});
-  }
 }
 
 int HolderOf(std::span<const GatherBlock> blocks, size_t index) {
@@ -232,20 +173,19 @@ void AllGather(device::Stream& stream, Exchange& exchange, const char* label,
   FB_CHECK(most <= exchange.part_bytes(), "{}: {} rows of {} bytes, staging holds {} bytes", label,
            rows.most_rows, rows.row_bytes, exchange.part_bytes());
   exchange.Meet(stream);
-  RowGatherArgs args{.rows = rows, .num_ranks = exchange.num_ranks(), .out = out};
-  for (int rank = 0; rank < args.num_ranks; ++rank) args.parts[rank] = exchange.part(rank);
-  device::Operation operation =
-      device::MakeOperation<&GatherRows>({.kind = cost::OpKind::kCollective,
-                                          .label = label,
-                                          .collective = cost::Collective::kAllGather,
-                                          .ranks = args.num_ranks},
-                                         args);
+  device::PartsCopy copy{.destination = out,
+                         .num_parts = exchange.num_ranks(),
+                         .offsets = rows.offsets,
+                         .most_rows = rows.most_rows,
+                         .row_bytes = rows.row_bytes};
+  for (int rank = 0; rank < copy.num_parts; ++rank) copy.parts[rank] = exchange.part(rank);
+  std::copy_n(rows.borders, copy.num_parts + 1, copy.borders);
   // Offsets are written on the device: how many rows there are is known when the operation begins.
-  operation.complete = CompleteRowGather;
-  operation.further_accesses = RowGatherReads;
-  operation.launch = LaunchRowGather;
-  const auto borders = static_cast<uint64_t>(rows.borders[args.num_ranks] + 1);
-  stream.Enqueue(operation.Reads(rows.offsets, borders * sizeof(*rows.offsets)).Writes(out, most));
+  stream.Enqueue(device::MakePartsCopy({.kind = cost::OpKind::kCollective,
+                                        .label = label,
+                                        .collective = cost::Collective::kAllGather,
+                                        .ranks = copy.num_parts},
+                                       copy));
 }
 
 void AllToAll(device::Stream& stream, Exchange& exchange, const char* label,

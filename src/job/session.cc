@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "engine/choices/cancellations.h"
@@ -96,7 +97,7 @@ void Session::EndAll() {
   {
     const std::lock_guard lock(mutex_);
     entries.swap(entries_);
-    waiting_.clear();
+    for (std::deque<Request>& waiting : waiting_) waiting.clear();
   }
   for (auto& [id, entry] : entries) {
     entry.inbox->Put({.tag = entry.tag, .result = failed_ ? FailedResult(id) : ClosedResult(id)});
@@ -117,7 +118,7 @@ std::vector<int64_t> Session::Submit(std::vector<Submitted> requests,
       entries_.emplace(
           id, Entry{inbox, submitted.tag, {now, request.n, request.sampling.most_tokens()}});
       submitted.request.id = id;
-      waiting_.push_back(std::move(submitted.request));
+      waiting_[static_cast<size_t>(request.service)].push_back(std::move(submitted.request));
     }
     some_->Set();
   }
@@ -133,15 +134,17 @@ void Session::Cancel(int64_t id) {
     const std::lock_guard lock(mutex_);
     const auto found = entries_.find(id);
     if (found == entries_.end()) return;
-    // From the back: who gives up many begins with the latest.
-    const auto waits = std::find_if(waiting_.rbegin(), waiting_.rend(),
-                                    [&](const Request& request) { return request.id == id; });
-    if (waits == waiting_.rend()) {
+    const auto drop = [id](std::deque<Request>& waiting) {
+      const auto found = std::ranges::lower_bound(waiting, id, {}, &Request::id);
+      const bool waits = found != waiting.end() && found->id == id;
+      if (waits) waiting.erase(found);
+      return waits;
+    };
+    if (std::ranges::none_of(waiting_, drop)) {
       // Finish takes the lock: it has not returned.
       engine_.Cancel(id);
       return;
     }
-    waiting_.erase(std::next(waits).base());
     dropped = std::move(found->second);
     entries_.erase(found);
     result = engine::CancelledResult(id);
@@ -170,12 +173,24 @@ void Session::Close() {
 std::optional<Request> Session::Next(bool wait) {
   if (wait) some_->Wait(runtime::kGlance);
   const std::lock_guard lock(mutex_);
-  if (waiting_.empty()) {
-    if (!closed_) some_->Reset();
-    return std::nullopt;
-  }
-  Request request = std::move(waiting_.front());
-  waiting_.pop_front();
+  // As they were submitted.
+  const auto first = std::ranges::min_element(waiting_, {}, [](const std::deque<Request>& waiting) {
+    return waiting.empty() ? std::numeric_limits<int64_t>::max() : waiting.front().id;
+  });
+  std::optional<Request> request = TakeFirst(&*first);
+  if (!request && !closed_) some_->Reset();
+  return request;
+}
+
+std::optional<Request> Session::NextOf(Service service) {
+  const std::lock_guard lock(mutex_);
+  return TakeFirst(&waiting_[static_cast<size_t>(service)]);
+}
+
+std::optional<Request> Session::TakeFirst(std::deque<Request>* waiting) {
+  if (waiting->empty()) return std::nullopt;
+  Request request = std::move(waiting->front());
+  waiting->pop_front();
   return request;
 }
 

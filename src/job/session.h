@@ -2,6 +2,7 @@
 // front (Python, a server) stands on. A job with files has job.h.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -91,6 +92,9 @@ class Session : private RequestSource, private ResultSink {
   };
 
   std::optional<Request> Next(bool wait) override;
+  std::optional<Request> NextOf(Service service) override;
+  // Out of waiting_. REQUIRES: the lock.
+  std::optional<Request> TakeFirst(std::deque<Request>* waiting);
   bool ended() const override { return closed_; }
   bool Finish(RequestResult result) override;
   void Progress(ChoicePiece piece) override;
@@ -105,7 +109,8 @@ class Session : private RequestSource, private ResultSink {
   std::atomic<bool> closed_{false}, failed_{false};
   mutable std::mutex mutex_;  // guards what follows
   int64_t next_id_ = 0;
-  std::deque<Request> waiting_;                 // not the engine's yet
+  // Not the engine's yet, by service.
+  std::array<std::deque<Request>, kNumServices> waiting_;
   std::unordered_map<int64_t, Entry> entries_;  // by id, without an end yet
   RequestMetrics metrics_;
   std::unique_ptr<runtime::Task> task_;

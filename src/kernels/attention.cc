@@ -30,6 +30,14 @@ double KvTokensRead(const ContextSums& sums) {
   return tokens;
 }
 
+// Positions that rows of prompts see. Where they see those behind them, a step has all rows of a
+// sequence, and each sees as many as the last one.
+int64_t PrefillContext(const AttentionArgs& args) {
+  const ContextSums& sums = args.context;
+  return args.reach.ahead == 0 ? sums.prefill_context
+                               : 2 * sums.prefill_context - sums.prefill_rows;
+}
+
 // The layer's part of the blocks of positions [begin, end) of a sequence: whole, for a position's
 // bytes are strewn over it.
 void BlockAccesses(const StepBatch& batch, const KvLayout& layout, const KvLayer& layer,
@@ -113,7 +121,8 @@ void Attention(device::Stream& stream, const KernelSet& kernels, const Attention
   desc.label = "attention";
   desc.rows = batch.num_sequences;
   desc.columns = int64_t{args.heads} * args.layout.value_dim;
-  desc.depth = args.context.context();
+  desc.prefill_context = PrefillContext(args);
+  desc.depth = args.context.decode_context + desc.prefill_context;
   desc.flops =
       2.0 * static_cast<double>(desc.depth) *
       static_cast<double>(int64_t{args.heads} * (args.layout.key_dim + args.layout.value_dim));
@@ -124,7 +133,6 @@ void Attention(device::Stream& stream, const KernelSet& kernels, const Attention
   desc.head_dim = args.layout.key_dim;
   desc.kv_format = args.layout.format();
   desc.prefill_sequences = args.context.prefill_sequences;
-  desc.prefill_context = args.context.prefill_context;
   desc.repeated_context = std::min(args.context.repeated, args.context.decode_context);
   device::Operation operation = device::MakeOperation(desc, args, kernels.attention);
   operation.Reads(args.q, RowBytes(args, batch.num_rows, args.layout.key_dim))

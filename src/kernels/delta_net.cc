@@ -34,23 +34,31 @@ void TouchPlaces(const Args& args, const StateLayer& layer, int64_t floats,
   }
 }
 
+// Of a row and an element of a state matrix: a product for the decay, and fused multiply-adds for
+// the change and the output.
+constexpr double kMamba2Flops = 5;
+
 }  // namespace
 
 void ShortConv(device::Stream& stream, const KernelSet& kernels, const ShortConvArgs& args) {
   if (args.batch.num_rows == 0) return;
   FB_CHECK(args.channels > 0 && args.channels <= args.stride,
            "short_conv: {} channels of rows of {}", args.channels, args.stride);
+  FB_CHECK(args.taps >= 2 && args.taps <= kConvTaps, "short_conv: {} taps; expected 2 to {}",
+           args.taps, kConvTaps);
   cost::OpDesc desc = Describe("short_conv", args.batch, args.channels);
-  desc.flops = (2.0 * kConvTaps + 4) * args.batch.num_rows * args.channels;
+  desc.flops = (2.0 * args.taps + 4) * args.batch.num_rows * args.channels;
   desc.read_bytes = desc.write_bytes =
-      (1.0 * args.batch.num_rows + (kConvTaps - 1.0) * args.batch.num_state_rows) * args.channels *
+      (1.0 * args.batch.num_rows + (args.taps - 1.0) * args.batch.num_state_rows) * args.channels *
       sizeof(float);
   device::Operation operation = device::MakeOperation(desc, args, kernels.short_conv);
   operation.Writes(args.x, RowBytes(args.batch, args.stride))
-      .Reads(args.weight, static_cast<uint64_t>(args.channels) * kConvTaps * sizeof(float));
+      .Reads(args.weight, static_cast<uint64_t>(args.channels * args.taps) * sizeof(float));
+  if (args.bias != nullptr)
+    operation.Reads(args.bias, static_cast<uint64_t>(args.channels) * sizeof(float));
   operation.further_accesses = [](const void* raw, std::vector<device::Access>* accesses) {
     const auto& conv = *static_cast<const ShortConvArgs*>(raw);
-    TouchPlaces(conv, conv.tails, int64_t{kConvTaps - 1} * conv.channels, accesses);
+    TouchPlaces(conv, conv.tails, int64_t{conv.taps - 1} * conv.channels, accesses);
   };
   stream.Enqueue(operation);
 }
@@ -81,8 +89,35 @@ void DeltaNet(device::Stream& stream, const KernelSet& kernels, const DeltaNetAr
   stream.Enqueue(operation);
 }
 
+void Mamba2(device::Stream& stream, const KernelSet& kernels, const Mamba2Args& args) {
+  if (args.batch.num_rows == 0) return;
+  FB_CHECK(args.state_dim > 0 && args.groups > 0 && args.heads % args.groups == 0,
+           "mamba2: {} heads over {} groups of {}", args.heads, args.groups, args.state_dim);
+  const double elements =
+      1.0 * args.heads * static_cast<double>(StateMatrixFloats(args.state_dim, args.head_dim));
+  cost::OpDesc desc = Describe("mamba2", args.batch, int64_t{args.heads} * args.head_dim);
+  desc.kind = cost::OpKind::kRecurrence;
+  desc.depth = args.state_dim;
+  desc.flops = kMamba2Flops * args.batch.num_rows * elements;
+  desc.read_bytes = desc.write_bytes = args.batch.num_state_rows * elements * sizeof(float);
+  device::Operation operation = device::MakeOperation(desc, args, kernels.mamba2);
+  const auto heads = static_cast<uint64_t>(args.heads);
+  operation.Writes(args.x, RowBytes(args.batch, args.stride))
+      .Reads(args.a_log, heads * sizeof(float))
+      .Reads(args.dt_bias, heads * sizeof(float))
+      .Reads(args.d, heads * sizeof(float));
+  operation.further_accesses = [](const void* raw, std::vector<device::Access>* accesses) {
+    const auto& net = *static_cast<const Mamba2Args*>(raw);
+    TouchPlaces(net, net.matrices, net.heads * StateMatrixFloats(net.state_dim, net.head_dim),
+                accesses);
+  };
+  stream.Enqueue(operation);
+}
+
 void GatedNorm(device::Stream& stream, const KernelSet& kernels, const GatedNormArgs& args) {
   if (args.batch.num_rows == 0) return;
+  FB_CHECK(args.heads % args.normed_heads == 0, "gated_norm: {} heads, normed {} at a time",
+           args.heads, args.normed_heads);
   const int64_t columns = int64_t{args.heads} * args.dim;
   cost::OpDesc desc = Describe("gated_norm", args.batch, columns);
   desc.flops = 12.0 * args.batch.num_rows * static_cast<double>(columns);
@@ -94,8 +129,11 @@ void GatedNorm(device::Stream& stream, const KernelSet& kernels, const GatedNorm
       sizeof(float);
   operation.Reads(args.x, extent)
       .Reads(args.z, extent)
-      .Reads(args.weight, static_cast<uint64_t>(args.dim) * sizeof(float))
       .Writes(args.out, rows * static_cast<uint64_t>(columns) * tensor::SizeOf(args.dtype));
+  if (args.gate != StateGate::kWithoutNorm) {
+    const int64_t weights = args.gate == StateGate::kBeforeNorm ? columns : args.dim;
+    operation.Reads(args.weight, static_cast<uint64_t>(weights) * sizeof(float));
+  }
   stream.Enqueue(operation);
 }
 

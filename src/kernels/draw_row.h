@@ -17,4 +17,30 @@ struct DrawRow {
 // In place of a token: the logits are all NaN.
 inline constexpr int32_t kNothingDrawn = -1;
 
+// Whose log probabilities are wanted of a row of logits: the most likely tokens' and one token's.
+struct LikelyRow {
+  int32_t row = 0;     // of the step's logits
+  int32_t token = 0;   // ~i: what draw i of the step has drawn
+  int32_t top_k = 0;   // how many of the most likely ones
+  int32_t tokens = 0;  // where these go: LikelyRowsArgs::tokens
+};
+// The most that kernels find.
+inline constexpr int32_t kMostLikely = 512;
+
+// What a row's log probabilities follow from (sample/sampler.h).
+struct LikelyHead {
+  double sum = 0;       // of e^(logit - max), in the order of sample/softmax.h
+  float max = 0;        // the greatest logit, at most the greatest float
+  float logit = 0;      // the token's
+  int32_t token = 0;    // kNothingDrawn: the logits are all NaN, and nothing else is said
+  int32_t greater = 0;  // how many logits are greater, where it is not among the most likely ones
+  int32_t place = 0;    // its place among these; -1: it has none
+  int32_t count = 0;    // of the most likely ones
+};
+// Falling logit, ties by rising id. NaN is -infinity, +infinity the greatest float.
+struct LikelyToken {
+  int32_t token;
+  float logit;
+};
+
 }  // namespace forebay::kernels

@@ -97,6 +97,12 @@ inline float ErfGelu(float x) {
   return (x < 0 ? 0.0f : x) - tail;
 }
 
+// NaN stays NaN.
+inline float ReluSquared(float x) {
+  const float above = x < 0 ? 0.0f : x;
+  return above * above;
+}
+
 // gpt-oss's gate: min(x, 7) sigmoid(1.702 min(x, 7)); the linear part meets it within +-7, plus 1.
 struct ClampedSiluConstants {
   static constexpr float kLimit = 7.0f, kSlope = 1.702f;

@@ -61,13 +61,17 @@ void Check(const char* label, const ExpertsArgs& args) {
            "no bias",
            label, weight.leaves.tree_leaves(), weight.leaves.begin[weight.leaves.num_leaves],
            weight.k, weight.bias == nullptr ? "no" : "a");
-  FB_CHECK(args.output == LinearOutput::kRounded || (IsGated(args.output) && !args.heads()),
-           "{}: output mode {}", label, static_cast<int>(args.output));
+  const bool of_up = IsGated(args.output) || args.output == LinearOutput::kReluSquared;
+  FB_CHECK(args.output == LinearOutput::kRounded || (of_up && !args.heads()), "{}: output mode {}",
+           label, static_cast<int>(args.output));
   FB_CHECK(args.x_stride >= weight.k && args.y_stride >= weight.n,
            "{}: strides {} and {} of rows of {} and {}", label, args.x_stride, args.y_stride,
            weight.k, weight.n);
   FB_CHECK(args.x_rows == nullptr || args.x_count > 0, "{}: rows of x by number, of {}", label,
            args.x_count);
+  FB_CHECK(args.codes == nullptr ? !args.coded : weight.is_int8() && args.x_rows != nullptr,
+           "{}: codes of {} rows of x {}, of weights that are {}int8", label, args.x_count,
+           args.coded ? "made before" : "to be made", weight.is_int8() ? "" : "not ");
   FB_CHECK(args.num_experts > 0 && (args.runs != nullptr) == !args.heads() &&
                (weight.tiles != nullptr) == args.heads() && !(args.heads() && args.x_rows),
            "{}: {} experts with {} runs and {} offsets, {} tiles; expected runs and offsets, or "
@@ -104,7 +108,11 @@ void Experts(device::Stream& stream, const KernelSet& kernels, const char* label
     operation.Reads(weight.bias, sizeof(float) * kPanelColumns * experts * weight.num_panels);
   // Rows of x that are picked by number lie anywhere in it.
   const uint64_t x_rows = args.x_rows == nullptr ? rows : static_cast<uint64_t>(args.x_count);
-  operation.Reads(args.x, ((x_rows - 1) * args.x_stride + weight.k) * element);
+  if (!args.coded) operation.Reads(args.x, ((x_rows - 1) * args.x_stride + weight.k) * element);
+  if (args.codes != nullptr) {
+    const uint64_t bytes = x_rows * static_cast<uint64_t>(CodedRowBytes(weight.k));
+    args.coded ? operation.Reads(args.codes, bytes) : operation.Writes(args.codes, bytes);
+  }
   if (args.x_rows != nullptr) operation.Reads(args.x_rows, rows * sizeof(*args.x_rows));
   operation.further_accesses = RunReads;
   stream.Enqueue(operation);

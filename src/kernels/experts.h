@@ -27,6 +27,11 @@ struct ExpertsArgs {
   std::byte* y = nullptr;              // [max_rows, n] of T in grouped order
   int64_t x_stride = 0, y_stride = 0;  // elements
   LinearOutput output = LinearOutput::kRounded;  // or gated
+  // Of weights of kW8A8 with x_rows: where the codes of all rows of x go, which experts then share,
+  // [x_count] times CodedRowBytes(k). `coded`: an operation before has made them. Null: each
+  // expert's rows become codes on the way.
+  std::byte* codes = nullptr;
+  bool coded = false;
   // Heads in place of experts, for Heads alone: `runs` and `offsets` are null, weight.tiles is
   // [num_experts * num_panels], and every head takes rows [0, max_rows) of an x and a y of its own,
   // so many elements behind those of the head before.
@@ -59,6 +64,11 @@ struct ExpertsArgs {
 };
 
 using ExpertsFunction = void (*)(const ExpertsArgs& args, const device::WorkerContext& context);
+
+// A row of K inputs as codes, with its scale.
+constexpr int64_t CodedRowBytes(int64_t k) {
+  return (k + kQuadValues - 1) / kQuadValues * kQuadValues + static_cast<int64_t>(sizeof(float));
+}
 
 // Bytes of worker scratch that these matrices need, in any kernel set. `stored`: some tiles are not
 // expanded.

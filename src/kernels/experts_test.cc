@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/testing/pack_rounded.h"
+#include "kernels/testing/random_rows.h"
 #include "kernels/testing/team.h"
 #include "kernels/testing/tile_sets.h"
 #include "tensor/bf16.h"
@@ -29,6 +30,7 @@ struct Case {
   bool biased = false;
   bool gathered = true;
   uint64_t seed = 1;
+  bool int8 = false;
 };
 
 struct Free {
@@ -54,6 +56,7 @@ class Problem {
  public:
   explicit Problem(const Case& c) : case_(c), rng_(c.seed) {
     weight_.dtype = c.dtype;
+    if (c.int8) weight_.form = TileForm::kW8A8;
     weight_.k = c.k;
     weight_.leaves = LeafBorders::Single(c.k);
     weight_.num_panels = static_cast<int>(c.widths.size());
@@ -86,6 +89,18 @@ class Problem {
     x_ = NewBuffer(static_cast<size_t>(x_rows) * x_stride_ * element + 1);
     for (int64_t i = 0; i < x_rows * x_stride_; ++i) Put(x_.get(), i, Value());
     y_bytes_ = static_cast<size_t>(rows) * y_stride_ * element;
+    if (c.int8) codes_ = NewBuffer(static_cast<size_t>(x_rows * CodedRowBytes(c.k)));
+  }
+
+  // Experts share the codes of x; `coded`: those of the run before, without x.
+  std::vector<std::byte> RunCoded(ExpertsFunction experts, int workers, bool coded) {
+    std::vector<std::byte> y(y_bytes_, std::byte{0x55});
+    ExpertsArgs args = Args(y.data());
+    args.codes = codes_.get();
+    args.coded = coded;
+    if (coded) args.x = nullptr;
+    TeamOf(workers).Run([&](const device::WorkerContext& context) { experts(args, context); });
+    return y;
   }
 
   ExpertsArgs Args(std::byte* y) const {
@@ -125,6 +140,7 @@ class Problem {
         LinearArgs args;
         args.weight = weight_;
         args.weight.tiles = tiles.data();
+        args.weight.bias = Args(nullptr).Bias(static_cast<int32_t>(expert));
         args.x = x_.get() + (case_.gathered ? x_rows_[row] : row) * x_stride_ * element;
         args.y = y.data() + row * y_stride_ * element;
         args.x_stride = x_stride_;
@@ -202,6 +218,7 @@ class Problem {
     }
   }
   void FillTile(std::byte* tile, int width) {
+    if (case_.int8) return FillCodes(tile, width);
     std::vector<float> values(static_cast<size_t>(case_.k) * kPanelColumns);
     for (float& value : values) value = Value();
     const bool gated = IsGated(case_.output);
@@ -212,13 +229,23 @@ class Problem {
     }
     testing::PackRounded(case_.dtype, case_.k, rows, tile);
   }
+  void FillCodes(std::byte* tile, int width) {
+    const testing::RandomRows columns(TileForm::kW8A8, case_.k, kPanelColumns,
+                                      static_cast<unsigned>(rng_()));
+    const int half = IsGated(case_.output) ? kPanelColumns / 2 : kPanelColumns;
+    const StoredRow* rows[kPanelColumns] = {};
+    for (int c = 0; c < kPanelColumns; ++c) {
+      if (c % half < width) rows[c] = &columns[static_cast<size_t>(c)];
+    }
+    PackTile(TileForm::kW8A8, 0, case_.k, rows, tile);
+  }
 
   const Case case_;
   std::mt19937_64 rng_;
   PackedWeight weight_;
   std::vector<PanelColumns> panels_;
   std::vector<float> bias_;  // [experts, panels, kPanelColumns]
-  Buffer memory_, x_;
+  Buffer memory_, x_, codes_;
   std::vector<const std::byte*> runs_;
   std::vector<int32_t> offsets_, x_rows_;
   int64_t x_stride_ = 0, y_stride_ = 0;
@@ -301,6 +328,39 @@ TEST(ExpertsTest, ARowIsThatOfADenseLayer) {
     for (const auto& [set, oracle] : testing::SetsWithOracles()) {
       if (!Solves(set, c)) continue;
       EXPECT_TRUE(problem.Run(set.experts, 2) == problem.RunRowByRow(set.linear)) << set.name;
+    }
+  }
+}
+
+// Codes that experts share are those that each makes.
+TEST(ExpertsTest, Int8) {
+  uint64_t seed = 600;
+  for (const DType dtype : {DType::kBF16, DType::kF32}) {
+    for (const int k : {3, 32, 77, 130}) {
+      for (const bool gathered : {true, false}) {
+        const Case c{.dtype = dtype,
+                     .counts = {1, 0, 5, 2, 70},
+                     .k = k,
+                     .widths = {32, 32, 9},
+                     .output = k % 2 == 0 ? LinearOutput::kSiluMul : LinearOutput::kRounded,
+                     .biased = k > 100,
+                     .gathered = gathered,
+                     .seed = seed++,
+                     .int8 = true};
+        Problem problem(c);
+        const std::vector<std::byte> expected = problem.Run(&ref::Experts, 1);
+        for (const auto& [set, oracle] : testing::SetsWithOracles()) {
+          EXPECT_TRUE(problem.RunRowByRow(set.linear) == expected) << set.name;
+          for (int workers = 1; workers <= kMostWorkers; ++workers) {
+            EXPECT_TRUE(problem.Run(set.experts, workers) == expected) << set.name << " K " << k;
+            if (!gathered || set.isa == Isa::kRef) continue;
+            for (const bool coded : {false, true}) {
+              EXPECT_TRUE(problem.RunCoded(set.experts, workers, coded) == expected)
+                  << set.name << ", " << workers << " workers, K " << k << " coded " << coded;
+            }
+          }
+        }
+      }
     }
   }
 }

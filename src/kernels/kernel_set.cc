@@ -13,29 +13,54 @@
 #include "kernels/cpu/probes.h"
 #include "kernels/linear_sets.h"
 #include "kernels/sets.h"
+#include "kernels/tile_attention.h"
 
 namespace forebay::kernels {
 namespace {
 
 // The functions of namespace `set`, which has one of each name but for those that serve every set.
-#define FB_SET_OF(isa_value, set)                                                               \
-  KernelSet {                                                                                   \
-    .isa = isa_value, .name = #set, .numerics_class = "pair", .linear = set::Linear,            \
-    .experts = set::Experts, .attention = set::Attention, .rope_kv = set::RopeKv,               \
-    .rope_rows = set::RopeRows, .store_kv = set::StoreKv, .latent_kv = set::LatentKv,           \
-    .gather_latents = set::GatherLatents, .store_expanded = set::StoreExpanded,                 \
-    .rms_norm = set::RmsNorm, .add_normed = set::AddNormed, .finish_logits = set::FinishLogits, \
-    .gate_rows = set::GateRows, .layer_inputs = set::LayerInputs, .short_conv = set::ShortConv, \
-    .delta_net = set::DeltaNet, .gated_norm = set::GatedNorm, .embed = ref::Embed,              \
-    .logits_digest = ref::LogitsDigest, .route = set::Route, .group_rows = ref::GroupRows,      \
-    .weigh_rows = set::WeighRows, .combine_rows = set::CombineRows, .reduce = ref::Reduce,      \
-    .attention_scratch = AttentionScratch                                                       \
+#define FB_SET_OF(isa_value, set)                                                                 \
+  KernelSet {                                                                                     \
+    .isa = isa_value, .name = #set, .numerics_class = "pair", .linear = set::Linear,              \
+    .experts = set::Experts, .attention = set::Attention, .rope_kv = set::RopeKv,                 \
+    .rope_rows = set::RopeRows, .store_kv = set::StoreKv, .latent_kv = set::LatentKv,             \
+    .gather_latents = set::GatherLatents, .store_expanded = set::StoreExpanded,                   \
+    .rms_norm = set::RmsNorm, .add_normed = set::AddNormed, .finish_logits = set::FinishLogits,   \
+    .gate_rows = set::GateRows, .layer_inputs = set::LayerInputs, .short_conv = set::ShortConv,   \
+    .delta_net = set::DeltaNet, .mamba2 = set::Mamba2, .gated_norm = set::GatedNorm,              \
+    .embed = ref::Embed, .logits_digest = ref::LogitsDigest, .route = set::Route,                 \
+    .group_rows = ref::GroupRows, .weigh_rows = set::WeighRows, .combine_rows = set::CombineRows, \
+    .reduce = ref::Reduce, .attention_scratch = AttentionScratch                                  \
   }
 constexpr KernelSet kRef = FB_SET_OF(Isa::kRef, ref);
-constexpr KernelSet kAvx2 = FB_SET_OF(Isa::kAvx2, avx2);
-constexpr KernelSet kAvx512f = FB_SET_OF(Isa::kAvx512f, avx512f);
+constexpr KernelSet kPlainAvx2 = FB_SET_OF(Isa::kAvx2, avx2);
+constexpr KernelSet kPlainAvx512f = FB_SET_OF(Isa::kAvx512f, avx512f);
 constexpr KernelSet kAvx512bf16 = FB_SET_OF(Isa::kAvx512bf16, avx512bf16);
 #undef FB_SET_OF
+
+// With the instruction that multiplies codes of int8, where the CPU has it.
+const KernelSet& Avx2Kernels() {
+  static const KernelSet kernels = [] {
+    KernelSet set = kPlainAvx2;
+    if (HasAvxVnni()) {
+      set.linear = avx2::LinearWithVnni;
+      set.experts = avx2::ExpertsWithVnni;
+    }
+    return set;
+  }();
+  return kernels;
+}
+const KernelSet& Avx512fKernels() {
+  static const KernelSet kernels = [] {
+    KernelSet set = kPlainAvx512f;
+    if (HasAvx512Vnni()) {
+      set.linear = avx512f::LinearWithVnni;
+      set.experts = avx512f::ExpertsWithVnni;
+    }
+    return set;
+  }();
+  return kernels;
+}
 
 KernelSet RefOf(MmaOrder order) {
   KernelSet set = kRef;
@@ -46,15 +71,32 @@ KernelSet RefOf(MmaOrder order) {
   return set;
 }
 
+// Class `amx_*_p1024` of this order.
+KernelSet RefOf(TileOrder order) {
+  KernelSet set = kRef;
+  set.numerics_class = PartClassOf(order);
+  set.linear = ref::TileLinear(order);
+  set.experts = ref::TileExperts(order);
+  set.attention = ref::TileAttention(order);
+  return set;
+}
+
 // All but linear layers is that of class `pair`. Products there are fused multiply-adds, which the
 // CPUs that have tiles do twice as fast as vdpbf16ps.
 KernelSet AmxKernels(TileOrder order) {
-  KernelSet set = kAvx512f;
+  KernelSet set = kPlainAvx512f;
   set.isa = Isa::kAmx;
   set.name = "amx";
   set.numerics_class = NumericsClassOf(order);
   set.linear = amx::Linear;
   set.experts = amx::Experts;
+  return set;
+}
+// Attention too: class `amx_*_p1024`.
+KernelSet AttendingAmxKernels(TileOrder order) {
+  KernelSet set = AmxKernels(order);
+  set.numerics_class = PartClassOf(order);
+  set.attention = amx::Attention;
   return set;
 }
 
@@ -79,9 +121,8 @@ bool HasAvx512f() {
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
 bool HasAvx512bf16() {
-  static const bool has = HasAvx512f() && HasAvx512Bf16Bit() &&
-                          __builtin_cpu_supports("avx512vnni") &&
-                          avx512bf16::DotProductMatchesFma();
+  static const bool has =
+      HasAvx512f() && HasAvx512Bf16Bit() && HasAvx512Vnni() && avx512bf16::DotProductMatchesFma();
   return has;
 }
 
@@ -143,10 +184,24 @@ bool DotProductIsFaster() {
   return faster;
 }
 
+// Those that only a class by name gives: tiles were not seen attending, and the oracles are slow.
+std::vector<const KernelSet*> KernelsByClass() {
+  std::vector<const KernelSet*> sets;
+  if (HardwareTileOrder() != TileOrder::kUnknown) {
+    static const KernelSet kAmx = AttendingAmxKernels(HardwareTileOrder());
+    sets.push_back(&kAmx);
+  }
+  for (const MmaOrder order : kMmaOrders) sets.push_back(&RefKernels(order));
+  static const KernelSet kTiles[] = {RefOf(kTileOrders[0]), RefOf(kTileOrders[1]),
+                                     RefOf(kTileOrders[2])};
+  for (const KernelSet& set : kTiles) sets.push_back(&set);
+  return sets;
+}
+
 // The fastest set of this name, or of any where it is "auto", that computes in the class.
 base::Result<const KernelSet*> ChooseOfClass(std::string_view name, std::string_view numerics) {
   std::vector<const KernelSet*> sets = AvailableKernels();
-  for (const MmaOrder order : kMmaOrders) sets.push_back(&RefKernels(order));
+  for (const KernelSet* set : KernelsByClass()) sets.push_back(set);
   std::string classes;
   for (const KernelSet* set : sets) {
     if (name != "auto" && set->name != name) continue;
@@ -163,14 +218,21 @@ base::Result<const KernelSet*> ChooseOfClass(std::string_view name, std::string_
 
 std::vector<const KernelSet*> KernelsWithoutTiles() {
   std::vector<const KernelSet*> sets;
-  if (HasAvx512f()) sets.push_back(&kAvx512f);
+  if (HasAvx512f()) sets.push_back(&Avx512fKernels());
   if (HasAvx512bf16()) sets.insert(DotProductIsFaster() ? sets.begin() : sets.end(), &kAvx512bf16);
-  if (HasAvx2()) sets.push_back(&kAvx2);
+  if (HasAvx2()) sets.push_back(&Avx2Kernels());
   sets.push_back(&kRef);
   return sets;
 }
 
 }  // namespace
+
+bool HasAvxVnni() {
+  constexpr unsigned kAvxVnni = 1u << 4;  // leaf 7, subleaf 1, EAX
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & kAvxVnni);
+}
+bool HasAvx512Vnni() { return __builtin_cpu_supports("avx512vnni"); }
 
 TileOrder HardwareTileOrder() { return Tiles().order; }
 

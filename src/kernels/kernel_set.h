@@ -51,11 +51,13 @@ struct KernelSet {
   void (*layer_inputs)(const LayerInputsArgs&, const device::WorkerContext&);
   void (*short_conv)(const ShortConvArgs&, const device::WorkerContext&);
   void (*delta_net)(const DeltaNetArgs&, const device::WorkerContext&);
+  void (*mamba2)(const Mamba2Args&, const device::WorkerContext&);
   void (*gated_norm)(const GatedNormArgs&, const device::WorkerContext&);
   void (*embed)(const EmbedArgs&, const device::WorkerContext&);
   void (*logits_digest)(const LogitsDigestArgs&, const device::WorkerContext&);
   // Null: the host draws from where the logits lie.
   void (*draw_rows)(const DrawRowsArgs&, const device::WorkerContext&);
+  void (*likely_rows)(const LikelyRowsArgs&, const device::WorkerContext&);
   void (*route)(const RouteArgs&, const device::WorkerContext&);
   void (*group_rows)(const GroupRowsArgs&, const device::WorkerContext&);
   void (*weigh_rows)(const WeighRowsArgs&, const device::WorkerContext&);

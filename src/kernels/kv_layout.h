@@ -9,7 +9,7 @@
 //     V [16 position pairs][value_dim][2]  pairs along positions (what p.v chains over)
 //     scales [2][32] fp32                  by position, of K and then of V; with KvCodes::kInt8
 //
-// or, in PackedForm::kCuda, K and V as kernels/packed_form.h has them.
+// or, in PackedForm::kCuda, K and V as kernels/packed_form.h has them, scales behind likewise.
 //
 // Elements are of the compute type, or codes of a byte each (kernels/kv_codes.h) in the same order.
 // So both products of pairs read whole vectors of 16 outputs x 1 pair, and an AMX B tile is 16 pair
@@ -52,7 +52,7 @@ struct KvLayout {
   bool values_in_keys = false;           // V is not stored; value_dim <= key_dim
   PackedForm form = PackedForm::kPairs;  // kCuda: key_dim is value_dim, or values lie in keys
   int64_t block_stride = 0;        // bytes from one block to the next: the parts of all layers
-  KvCodes codes = KvCodes::kNone;  // kernels do not read codes where values lie in keys, or kCuda
+  KvCodes codes = KvCodes::kNone;  // kernels do not read codes where values lie in keys
 
   // Elements of K and V of one head in one block.
   int64_t HeadElements() const {

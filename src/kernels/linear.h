@@ -26,6 +26,7 @@ enum class LinearOutput : uint8_t {
   kClampedSiluMul,  // gate/up weights: y T = round(ClampedSilu(s_gate) * (clamped s_up + 1))
   kErfGelu,         // y T = round(erf_gelu(s)), see kernels::ErfGelu
   kErfGeluMul,      // gate/up weights: y T = round(erf_gelu(s_gate) * s_up)
+  kReluSquared,     // y T = round(max(s, 0)^2)
 };
 
 // Whether the weight holds gate and up, and the output is their product.
@@ -42,6 +43,8 @@ struct LinearArgs {
   // [rows, n], row stride y_stride elements; kPartial: [planes, rows, n] fp32
   std::byte* y = nullptr;
   int64_t x_stride = 0, y_stride = 0;
+  // Rows of x are codes (ExpertsArgs::codes), x_stride bytes apart. Experts of int8 have it.
+  bool coded_x = false;
   // Of x kChunks only where RowFormOf(weight) is, of y where the output is T and its next reader
   // says so; the stride is the row's elements then.
   RowForm x_form = RowForm::kRows, y_form = RowForm::kRows;

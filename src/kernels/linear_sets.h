@@ -10,6 +10,10 @@
 
 namespace forebay::kernels {
 
+// Whether the CPU multiplies codes of int8 in one instruction, of 256 bits and of 512.
+bool HasAvxVnni();
+bool HasAvx512Vnni();
+
 namespace ref {
 void Linear(const LinearArgs& args, const device::WorkerContext& context);
 // The oracle of class `amx` with this order; null for kUnknown. Layers of fp32 are those of class
@@ -24,10 +28,16 @@ ExpertsFunction MmaExperts(MmaOrder order);
 namespace avx2 {
 void Linear(const LinearArgs& args, const device::WorkerContext& context);
 void Experts(const ExpertsArgs& args, const device::WorkerContext& context);
+// The same with a faster product of int8 layers. REQUIRES: HasAvxVnni().
+void LinearWithVnni(const LinearArgs& args, const device::WorkerContext& context);
+void ExpertsWithVnni(const ExpertsArgs& args, const device::WorkerContext& context);
 }  // namespace avx2
 namespace avx512f {
 void Linear(const LinearArgs& args, const device::WorkerContext& context);
 void Experts(const ExpertsArgs& args, const device::WorkerContext& context);
+// The same with a faster product of int8 layers. REQUIRES: HasAvx512Vnni().
+void LinearWithVnni(const LinearArgs& args, const device::WorkerContext& context);
+void ExpertsWithVnni(const ExpertsArgs& args, const device::WorkerContext& context);
 }  // namespace avx512f
 namespace avx512bf16 {
 void Linear(const LinearArgs& args, const device::WorkerContext& context);

@@ -343,13 +343,27 @@ TEST(LinearTest, MatchesRefWhereKIsCutIntoBlocks) {
   }
 }
 
+// So much x that tiles take a round of it through several panels; the last unit has one.
+TEST(LinearTest, TilesMatchRefWhereXLeavesTheCache) {
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
+    GTEST_SKIP() << "model tiles need AVX2";
+  Case c;
+  c.rows = 33;
+  c.k = 16640;
+  c.widths.assign(9, 64);
+  c.output = LinearOutput::kResidual;
+  const Problem problem(c);
+  EXPECT_EQ(problem.Run(amx::LinearOnModelTiles(TileOrder::kSplit), 1),
+            problem.Run(ref::TileLinear(TileOrder::kSplit), 2));
+}
+
 // More panels than a batch: leaf after leaf through those of a worker's own part, then one panel a
 // ticket.
 TEST(LinearTest, MatchesRefWhereAFewRowsPassBatchesOfPanels) {
   for (const LinearOutput output :
        {LinearOutput::kResidual, LinearOutput::kPartial, LinearOutput::kSiluMul,
         LinearOutput::kGeluMul, LinearOutput::kClampedSiluMul, LinearOutput::kErfGelu,
-        LinearOutput::kErfGeluMul}) {
+        LinearOutput::kErfGeluMul, LinearOutput::kReluSquared}) {
     for (const int leaves : {1, 3, 8}) {
       for (int rows = 1; rows <= kTileRows + 1; ++rows) {
         Case c;

@@ -4,17 +4,19 @@
 //
 //   KV is cut into parts at absolute multiples of 1,024 positions; each part that holds a position
 //   that the row sees has its own online softmax, in steps at absolute multiples of 128:
-//     score[t] = chain over key_dim; unseen positions: -infinity
+//     score[t] = chain over key_dim, times the key's own scale where the cache has such
+//     (kernels/kv_codes.h); unseen positions: -infinity
 //     M' = max(M, ceil(greatest score * c) - 1), a whole number; factor = 2^(M - M'); M = M'
 //     p[t] = MmaProbability(score[t]), unseen exactly 0
 //     a lane t % 16 adds its p[t] of the step, ascending, from the first one on;
 //     sum lane = fma(sum lane, factor, the step's lane)
 //     values[j] *= factor where that is not 1, then the chain goes on over the step's positions:
-//     products round(p[t]) v[t][j], unseen ones 0 whatever v is
+//     products round(p[t]) v[t][j], unseen ones 0 whatever v is. Where the cache has scales, p[t]
+//     meets the value's before it is rounded, unless it is 0 or a denormal
 //   the part's sum is the tree over its 16 lanes. Parts merge in ascending order into a total that
 //   begins as sum 0, values 0, M -infinity: top = max of both M; sums and values are
 //   fma(part, 2^(M_part - top), total 2^(M_total - top)).
-//   With a cap of scores, score[t] = Cap(scale * chain, cap) and c = log2(e). A sink is one more
+//   With a cap of scores, score[t] = Cap(scale * score[t], cap) and c = log2(e). A sink is one more
 //   part, the last: M_part = ceil(sink * log2(e)) - 1, its sum MmaProbability of the sink, no
 //   values. out[j] = round(fma(values[j], 1 / sum, 0)).
 //

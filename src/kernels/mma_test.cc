@@ -250,7 +250,9 @@ TEST(MmaTest, AttentionIsTheSameHoweverRowsAreCut) {
       {.heads = 4, .kv_heads = 2, .head_dim = 64},
       {.heads = 3, .kv_heads = 1, .head_dim = 24, .window = 150},
       {.heads = 2, .kv_heads = 2, .head_dim = 16, .chunk = 256},
-      {.heads = 2, .kv_heads = 1, .head_dim = 48, .value_dim = 32, .values_in_keys = true}};
+      {.heads = 2, .kv_heads = 1, .head_dim = 48, .value_dim = 32, .values_in_keys = true},
+      {.heads = 2, .kv_heads = 1, .head_dim = 16, .codes = KvCodes::kInt8},
+      {.heads = 2, .kv_heads = 1, .head_dim = 16, .codes = KvCodes::kFP8}};
   for (const MmaOrder order : kMmaOrders) {
     const KernelSet& kernels = RefKernels(order);
     for (const AttentionShape& shape : shapes) {

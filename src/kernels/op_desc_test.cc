@@ -41,6 +41,25 @@ TEST(ContextSums, SplitPrefillFromDecode) {
   EXPECT_EQ(sums.decode_context, 10 + 40);
 }
 
+// Texts of 64 and 30 rows and of one, all of whose rows see all rows of theirs.
+TEST(OpDesc, RowsThatSeeThoseBehindThemCountThem) {
+  CapturingStream stream;
+  AttentionArgs args;
+  args.batch = {.num_rows = 95, .num_sequences = 3};
+  args.layout = {.dtype = tensor::DType::kF32,
+                 .kv_heads = 2,
+                 .key_dim = 64,
+                 .value_dim = 64,
+                 .block_stride = 1 << 20};
+  args.heads = 2;
+  for (const int64_t rows : {64, 30, 1}) args.context.Add(0, rows);
+  args.reach.ahead = base::Reach::kAllAhead;
+  Attention(stream, RefKernels(), args);
+  ASSERT_EQ(stream.descs.size(), 1u);
+  EXPECT_EQ(stream.descs[0].prefill_context, 64 * 64 + 30 * 30);
+  EXPECT_EQ(stream.descs[0].depth, 64 * 64 + 30 * 30 + 1);
+}
+
 TEST(OpDesc, AttentionTellsItsHeadsAndBothParts) {
   CapturingStream stream;
   AttentionArgs args;

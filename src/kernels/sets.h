@@ -23,6 +23,7 @@ struct KvLayout;
 struct LatentKvArgs;
 struct LayerInputsArgs;
 struct LogitsDigestArgs;
+struct Mamba2Args;
 struct ReduceArgs;
 struct RmsNormArgs;
 struct RopeKvArgs;
@@ -49,6 +50,7 @@ struct WeighRowsArgs;
   void GateRows(const GateRowsArgs& args, const device::WorkerContext& context);       \
   void ShortConv(const ShortConvArgs& args, const device::WorkerContext& context);     \
   void DeltaNet(const DeltaNetArgs& args, const device::WorkerContext& context);       \
+  void Mamba2(const Mamba2Args& args, const device::WorkerContext& context);           \
   void GatedNorm(const GatedNormArgs& args, const device::WorkerContext& context);     \
   void Route(const RouteArgs& args, const device::WorkerContext& context);             \
   void WeighRows(const WeighRowsArgs& args, const device::WorkerContext& context);     \

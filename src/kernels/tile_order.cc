@@ -9,6 +9,7 @@
 
 #include "kernels/cpu/trial_bits.h"
 #include "kernels/linear_sets.h"
+#include "kernels/tile_attention.h"
 
 namespace forebay::kernels {
 namespace {
@@ -104,6 +105,16 @@ const char* NumericsClassOf(TileOrder order) {
     case TileOrder::kSplit: return "amx_split";
     case TileOrder::kEvenFirst: return "amx_even";
     case TileOrder::kOddFirst: return "amx_odd";
+    case TileOrder::kUnknown: break;
+  }
+  return "";
+}
+
+const char* PartClassOf(TileOrder order) {
+  switch (order) {
+    case TileOrder::kSplit: return "amx_split_p1024";
+    case TileOrder::kEvenFirst: return "amx_even_p1024";
+    case TileOrder::kOddFirst: return "amx_odd_p1024";
     case TileOrder::kUnknown: break;
   }
   return "";

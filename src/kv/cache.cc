@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/units.h"
+#include "kv/state/layer_states.h"
 
 namespace forebay::kv {
 namespace {
@@ -25,28 +26,39 @@ CacheView CutCache(std::span<const KvGroup> groups, int64_t num_blocks, bool dig
       cache.layers[layer] = {
           .bases = {.resident = base, .window = nullptr}, .group = index, .first = i == 0};
     }
-    data += num_blocks * group.layout.block_stride;
+    data += group.BlocksOf(num_blocks) * group.layout.block_stride;
   }
   for (size_t i = 0; i < groups.size(); ++i) {
     if (!digests || !groups[i].has_digests()) continue;
     cache.groups[i].digests = reinterpret_cast<uint64_t*>(data);
-    data += num_blocks * static_cast<int64_t>(kBlockDigestBytes);
+    data += groups[i].BlocksOf(num_blocks) * static_cast<int64_t>(kBlockDigestBytes);
   }
   return cache;
 }
 
 Cache::Cache(device::Device& device, const device::Region& region, std::span<const KvGroup> groups,
-             int64_t num_blocks, bool digests)
-    : device_(device), region_(region), view_(CutCache(groups, num_blocks, digests, region.data)) {
-  uint64_t offset = 0;
-  for (const CacheView::KvGroupView& group : view_.groups) {
+             int64_t num_blocks, bool digests, const StateRegion& states)
+    : device_(device),
+      region_(region),
+      view_(CutCache(groups, num_blocks, digests, region.data)),
+      states_(states) {
+  std::byte* next = region.data;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    const CacheView::KvGroupView& group = view_.groups[i];
     const auto bytes = static_cast<uint64_t>(group.layout.block_stride);
     std::vector<Strip>& strips = strips_.emplace_back();
-    if (bytes > 0) strips.push_back({offset, bytes});
-    offset += static_cast<uint64_t>(num_blocks) * bytes;
+    if (bytes > 0) strips.push_back({next, bytes, bytes});
+    next += static_cast<uint64_t>(groups[i].BlocksOf(num_blocks)) * bytes;
     if (group.digests == nullptr) continue;
-    const auto* const first = reinterpret_cast<const std::byte*>(group.digests);
-    strips.push_back({static_cast<uint64_t>(first - region.data), kBlockDigestBytes});
+    auto* const first = reinterpret_cast<std::byte*>(group.digests);
+    strips.push_back({first, kBlockDigestBytes, kBlockDigestBytes});
+  }
+  for (int32_t part = 0; part < states.parts; ++part) {
+    std::vector<Strip>& strips = strips_.emplace_back();
+    const base::Part bytes = PartOfPlace(states.place_bytes, states.parts, part);
+    if (bytes.size() == 0) continue;
+    strips.push_back({states.region->data + bytes.begin, states.place_bytes,
+                      static_cast<uint64_t>(bytes.size())});
   }
 }
 
@@ -72,7 +84,7 @@ uint64_t Cache::DigestOf(int group, std::span<const BlockId> table, int64_t begi
 }
 
 base::Status Cache::EnqueuePull(fabric::Fabric& fabric, std::span<const PullPart> parts,
-                                int64_t peer_blocks, std::span<const Move> moves) {
+                                std::span<const Move> moves) {
   fabric::CopyPlan plan{.spans = {}, .slice_bytes = kSlice};
   summands_.clear();
   size_t added = 0;
@@ -80,16 +92,16 @@ base::Status Cache::EnqueuePull(fabric::Fabric& fabric, std::span<const PullPart
   summands_.reserve(added);  // Copies go to where they lie.
   std::vector<bool> digested(moves.size(), false);
   for (const PullPart& part : parts) {
-    FB_ASSIGN_OR_RETURN(const device::Region* theirs, fabric.FindRegion(part.peer, region_.name));
     const auto group = static_cast<size_t>(part.group);
+    const device::Region& own = group < num_kv_groups() ? region_ : *states_.region;
+    FB_ASSIGN_OR_RETURN(const device::Region* theirs, fabric.FindRegion(part.peer, own.name));
     const Strip& strip = part.digests ? strips_[group].back() : strips_[group].front();
     const bool adds = part.digests && digested[group];
     if (part.digests) digested[group] = true;
     const Move& move = moves[group];
     for (size_t block = 0; block < move.to.size(); ++block) {
-      const auto from = static_cast<uint64_t>(move.from[block]),
-                 to = static_cast<uint64_t>(move.to[block]);
-      std::byte* destination = region_.data + strip.offset + to * strip.bytes + part.to;
+      const auto from = static_cast<uint64_t>(move.from[block]);
+      std::byte* destination = strip.Of(move.to[block]) + part.to;
       // A peer's digests are of its own heads: where several give parts of a block theirs are
       // summed.
       if (adds) {
@@ -98,14 +110,13 @@ base::Status Cache::EnqueuePull(fabric::Fabric& fabric, std::span<const PullPart
       }
       plan.spans.push_back({.rank = part.peer,
                             .region = theirs->id,
-                            .offset = part.before * static_cast<uint64_t>(peer_blocks) +
-                                      from * part.stride + part.from,
+                            .offset = part.begin + from * part.stride + part.from,
                             .bytes = part.bytes,
                             .destination = destination});
     }
   }
   // What no peer has a summand for has others, in other ranks of the replica.
-  for (size_t group = 0; group < moves.size(); ++group) {
+  for (size_t group = 0; group < num_kv_groups(); ++group) {
     uint64_t* const digests = view_.groups[group].digests;
     if (digests == nullptr || digested[group]) continue;
     constexpr std::array<uint64_t, kBlockTokens> kNone{};

@@ -4,7 +4,9 @@
 //   region: the blocks of the first group, of the second, ...; then the digests of the first, ...
 //
 // A block of a group has a strip of bytes for its K and V, and one for its digests where these are
-// wanted: whatever moves blocks moves all strips of a block.
+// wanted: whatever moves blocks moves all strips of a block. States of layers move likewise
+// (kv/state/layer_states.h): their places are the blocks of further groups, which stand behind
+// those of KV. A place has a part in each, the first of which begins where the place does.
 #pragma once
 
 #include <array>
@@ -40,40 +42,51 @@ struct CacheView {
   std::vector<KvGroupView> groups;
   std::vector<Layer> layers;
 };
-// Lays out `num_blocks` of each group as above. `data`: num_blocks * KvBlockBytes.
+// Lays out `num_blocks` of each group, or its most, as above. `data`: KvCacheBytes(num_blocks).
 CacheView CutCache(std::span<const KvGroup> groups, int64_t num_blocks, bool digests,
                    std::byte* data);
+
+// Where a rank's states lie, and in how many parts a place goes below.
+struct StateRegion {
+  const device::Region* region = nullptr;  // null: the rank keeps none
+  uint64_t place_bytes = 0;
+  int32_t parts = 0;
+};
 
 // A rank has one, which its control task calls.
 class Cache {
  public:
-  // Where the strip of block 0 lies in the region, and how long each is: all that moves with a
-  // block.
+  // Where the strip of block 0 lies, how far it is to the next block's, and how long each is: all
+  // that moves with a block.
   struct Strip {
-    uint64_t offset, bytes;
+    std::byte* data;
+    uint64_t stride, bytes;
+
+    std::byte* Of(BlockId block) const { return data + static_cast<uint64_t>(block) * stride; }
   };
   // Blocks of a sequence in a KV group: where the rank has them that gives them, and where they go.
   struct Move {
     std::span<const BlockId> from, to;
   };
 
-  // `region`: at least num_blocks * KvBlockBytes; it and `device` outlive the cache.
+  // `region`: at least KvCacheBytes(num_blocks); it and `device` outlive the cache.
   Cache(device::Device& device, const device::Region& region, std::span<const KvGroup> groups,
-        int64_t num_blocks, bool digests);
+        int64_t num_blocks, bool digests, const StateRegion& states = {});
 
   const CacheView& view() const { return view_; }
   const device::Region& region() const { return region_; }
-  // By KV group.
+  size_t num_kv_groups() const { return view_.groups.size(); }
+  // By KV group, then by part of a state.
   std::span<const std::vector<Strip>> strips() const { return strips_; }
   // Sums the digests of positions [begin, end) of the sequence whose table in the group this is.
   // REQUIRES: no step that writes them is under way. A device that cannot be read any more gives 0.
   uint64_t DigestOf(int group, std::span<const BlockId> table, int64_t begin, int64_t end) const;
 
-  // Begins to pull `parts` of blocks from peers that have published caches of `peer_blocks` blocks
-  // under the same name; moves are by KV group. REQUIRES: the last pull was waited for; no
-  // operation writes to the blocks meanwhile.
+  // Begins to pull `parts` of blocks from peers that have published their caches under the same
+  // name, and of states; moves are by KV group, then of a state's place. REQUIRES: the last pull
+  // was waited for; no operation writes to the blocks meanwhile.
   base::Status EnqueuePull(fabric::Fabric& fabric, std::span<const PullPart> parts,
-                           int64_t peer_blocks, std::span<const Move> moves);
+                           std::span<const Move> moves);
   // kPullTimeout, or the fault that the device met.
   base::Status WaitPull(runtime::TimeNs timeout);
   // Blocks until no pull is under way, whatever became of it.
@@ -94,7 +107,8 @@ class Cache {
   device::Device& device_;
   const device::Region& region_;
   const CacheView view_;
-  std::vector<std::vector<Strip>> strips_;       // by KV group
+  const StateRegion states_;
+  std::vector<std::vector<Strip>> strips_;       // as strips() has them
   std::unique_ptr<device::DeviceEvent> pulled_;  // null: nothing was ever pulled
   std::vector<Summand> summands_;                // what the pull that is under way adds up
   uint64_t pull_bytes_ = 0;

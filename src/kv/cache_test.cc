@@ -15,6 +15,13 @@ namespace {
 
 constexpr int64_t kBlocks = 10;
 
+// Of layers with windows the cache has a block less.
+std::vector<KvGroup> UnequalGroups() {
+  std::vector<KvGroup> groups = Groups();
+  groups[1].most_blocks = kBlocks - 1;
+  return groups;
+}
+
 struct Rank {
   Rank(runtime::Runtime& runtime, std::unique_ptr<fabric::Fabric> own)
       : fabric(std::move(own)),
@@ -22,8 +29,9 @@ struct Rank {
             device::CreateCpuDevice(
                 runtime, {.rank = fabric->rank(), .memory_bytes = 8 * base::kMiB, .num_workers = 1})
                 .value()),
-        region(device->arena().Allocate("kv", kBlocks * KvBlockBytes(Groups(), true)).value()),
-        cache(*device, *region, Groups(), kBlocks, true) {
+        region(
+            device->arena().Allocate("kv", KvCacheBytes(UnequalGroups(), kBlocks, true)).value()),
+        cache(*device, *region, UnequalGroups(), kBlocks, true) {
     for (uint64_t i = 0; i < region->bytes; ++i)
       region->data[i] = static_cast<std::byte>((i * 37 + i / 251 + fabric->rank() * 101) % 256);
     FB_CHECK(fabric->Publish(*region).ok(), "publish");
@@ -51,11 +59,12 @@ TEST_F(CacheTest, APullBringsBlocksAndDigestsAndNothingElse) {
   const std::vector<std::byte> before(to.region->data, to.region->data + to.region->bytes);
   const std::vector<BlockId> theirs[] = {{7, 0, 3}, {5}}, mine[] = {{1, 2, 9}, {8}};
   const Cache::Move moves[] = {{theirs[0], mine[0]}, {theirs[1], mine[1]}};
-  const auto groups = Groups();
-  const KvShare mine_of[] = {{0, {0, 3}, groups}}, theirs_of[] = {{1, {0, 3}, groups}};
+  const auto groups = UnequalGroups();
+  const KvShare mine_of[] = {{0, {0, 3}, groups, kBlocks}},
+                theirs_of[] = {{1, {0, 3}, groups, kBlocks}};
   const std::vector<PullPart> parts = PullParts(mine_of, 0, theirs_of, true);
   EXPECT_EQ(parts.size(), 4u);  // two strips a group
-  ASSERT_TRUE(to.cache.EnqueuePull(*to.fabric, parts, kBlocks, moves).ok());
+  ASSERT_TRUE(to.cache.EnqueuePull(*to.fabric, parts, moves).ok());
   ASSERT_TRUE(to.cache.WaitPull(10'000'000'000).ok());
 
   std::vector<std::byte> want = before;
@@ -67,7 +76,7 @@ TEST_F(CacheTest, APullBringsBlocksAndDigestsAndNothingElse) {
                   bytes);
       copied += bytes;
     }
-    base += kBlocks * bytes;
+    base += static_cast<uint64_t>(groups[group].BlocksOf(kBlocks)) * bytes;
   };
   for (size_t group = 0; group < 2; ++group)
     copy(group, static_cast<uint64_t>(groups[group].layout.block_stride));

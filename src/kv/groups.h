@@ -1,6 +1,7 @@
 // Layers whose KV cache is alike form a group: one layout, one block table, one book. Pure.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -35,8 +36,12 @@ struct KvGroup {
   std::vector<int32_t> layers;  // the rank's, ascending, counted from its first; may be none
   // Layers that keep states have their digests beside this group's blocks.
   bool digests_states = false;
+  // Sequences hold no more blocks at once, whatever their lengths, and the group has no more.
+  int32_t most_blocks = INT32_MAX;
 
   bool has_digests() const { return digests_states || !layers.empty(); }
+  // Its blocks in a cache with so many of each group.
+  int64_t BlocksOf(int64_t blocks) const { return std::min<int64_t>(blocks, most_blocks); }
 };
 
 // The groups of the model's layers in the order of their first layers (at most
@@ -47,5 +52,9 @@ std::vector<KvGroup> PlanKvGroups(std::span<const KvLayerPlan> model, const base
 inline constexpr uint64_t kBlockDigestBytes = kBlockTokens * sizeof(uint64_t);
 // Bytes of a block of every group.
 uint64_t KvBlockBytes(std::span<const KvGroup> groups, bool digests);
+// Bytes of a cache of `blocks` blocks of each group, or as many as it has at most.
+uint64_t KvCacheBytes(std::span<const KvGroup> groups, uint64_t blocks, bool digests);
+// The largest such number of blocks whose cache takes at most `bytes`.
+uint64_t KvBlocksWithin(std::span<const KvGroup> groups, uint64_t bytes, bool digests);
 
 }  // namespace forebay::kv

@@ -1,4 +1,4 @@
-// The KV cache of a running choice that one replica lends to another.
+// The KV cache of a running choice, and its layers' states, that one replica lends to another.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,6 @@ namespace forebay::kv {
 // they are, until the one that got it says that it is over.
 struct KvLoan {
   int replica = 0;                           // that lends it, among the job's
-  int32_t num_blocks = 0;                    // in its cache
   int32_t choice = 0;                        // the request's
   SequenceId sequence = -1;                  // in its book
   int64_t computed = 0;                      // positions
@@ -23,6 +22,8 @@ struct KvLoan {
   std::vector<int64_t> first_held;           // by KV group: positions before it are not lent
   int64_t first_block = 0;                   // of a table, that below[0] holds
   std::vector<BlockId> below;                // in the tier
+  int32_t state_place = -1;                  // of its layers' states; -1: they keep none, or below
+  std::vector<BlockId> state_below;          // parts of these in the tier
   std::atomic<bool> offered{false};          // no replica has taken the request yet
   std::atomic<bool> over{false};             // the last reader has finished
 

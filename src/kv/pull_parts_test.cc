@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <vector>
 
@@ -31,11 +32,12 @@ struct Replica {
     groups.reserve(static_cast<size_t>(pp * tp));
     for (int stage = 0; stage < pp; ++stage) {
       for (int rank = 0; rank < tp; ++rank) {
-        const int64_t each = std::max<int64_t>(1, kHeads / tp);
         const base::Part layers{kLayers * stage / pp, kLayers * (stage + 1) / pp};
-        const base::Part heads{kHeads * rank / tp, kHeads * rank / tp + each};
+        const int64_t first = kHeads * rank / tp;
+        const base::Part heads{first, std::max(first + 1, kHeads * (rank + 1) / tp)};
         groups.push_back(PlanKvGroups(Model(heads), layers));
-        shares.push_back({first_peer + stage * tp + rank, layers, groups.back()});
+        groups.back()[1].most_blocks = 4;
+        shares.push_back({first_peer + stage * tp + rank, layers, groups.back(), kPeerBlocks});
       }
     }
   }
@@ -48,7 +50,7 @@ struct Replica {
 std::vector<uint8_t> Memory(const KvShare& share, int64_t blocks) {
   std::vector<uint8_t> memory;
   for (const KvGroup& group : share.groups) {
-    for (int64_t block = 0; block < blocks; ++block) {
+    for (int64_t block = 0; block < group.BlocksOf(blocks); ++block) {
       for (const int32_t local : group.layers) {
         for (int64_t head = group.heads.begin; head < group.heads.end; ++head) {
           const int64_t number = 1 + (share.layers.begin + local) * kHeads + head + 40 * block;
@@ -87,7 +89,7 @@ TEST(PullParts, EveryRankGetsWhatItHoldsOnce) {
             continue;
           }
           const std::vector<uint8_t> theirs = Memory(from.shares[peer], kPeerBlocks);
-          const uint64_t at = part.before * kPeerBlocks + 3 * part.stride + part.from;
+          const uint64_t at = part.begin + 3 * part.stride + part.from;
           ASSERT_LE(at + part.bytes, theirs.size());
           std::memcpy(&got[begins[part.group] + part.to], &theirs[at], part.bytes);
           bytes += part.bytes;
@@ -103,6 +105,83 @@ TEST(PullParts, EveryRankGetsWhatItHoldsOnce) {
                   std::ranges::count_if(from.shares[rank].groups, [](const KvGroup& group) {
                     return !group.layers.empty();
                   }));
+      }
+    }
+  }
+}
+
+// Every layer keeps a state, too, over 8 value heads of 4 channels and 4 key heads of 8.
+struct ReplicaWithStates : Replica {
+  ReplicaWithStates(int pp, int tp, int first_peer) : Replica(pp, tp, first_peer) {
+    for (size_t i = 0; i < shares.size(); ++i) {
+      const base::Part values = base::EvenPart(8, tp, static_cast<int64_t>(i) % tp),
+                       keys{values.begin / 2, (values.end + 1) / 2};
+      StateSpec spec{.matrix_bytes = static_cast<uint64_t>(values.size()) * 48,
+                     .heads = static_cast<int32_t>(values.size()),
+                     .first_head = static_cast<int32_t>(values.begin),
+                     .channels = {base::Part{8 * keys.begin, 8 * keys.end},
+                                  {32 + 8 * keys.begin, 32 + 8 * keys.end},
+                                  {64 + 4 * values.begin, 64 + 4 * values.end}}};
+      spec.tail_bytes = static_cast<uint64_t>(16 * keys.size() + 4 * values.size()) * 3 * 4;
+      states[i].assign(static_cast<size_t>(shares[i].layers.size()), spec);
+      shares[i].states = states[i];
+    }
+  }
+
+  std::array<std::vector<StateSpec>, 16> states;
+};
+
+// A place of a rank: each channel at each tap and each word of a matrix has a number of its own.
+std::vector<std::byte> Place(const KvShare& share, uint32_t place) {
+  std::vector<std::byte> bytes(PlaceBytes(share.states));
+  for (size_t i = 0; i < share.states.size(); ++i) {
+    const StateSpec& spec = share.states[i];
+    const auto layer = static_cast<uint32_t>(share.layers.begin) + static_cast<uint32_t>(i);
+    std::byte* at = bytes.data() + PlaceBytes(share.states.first(i));
+    const auto put = [&](uint32_t number) {
+      number += 10'000 * (10 * layer + place);
+      std::memcpy(at, &number, sizeof number);
+      at += sizeof number;
+    };
+    for (uint32_t tap = 0; tap < 3; ++tap) {
+      for (const base::Part& part : spec.channels) {
+        for (int64_t channel = part.begin; channel < part.end; ++channel)
+          put(1 + 100 * tap + static_cast<uint32_t>(channel));
+      }
+    }
+    at = bytes.data() + PlaceBytes(share.states.first(i)) + MatrixOffset(spec);
+    for (int32_t head = 0; head < spec.heads; ++head) {
+      for (uint32_t word = 0; word < 12; ++word)
+        put(1000 + 100 * static_cast<uint32_t>(spec.first_head + head) + word);
+    }
+  }
+  return bytes;
+}
+
+TEST(PullParts, EveryRankGetsItsStatesOnce) {
+  const std::pair<int, int> cuts[] = {{1, 1}, {1, 2}, {1, 3}, {1, 8}, {2, 1}, {2, 4}};
+  for (const auto& [from_pp, from_tp] : cuts) {
+    for (const auto& [to_pp, to_tp] : cuts) {
+      SCOPED_TRACE(fmt::format("{}x{} to {}x{}", from_pp, from_tp, to_pp, to_tp));
+      const ReplicaWithStates from(from_pp, from_tp, 0), to(to_pp, to_tp, 100);
+      for (size_t rank = 0; rank < to.shares.size(); ++rank) {
+        const KvShare& share = to.shares[rank];
+        std::vector<std::byte> got(PlaceBytes(share.states));
+        uint64_t bytes = 0, expected = 0;
+        for (const PullPart& part : PullParts(to.shares, rank, from.shares, true)) {
+          if (part.group < std::ssize(share.groups)) continue;
+          const KvShare& giver = from.shares[static_cast<size_t>(part.peer)];
+          EXPECT_FALSE(part.digests);
+          EXPECT_EQ(part.begin, 0u);
+          EXPECT_EQ(part.stride, PlaceBytes(giver.states));
+          ASSERT_LE(part.from + part.bytes, part.stride);
+          ASSERT_LE(part.to + part.bytes, got.size());
+          std::memcpy(&got[part.to], &Place(giver, 3)[part.from], part.bytes);
+          bytes += part.bytes;
+        }
+        EXPECT_EQ(got, Place(share, 3)) << "rank " << rank;
+        for (const StateSpec& spec : share.states) expected += spec.bytes();
+        EXPECT_EQ(bytes, expected);
       }
     }
   }

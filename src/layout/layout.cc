@@ -245,7 +245,7 @@ base::Status ValidateLayout(const Layout& layout, const model::ModelConfig& conf
 std::string FormatUneven(const Layout& layout, const model::ModelConfig& config) {
   constexpr double kNotWorthALine = 1.01;
   const int ranks = layout.ranks_per_stage();
-  const bool has_dense = !config.moe || std::ranges::count(config.moe->has_experts, 0) > 0;
+  const bool has_dense = config.DenseLayers() > 0;
   int64_t heads = 0, columns = 0;  // the most of any rank
   for (int rank = 0; rank < ranks; ++rank) {
     const model::Shard shard = model::ShardOf(config, CutOf(layout, rank), {.sp = 1, .tp = ranks});

@@ -65,7 +65,6 @@ base::Result<LayoutDraft> DraftLayout(const EngineOptions& options, const model:
                                     draft.config.architecture));
   }
   FB_RETURN_IF_ERROR(CheckRouting(options, draft));
-  FB_RETURN_IF_ERROR(CheckStates(options, draft));
   FB_ASSIGN_OR_RETURN(draft.routing, platform.RoutingOf(options, draft.config));
   FB_RETURN_IF_ERROR(platform.Check(options, draft));
   FB_RETURN_IF_ERROR(CheckLinks(options, draft));

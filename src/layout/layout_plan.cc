@@ -123,6 +123,12 @@ uint64_t LayoutPlan::KvBlockBytes(bool digest) const {
   return bytes;
 }
 
+uint64_t LayoutPlan::BlockBytesBelow(bool digest) const {
+  uint64_t bytes = 0;
+  for (const RankPlan& rank : ranks) bytes = std::max(bytes, rank.memory.block_bytes_below(digest));
+  return bytes;
+}
+
 base::Status LayoutPlan::Fits() const {
   for (const RankPlan& rank : ranks) FB_RETURN_IF_ERROR(CheckFits(rank.memory, rank.request));
   return base::Status::Ok();

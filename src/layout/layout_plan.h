@@ -32,6 +32,8 @@ struct LayoutPlan : LayoutDraft {
   bool may_ship() const;
   // Bytes of a block of KV cache of the rank with the largest blocks, `digest` with its digests.
   uint64_t KvBlockBytes(bool digest) const;
+  // Of a block below the devices, likewise.
+  uint64_t BlockBytesBelow(bool digest) const;
   // kMemoryTooSmall: which part is how large, and what would fit.
   base::Status Fits() const;
 };

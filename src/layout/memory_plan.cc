@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "kv/book/block_book.h"
+#include "kv/tier/file_store.h"
 #include "kv/tier/window.h"
 #include "layout/region_table.h"
 #include "model/blocks/latent_forms.h"
@@ -63,6 +64,25 @@ int64_t StateRows(const MemoryRequest& request) {
       3 * int64_t{request.max_num_seqs} + request.max_num_batched_tokens / request.state_every);
 }
 
+// Where some layers see all, those that see a window have blocks for all that `max_num_seqs`
+// choices hold of them at once: of each what its next row sees, in blocks that begin and end
+// anywhere, a block that its rows of a step begin, and full blocks of these rows.
+void BoundWindows(const MemoryRequest& request, std::vector<kv::KvGroup>* groups) {
+  const auto is_bounded = [](const kv::KvGroup& group) {
+    return group.spec.reach.window > 0 || group.spec.reach.chunk > 0;
+  };
+  if (std::ranges::all_of(*groups, is_bounded)) return;
+  const int64_t step_blocks = base::CeilDiv(
+      int64_t{request.max_num_batched_tokens} * request.steps_in_flight, kernels::kBlockTokens);
+  for (kv::KvGroup& group : *groups) {
+    if (!is_bounded(group)) continue;
+    const int64_t seen = std::max(group.spec.reach.window, group.spec.reach.chunk),
+                  of_choice = base::CeilDiv(seen, kernels::kBlockTokens) + 2;
+    group.most_blocks = static_cast<int32_t>(
+        std::min<int64_t>(INT32_MAX, request.max_num_seqs * of_choice + step_blocks + 1));
+  }
+}
+
 // Fills everything but the KV cache for one max_model_len.
 MemoryPlan WithoutKv(const model::ModelConfig& config, tensor::DType dtype,
                      const MemoryRequest& request, int64_t max_model_len) {
@@ -86,6 +106,7 @@ MemoryPlan WithoutKv(const model::ModelConfig& config, tensor::DType dtype,
                                        model::PlanDecoder(config, dtype, request.cut));
   const model::Shard& shard = plan.decoder->shard;
   plan.kv_groups = model::PlanKvGroups(config, dtype, shard);
+  BoundWindows(request, &plan.kv_groups);
   plan.states = model::PlanStates(config, shard);
   plan.step_shape = {.rows = request.max_num_batched_tokens,
                      .sequences = request.max_num_seqs,
@@ -110,21 +131,46 @@ void SetBlocks(const MemoryRequest& request, int32_t num_blocks, int32_t streame
   plan->regions = PlanRegions(request, *plan);
 }
 
+// So many that no rank's part of a choice's states is larger than the largest block of KV. A rank
+// with little KV has larger blocks below.
+int32_t StateBlocks(std::span<const MemoryPlan> ranks, bool digest) {
+  uint64_t place = 0, block = 0;
+  for (const MemoryPlan& rank : ranks) {
+    place = std::max(place, kv::PlaceBytes(rank.states));
+    block = std::max(block, kv::KvBlockBytes(rank.kv_groups, digest));
+  }
+  return static_cast<int32_t>(
+      base::CeilDiv(place, block == 0 ? std::max(place, uint64_t{1}) : block));
+}
+
+// Of the place's part in a block below that has most of it.
+uint64_t StatePartBytes(const MemoryPlan& plan) {
+  if (plan.state_blocks == 0) return 0;
+  return static_cast<uint64_t>(
+      kv::PartOfPlace(kv::PlaceBytes(plan.states), plan.state_blocks, 0).size());
+}
+
 kv::TierBlocks TierBlocksOf(const MemoryRequest& request, const MemoryPlan& plan) {
   const auto blocks = [](uint64_t bytes, uint64_t block) {
     return static_cast<int32_t>(std::min(bytes / std::max<uint64_t>(1, block), kMostTierBlocks));
   };
-  return {blocks(request.host_bytes, kv::KvBlockBytes(plan.kv_groups, request.digest)),
-          blocks(request.file_bytes, kv::FileBlockBytes(plan.kv_groups, request.digest))};
+  return {blocks(request.host_bytes, plan.block_bytes_below(request.digest)),
+          blocks(request.file_bytes, plan.block_bytes_in_file(request.digest))};
 }
 
 void SetTierBlocks(const MemoryRequest& request, const kv::TierBlocks& blocks, MemoryPlan* plan) {
   plan->tier_blocks = blocks;
   plan->tier_bytes =
-      static_cast<uint64_t>(blocks.in_memory) * kv::KvBlockBytes(plan->kv_groups, request.digest) +
+      static_cast<uint64_t>(blocks.in_memory) * plan->block_bytes_below(request.digest) +
       request.staging_bytes;
   plan->file_bytes =
-      static_cast<uint64_t>(blocks.in_file) * kv::FileBlockBytes(plan->kv_groups, request.digest);
+      static_cast<uint64_t>(blocks.in_file) * plan->block_bytes_in_file(request.digest);
+}
+
+// Bytes of a cache that holds one sequence of full length.
+uint64_t SequenceBytes(const MemoryPlan& plan, bool digests) {
+  return kv::KvCacheBytes(plan.kv_groups, static_cast<uint64_t>(plan.max_blocks_per_sequence),
+                          digests);
 }
 
 // Gives a quarter of the rest to states that are kept, but nothing that a sequence of full length
@@ -133,8 +179,7 @@ void KeepStates(const MemoryRequest& request, MemoryPlan* plan) {
   if (request.state_every == 0 || plan->states.empty()) return;
   const uint64_t place = kv::PlaceBytes(plan->states),
                  needed = request.device_bytes + plan->fixed_bytes() + 2 * kRegionRounding +
-                          static_cast<uint64_t>(plan->max_blocks_per_sequence) *
-                              kv::KvBlockBytes(plan->kv_groups, request.digest),
+                          SequenceBytes(*plan, request.digest),
                  rest = request.budget_bytes > needed ? request.budget_bytes - needed : 0,
                  useful = static_cast<uint64_t>(request.max_num_seqs) *
                           static_cast<uint64_t>(plan->max_model_len / request.state_every + 1);
@@ -150,13 +195,12 @@ void GiveRestToKv(const MemoryRequest& request, MemoryPlan* plan) {
   const uint64_t fixed = request.device_bytes + plan->fixed_bytes() +
                          (request.streamed_blocks > 0 ? 2 : 1) * kRegionRounding;
   const uint64_t rest = request.budget_bytes > fixed ? request.budget_bytes - fixed : 0;
-  // A stage may have layers with state alone.
-  const uint64_t block = std::max<uint64_t>(1, kv::KvBlockBytes(plan->kv_groups, request.digest)),
-                 place = WindowPlaceBytes(*plan),
+  const uint64_t place = WindowPlaceBytes(*plan),
                  useful =
                      static_cast<uint64_t>(request.max_num_seqs) * plan->max_blocks_per_sequence;
   const auto resident = [&](uint64_t streamed) {
-    uint64_t blocks = std::min((rest - streamed * place) / block, useful);
+    uint64_t blocks = std::min(
+        kv::KvBlocksWithin(plan->kv_groups, rest - streamed * place, request.digest), useful);
     if (request.max_kv_blocks > 0) blocks = std::min<uint64_t>(blocks, request.max_kv_blocks);
     return std::min(blocks, uint64_t{0x7FFFFFFF});
   };
@@ -180,6 +224,15 @@ uint64_t MemoryPlan::bytes(RegionUse use) const {
   uint64_t sum = 0;
   for (const Region& region : regions) sum += region.use == use ? region.bytes : 0;
   return sum;
+}
+
+uint64_t MemoryPlan::block_bytes_below(bool digest) const {
+  return std::max(kv::KvBlockBytes(kv_groups, digest), StatePartBytes(*this));
+}
+
+uint64_t MemoryPlan::block_bytes_in_file(bool digest) const {
+  return std::max(kv::FileBlockBytes(kv_groups, digest),
+                  base::RoundUp(StatePartBytes(*this), kv::kFileAlignment));
 }
 
 uint64_t MemoryPlan::weight_bytes() const {
@@ -229,6 +282,7 @@ MemoryPlan DivideMemory(const model::ModelConfig& config, tensor::DType dtype,
   const int64_t length =
       request.max_model_len ? request.max_model_len : ChooseLength(config, dtype, request);
   MemoryPlan plan = WithoutKv(config, dtype, request, length);
+  plan.state_blocks = StateBlocks({&plan, 1}, request.digest);
   KeepStates(request, &plan);
   GiveRestToKv(request, &plan);
   SetTierBlocks(request, TierBlocksOf(request, plan), &plan);
@@ -237,11 +291,11 @@ MemoryPlan DivideMemory(const model::ModelConfig& config, tensor::DType dtype,
 
 uint64_t LeastBytes(const MemoryPlan& plan, const MemoryRequest& request) {
   return request.device_bytes + plan.fixed_bytes() - plan.kept_state_bytes() + 2 * kRegionRounding +
-         static_cast<uint64_t>(plan.max_blocks_per_sequence) *
-             kv::KvBlockBytes(plan.kv_groups, request.digest);
+         SequenceBytes(plan, request.digest);
 }
 
 std::string LayersCannotStream(const MemoryPlan& plan) {
+  if (!plan.states.empty()) return "the model has layers that keep a state; expected off";
   if (plan.kv_groups.size() > 1 || !plan.kv_groups[0].spec.reach.all())
     return "the model has layers with windows, which let go of blocks by themselves; expected off";
   if (std::ssize(plan.kv_groups[0].layers) <= kv::kWindowSlots)
@@ -253,9 +307,8 @@ std::string LayersCannotStream(const MemoryPlan& plan) {
 base::Status CheckFits(const MemoryPlan& plan, const MemoryRequest& request) {
   const int64_t length = plan.max_model_len;
   if (plan.kv_tokens() >= length) return base::Status::Ok();
-  const uint64_t block_bytes = kv::KvBlockBytes(plan.kv_groups, false);
-  if (plan.num_blocks == 0) return TooSmall(plan, request, block_bytes);
-  const uint64_t needed = static_cast<uint64_t>(plan.max_blocks_per_sequence) * block_bytes;
+  if (plan.num_blocks == 0) return TooSmall(plan, request, kv::KvBlockBytes(plan.kv_groups, false));
+  const uint64_t needed = SequenceBytes(plan, false);
   const bool tier_helps = LayersCannotStream(plan).empty() && request.steps_in_flight == 1 &&
                           std::max(request.host_bytes, request.file_bytes) < needed;
   return base::Status(
@@ -296,7 +349,11 @@ std::vector<MemoryPlan> DivideReplicaMemory(const model::ModelConfig& config, te
     blocks = std::min(blocks, plans.back().num_blocks);
     streamed = std::min(streamed, plans.back().streamed_blocks);
     kept_states = std::min(kept_states, plans.back().kept_states);
-    const kv::TierBlocks& below = plans.back().tier_blocks;
+  }
+  const int32_t state_blocks = StateBlocks(plans, requests[0].digest);
+  for (size_t i = 0; i < plans.size(); ++i) {
+    plans[i].state_blocks = state_blocks;
+    const kv::TierBlocks below = TierBlocksOf(requests[i], plans[i]);
     tier_blocks = {std::min(tier_blocks.in_memory, below.in_memory),
                    std::min(tier_blocks.in_file, below.in_file)};
   }

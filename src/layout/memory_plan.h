@@ -61,7 +61,8 @@ struct MemoryPlan {
   std::vector<kv::KvGroup> kv_groups;
   std::vector<kv::StateSpec> states;  // By layer of the rank; empty: none keeps one.
   int32_t kept_states = 0;            // places for them beside those of running choices
-  int32_t num_blocks = 0;             // blocks of each group
+  int32_t state_blocks = 0;           // blocks below that those of a choice take, on each rank
+  int32_t num_blocks = 0;             // blocks of each group, or its most
   int32_t max_blocks_per_sequence = 0;
   kv::TierBlocks tier_blocks;   // blocks of every group that lie below the device
   uint64_t tier_bytes = 0;      // taken from the host's memory
@@ -78,6 +79,10 @@ struct MemoryPlan {
   uint64_t kept_state_bytes() const {
     return static_cast<uint64_t>(kept_states) * kv::PlaceBytes(states);
   }
+  // Bytes of a block below the device, which has KV or a part of a choice's states: in memory, and
+  // in a file.
+  uint64_t block_bytes_below(bool digest) const;
+  uint64_t block_bytes_in_file(bool digest) const;
   // What running choices hold at most.
   int64_t kv_tokens() const {
     return (static_cast<int64_t>(num_blocks) + streamed_blocks) * kernels::kBlockTokens;

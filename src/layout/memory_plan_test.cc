@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "base/rng.h"
+#include "layout/region_table.h"
+
 namespace forebay::layout {
 namespace {
 
@@ -125,6 +128,110 @@ TEST(MemoryPlan, WeightsThatDoNotFitAreNamed) {
   ASSERT_FALSE(plan.ok());
   EXPECT_EQ(plan.status().code(), kMemoryTooSmall);
   EXPECT_NE(plan.status().message().find("weights"), std::string::npos);
+}
+
+// Layers of which one in `full_every` sees all and the others `window` positions.
+model::ModelConfig MixedConfig(int layers, int full_every, int window, int kv_heads, int head_dim) {
+  model::ModelConfig config = SmallConfig();
+  config.num_layers = layers;
+  config.num_heads = config.num_kv_heads = kv_heads;
+  config.head_dim = head_dim;
+  config.rope.inv_freq.assign(static_cast<size_t>(head_dim / 2), 1.0f);
+  config.sliding_window.clear();
+  for (int layer = 0; layer < layers; ++layer)
+    config.sliding_window.push_back((layer + 1) % full_every == 0 ? 0 : window);
+  return config;
+}
+
+// Gemma 3 4B and gpt-oss 20B at 8K: windows take what 64 choices see and a step's rows, and what is
+// beside that in whole blocks costs the full layers less than a tenth.
+TEST(MemoryPlan, WindowsTakeWhatChoicesSeeAndFullLayersTheRest) {
+  struct Shape {
+    const char* name;
+    model::ModelConfig config;
+    int64_t full_layers, window, token_bytes;  // of a layer
+    double more;                               // than with equally many blocks
+    uint64_t gib;
+  };
+  const Shape shapes[] = {
+      {"Gemma 3 4B", MixedConfig(34, 6, 1024, 4, 256), 5, 1024, 2 * 4 * 256 * 2, 2.5, 14},
+      {"gpt-oss 20B", MixedConfig(24, 2, 128, 8, 64), 12, 128, 2 * 8 * 64 * 2, 1.8, 10}};
+  for (const Shape& shape : shapes) {
+    SCOPED_TRACE(shape.name);
+    for (const bool digest : {false, true}) {
+      MemoryRequest request = Request(shape.gib << 30);
+      request.max_num_batched_tokens = 2048;
+      request.max_model_len = 8192;
+      request.digest = digest;
+      const auto plan = PlanMemory(shape.config, tensor::DType::kBF16, request);
+      ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+      EXPECT_LT(plan->num_blocks, 64 * 256) << "memory is no bound";
+      const uint64_t bytes = plan->bytes(RegionUse::kKv);
+      EXPECT_LE(request.device_bytes + plan->fixed_bytes() + bytes, request.budget_bytes);
+      // Not a block more would fit.
+      const uint64_t left = request.budget_bytes - request.device_bytes - plan->fixed_bytes();
+      EXPECT_GT(
+          kv::KvCacheBytes(plan->kv_groups, static_cast<uint64_t>(plan->num_blocks) + 1, digest) +
+              2 * kRegionRounding,
+          left);
+      if (digest) continue;
+      const int64_t windowed_layers = shape.config.num_layers - shape.full_layers,
+                    windows = (64 * shape.window + 2048) * windowed_layers * shape.token_bytes,
+                    rest = static_cast<int64_t>(bytes) - windows,
+                    alone = rest / (shape.full_layers * shape.token_bytes),
+                    equal =
+                        static_cast<int64_t>(bytes) / (shape.config.num_layers * shape.token_bytes);
+      EXPECT_GE(plan->kv_tokens(), alone * 9 / 10);
+      EXPECT_GE(static_cast<double>(plan->kv_tokens()), shape.more * static_cast<double>(equal));
+    }
+  }
+}
+
+// Windows have no more blocks than the others, and as many where no layer sees all.
+TEST(MemoryPlan, WindowsHaveAtMostTheBlocksOfTheOthers) {
+  const auto blocks = [](const model::ModelConfig& config, int32_t limit) {
+    MemoryRequest request = Request(uint64_t{1} << 30);
+    request.max_kv_blocks = limit;
+    const MemoryPlan plan = DivideMemory(config, tensor::DType::kBF16, request);
+    std::vector<int64_t> found;
+    for (const kv::KvGroup& group : plan.kv_groups)
+      found.push_back(group.BlocksOf(plan.num_blocks));
+    return found;
+  };
+  const model::ModelConfig mixed = MixedConfig(4, 2, 64, 2, 32);
+  // 64 x (2 + 2) + 256 / 32 + 1
+  EXPECT_EQ(blocks(mixed, 1000), (std::vector<int64_t>{265, 1000}));
+  EXPECT_EQ(blocks(mixed, 100), (std::vector<int64_t>{100, 100}));
+  model::ModelConfig windows = mixed;
+  windows.sliding_window = {64, 128, 64, 128};
+  EXPECT_EQ(blocks(windows, 1000), (std::vector<int64_t>{1000, 1000}));
+  // Of one sequence of full length windows need less, too.
+  MemoryRequest request = Request(1 << 20);
+  request.max_model_len = 100000;
+  model::ModelConfig longer = mixed;
+  longer.max_position_embeddings = 100000;
+  const MemoryPlan plan = DivideMemory(longer, tensor::DType::kBF16, request);
+  request.budget_bytes = LeastBytes(plan, request);
+  EXPECT_TRUE(PlanMemory(longer, tensor::DType::kBF16, request).ok());
+  request.budget_bytes -= 4 * kRegionRounding;
+  EXPECT_FALSE(PlanMemory(longer, tensor::DType::kBF16, request).ok());
+}
+
+// What a cache takes, and which cache takes so much, are inverse, whatever its groups.
+TEST(MemoryPlan, BlocksWithinBytes) {
+  base::Rng rng(5);
+  for (int i = 0; i < 2000; ++i) {
+    std::vector<kv::KvGroup> groups(1 + rng.Below(4));
+    for (kv::KvGroup& group : groups) {
+      group.layout.block_stride = static_cast<int64_t>(rng.Below(5) * 100);
+      if (rng.Below(2) == 0) group.most_blocks = static_cast<int32_t>(rng.Below(50));
+    }
+    groups[0] = {.layout = groups[0].layout};
+    groups[0].layout.block_stride = 100;
+    const uint64_t bytes = rng.Below(30000), within = kv::KvBlocksWithin(groups, bytes, false);
+    EXPECT_LE(kv::KvCacheBytes(groups, within, false), bytes);
+    EXPECT_GT(kv::KvCacheBytes(groups, within + 1, false), bytes);
+  }
 }
 
 TEST(MemoryPlan, NoMoreBlocksThanSequencesCanUse) {

@@ -39,7 +39,8 @@ struct ChoiceShape {
 
 // What devices store the matrices of layers in.
 struct WeightStorage {
-  // Simulated devices; nothing: what the model's files say.
+  // Of simulated devices any; devices that compute make kInt8 and kInt4 of what files hold.
+  // Nothing: what the model's files say.
   std::optional<cost::NumberFormat> format;
   bool expanded = false;  // Devices that compute: the compute type, whatever files hold.
 

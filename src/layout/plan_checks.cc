@@ -1,5 +1,7 @@
 #include "layout/plan_checks.h"
 
+#include "model/family.h"
+
 namespace forebay::layout {
 namespace {
 
@@ -14,16 +16,18 @@ base::Status CheckFile(const EngineOptions& options, const LayoutPlan& plan) {
   };
   if (tier.file_bytes == 0) return refuse("expected --kv-file-size, as 20GiB, beside it");
   if (!tier.keep_file) return base::Status::Ok();
-  const auto& groups = plan.ranks[0].memory.kv_groups;
+  const MemoryPlan& memory = plan.ranks[0].memory;
+  const auto& groups = memory.kv_groups;
   if (plan.machine.spec.count > 1) {
     return refuse(fmt::format(
         "--kv-file-keep serves one device, and there are {}; expected one, or the flag left out",
         plan.machine.spec.count));
   }
-  if (!options.prefix_caching || groups.size() > 1 || !groups[0].spec.reach.all()) {
+  if (!options.prefix_caching || groups.size() > 1 || !groups[0].spec.reach.all() ||
+      !memory.states.empty()) {
     return refuse(
         "--kv-file-keep: blocks are kept by their prefixes, which need prefix caching "
-        "and layers that see all; expected it left out");
+        "and layers that see all and keep no state; expected it left out");
   }
   return base::Status::Ok();
 }
@@ -81,7 +85,7 @@ base::Status CheckOptions(const EngineOptions& options, const model::ModelConfig
                                     "step that reads a text; expected neither",
                                     config.architecture));
   }
-  if (config.both_ways && options.roles) {
+  if (!model::Generates(config) && options.roles) {
     return base::Status(base::kInvalidArgument,
                         fmt::format("--context and --generation: {} generates nothing; expected a "
                                     "job without roles",
@@ -122,19 +126,6 @@ base::Status CheckRecording(const EngineOptions& options, const model::ModelConf
   return {base::kInvalidArgument,
           "--record-routing: rows that the prefix cache has are not computed and would be missing; "
           "expected --no-enable-prefix-caching beside it"};
-}
-
-base::Status CheckStates(const EngineOptions& options, const LayoutDraft& draft) {
-  if (!draft.config.delta_net) return {};
-  const auto refuse = [&](std::string_view found, std::string_view expected) -> base::Status {
-    return {kStateLayout, fmt::format("{} beside layers that keep a state ({}) is not there yet; "
-                                      "expected {}",
-                                      found, draft.config.architecture, expected)};
-  };
-  if (options.roles) return refuse("--roles", "a job without roles");
-  if (options.tier.in_memory() || options.tier.in_file())
-    return refuse("KV below the device", "no --kv-offloading-size and no --kv-file");
-  return {};
 }
 
 base::Status LinkTrialRefused(const EngineOptions& options) {
@@ -185,10 +176,9 @@ base::Status CheckTier(const EngineOptions& options, const LayoutPlan& plan) {
   };
   FB_RETURN_IF_ERROR(check("--kv-offloading-size", kOffloadingSize, tier.host_bytes,
                            rank.request.host_bytes, rank.memory.tier_blocks.in_memory,
-                           plan.KvBlockBytes(options.digest)));
+                           plan.BlockBytesBelow(options.digest)));
   return check("--kv-file-size", kKvFileSize, tier.file_bytes, rank.request.file_bytes,
-               rank.memory.tier_blocks.in_file,
-               kv::FileBlockBytes(rank.memory.kv_groups, options.digest));
+               rank.memory.tier_blocks.in_file, rank.memory.block_bytes_in_file(options.digest));
 }
 
 }  // namespace forebay::layout

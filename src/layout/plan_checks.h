@@ -6,7 +6,6 @@
 
 namespace forebay::layout {
 
-inline constexpr base::ErrorCode kStateLayout{"layout_state"};
 inline constexpr base::ErrorCode kCannotRoute{"routed_cannot"};
 
 // What can be told before a layout is known. Errors: base::kInvalidArgument, kMaxModelLen.
@@ -16,8 +15,6 @@ base::Status CheckRouted(const EngineOptions& options, const Layout& layout);
 // --record-routing. Errors: base::kInvalidArgument.
 base::Status CheckRecording(const EngineOptions& options, const model::ModelConfig& config,
                             const LayoutDraft& plan);
-// What a model whose layers keep a state cannot have yet. Errors: kStateLayout.
-base::Status CheckStates(const EngineOptions& options, const LayoutDraft& draft);
 // Refusals of --link-gbps and of slow copies of KV, which platforms without real links share.
 base::Status LinkTrialRefused(const EngineOptions& options);
 base::Status KvTrialRefused();

@@ -58,8 +58,8 @@ struct Sizes {
            plan.kept_state_bytes();
   }
   uint64_t Kv() const {
-    return static_cast<uint64_t>(plan.num_blocks) *
-               kv::KvBlockBytes(plan.kv_groups, request.digest) +
+    return kv::KvCacheBytes(plan.kv_groups, static_cast<uint64_t>(plan.num_blocks),
+                            request.digest) +
            64;
   }
 };
@@ -92,7 +92,7 @@ constexpr Row kRows[] = {
     {RegionId::kChosenExperts, "chosen experts", kControl, kWorkspace, false, [](const Sizes& s) { return IfAny(s.Chosen()); }},
     {RegionId::kKv, "kv", kData, kKv, true, [](const Sizes& s) { return std::optional(s.Kv()); }},
     {RegionId::kKvWindow, "kv window", kData, kKv, false, [](const Sizes& s) { return IfAny(s.KvWindow()); }},
-    {RegionId::kLayerStates, "layer states", kData, kState, false, [](const Sizes& s) { return IfAny(s.States()); }},
+    {RegionId::kLayerStates, "layer states", kData, kState, true, [](const Sizes& s) { return IfAny(s.States()); }},
     {RegionId::kWeightPool, "weight pool", kData, kPool, true, [](const Sizes& s) { return s.MostOfPools(&share::PoolPlan::pool_bytes); }},
     {RegionId::kWeightSlots, "weight slots", kData, kSlots, false, [](const Sizes& s) { return s.MostOfPools(&share::PoolPlan::slots_bytes); }},
     {RegionId::kPoolTables, "pool tables", kControl, kTables, false, [](const Sizes& s) { return s.MostOfPools(&share::PoolPlan::table_bytes); }},

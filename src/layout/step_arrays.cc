@@ -17,7 +17,10 @@ void ForEachWritten(const StepShape& shape, StepArrays* arrays, Visit visit) {
   visit(&batch.sequences, shape.sequences);
   visit(&batch.state_rows, shape.state_rows);
   if (shape.typed) visit(&batch.types, shape.rows);
-  if (shape.draws) visit(&arrays->draws, shape.sequences);
+  if (shape.draws) {
+    visit(&arrays->draws, shape.sequences);
+    visit(&arrays->likely, shape.sequences);
+  }
   if (shape.expanded_blocks > 0) {
     kernels::LatentForms& forms = arrays->forms;
     visit(&forms.prompts, shape.sequences);
@@ -29,11 +32,14 @@ void ForEachWritten(const StepShape& shape, StepArrays* arrays, Visit visit) {
   }
 }
 
-// What kernels write for a step.
-template <typename Visit>
-void ForEachResult(const StepShape& shape, StepArrays* arrays, Visit visit) {
-  visit(&arrays->logit_digests, shape.rows);
-  if (shape.draws) visit(&arrays->drawn, shape.sequences);
+// Room for what kernels write for a step: digests of its logits, and where they draw a token and
+// some log probabilities a sequence.
+uint64_t ResultBytes(const StepShape& shape) {
+  const auto rows = static_cast<uint64_t>(shape.rows),
+             sequences = static_cast<uint64_t>(shape.draws ? shape.sequences : 0);
+  const uint64_t of_sequence =
+      64 + sizeof(kernels::LikelyHead) + kLikelyTokens * sizeof(kernels::LikelyToken);
+  return base::RoundUp(rows * sizeof(uint64_t) + sequences * of_sequence, 64);
 }
 
 template <typename Visit>
@@ -57,7 +63,7 @@ uint64_t StepArrayBytes(const StepShape& shape, int32_t steps_in_flight) {
   };
   for (int32_t step = 0; step < steps_in_flight; ++step) {
     ForEachWritten(shape, &none, add);
-    ForEachResult(shape, &none, add);
+    sum += ResultBytes(shape);
   }
   add(&none.batch.sampled, shape.sequences);
   ForEachTable(shape, &none, add);
@@ -75,7 +81,7 @@ StepArrays CutStepArrays(const StepShape& shape, const StepArrays* shared,
   const std::byte* const begin = cutter->Cut(0);
   ForEachWritten(shape, &arrays, cut);
   arrays.written = {begin, cutter->Cut(0)};
-  ForEachResult(shape, &arrays, cut);
+  arrays.results = {cutter->Cut(ResultBytes(shape)), ResultBytes(shape)};
   if (shared) return arrays;
   cut(&arrays.batch.sampled, shape.sequences);
   ForEachTable(shape, &arrays, cut);

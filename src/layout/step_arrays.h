@@ -21,16 +21,19 @@ struct StepShape {
   bool draws = false;           // kernels draw tokens
 };
 
+// Most likely tokens for which a step's results have room, a sequence.
+inline constexpr int kLikelyTokens = 32;
+
 struct StepArrays {
   kernels::StepBatch batch;
   kernels::LatentForms forms;          // arrays only where the shape has expanded blocks
   int32_t* logit_positions = nullptr;  // [logit rows]
-  uint64_t* logit_digests = nullptr;   // [logit rows]
-  // [sequences] where the shape draws: as in DrawRowsArgs.
+  // [sequences] where the shape draws: as in DrawRowsArgs and LikelyRowsArgs.
   kernels::DrawRow* draws = nullptr;
-  int32_t* drawn = nullptr;
-  // What the host writes for one step: one piece.
+  kernels::LikelyRow* likely = nullptr;
+  // What the host writes for one step, and what kernels write for it to read: one piece each.
   std::span<const std::byte> written;
+  std::span<std::byte> results;
 };
 
 // Those of all steps that may be in flight at once.

@@ -127,8 +127,8 @@ uint64_t TensorStagingBytes(const ModelConfig& config, tensor::DType dtype,
       most = std::max<int64_t>(
           most, planes(kernels::LeafBorders::ForDown(width), FfnCutOf(shard, width).leaves));
     }
-    if (config.delta_net) {
-      const int64_t heads = config.delta_net->value_heads;
+    if (config.states) {
+      const int64_t heads = config.states->value_heads;
       most = std::max<int64_t>(
           most, planes(kernels::LeafBorders::ForOutput(heads, 1), shard.state_leaves));
     }

@@ -36,10 +36,10 @@ base::Status ValidateExperts(const MoeConfig& moe, std::string_view file) {
                                      moe.experts_per_token, moe.chosen_groups * group,
                                      moe.chosen_groups, group));
   }
-  const int64_t experts = moe.num_experts + moe.num_shared_experts;
-  if (experts * moe.intermediate_size > kMostWidth) {
+  if (moe.num_experts * moe.intermediate_size + moe.SharedWidth() > kMostWidth) {
     return Invalid(file, fmt::format("{} experts of width {}; expected at most {} together",
-                                     experts, moe.intermediate_size, kMostWidth));
+                                     moe.num_experts + moe.num_shared_experts,
+                                     moe.intermediate_size, kMostWidth));
   }
   return base::Status::Ok();
 }

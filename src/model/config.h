@@ -16,8 +16,9 @@
 #include "forebay/labels.h"
 #include "kernels/packed_form.h"
 #include "kernels/router.h"
+#include "kernels/state_sizes.h"
 #include "kernels/tile_form.h"
-#include "model/pooling.h"
+#include "model/pooling/pooling.h"
 #include "tensor/dtype.h"
 
 namespace forebay::model {
@@ -41,8 +42,9 @@ struct RopeSpec {
   }
 };
 
-// What a feed-forward block multiplies its linear half by (kernels::LinearOutput).
-enum class Activation : uint8_t { kSilu, kGelu, kClampedSilu, kErfGelu };
+// What a feed-forward block multiplies its linear half by (kernels::LinearOutput); without a gate,
+// what becomes of its one half.
+enum class Activation : uint8_t { kSilu, kGelu, kClampedSilu, kErfGelu, kReluSquared };
 
 // Attention's heads of a layer: of K and V, and elements of each head.
 struct HeadSizes {
@@ -51,14 +53,16 @@ struct HeadSizes {
   bool operator==(const HeadSizes&) const = default;
 };
 
-// A mixture of experts in place of some layers' feed-forward block. All experts are gated blocks of
-// one width.
+// A mixture of experts in place of some layers' feed-forward block. All experts are blocks of one
+// width.
 struct MoeConfig {
   int64_t num_experts = 0;
   int64_t experts_per_token = 0;
   int64_t num_shared_experts = 0;  // every token's, beside the chosen ones
-  int64_t intermediate_size = 0;   // one expert's; a shared one has the same
-  bool selection_bias = false;     // the router adds a bias per expert when it chooses
+  int64_t intermediate_size = 0;   // one expert's
+  // Of all shared ones together; 0: each is as wide as an expert.
+  int64_t shared_intermediate_size = 0;
+  bool selection_bias = false;  // the router adds a bias per expert when it chooses
   // See kernels::Router.
   kernels::RouterScores scores = kernels::RouterScores::kSoftmax;
   kernels::GroupScore group_score = kernels::GroupScore::kGreatest;
@@ -72,6 +76,11 @@ struct MoeConfig {
   bool beside_dense = false;
   // [num_layers] 0: the layer is dense, of ModelConfig::intermediate_size
   std::vector<uint8_t> has_experts;
+
+  int64_t SharedWidth() const {
+    return shared_intermediate_size > 0 ? shared_intermediate_size
+                                        : num_shared_experts * intermediate_size;
+  }
 };
 
 // Multi-head latent attention (arXiv 2405.04434, section 2.1): the cache holds a latent vector and
@@ -92,18 +101,37 @@ struct MlaConfig {
   int64_t latent_dim() const { return kv_lora_rank + qk_rope_head_dim; }  // in the cache
 };
 
-// The heads of gated delta-net layers (kernels/delta_net.h), all of them or a rank's.
-struct DeltaNetShape {
+// Kinds of layers that keep a state of a sequence (kernels/delta_net.h), each a row of
+// model/blocks/state_rules.h.
+enum class StateKind : uint8_t { kDeltaNet, kMamba2, kShortConv };
+
+// Their heads, all of them or a rank's. Of Mamba-2 a key head is a group of B and C. A short
+// convolution alone has no keys, and a value head is a run of its channels.
+struct StateShape {
+  StateKind kind = StateKind::kDeltaNet;
   int64_t key_heads = 0, value_heads = 0;
   int64_t key_dim = 0, value_dim = 0;
+  int64_t taps = kernels::kConvTaps;
+  // Of a row, behind what the convolution passes over: gates as wide as the values, and numbers a
+  // value head.
+  int64_t gates = 1, numbers = 2;
 
-  // q, k and v of a row, which the convolution passes over; and all inputs: z, b and a behind them.
-  int64_t channels() const { return 2 * key_heads * key_dim + value_heads * value_dim; }
-  int64_t inputs() const { return channels() + value_heads * value_dim + 2 * value_heads; }
+  int64_t values() const { return value_heads * value_dim; }
+  // What the convolution passes over: q, k and v of a row (C, B and x).
+  int64_t channels() const { return 2 * key_heads * key_dim + values(); }
+  int64_t inputs() const { return channels() + gates * values() + numbers * value_heads; }
+  // Floats of a state: the convolution's last inputs, and all heads' matrices.
+  int64_t tail_floats() const { return (taps - 1) * channels(); }
+  int64_t matrix_floats() const {
+    return value_heads * kernels::StateMatrixFloats(key_dim, value_dim);
+  }
 };
 
-struct DeltaNetConfig : DeltaNetShape {
-  std::vector<uint8_t> has_state;  // [num_layers] 0: the layer attends over a KV cache
+struct StateConfig : StateShape {
+  std::vector<uint8_t> has_state;  // [num_layers] 0: the layer keeps none
+  bool conv_bias = false;
+  int64_t normed_heads = 1;  // so many consecutive value heads go through one norm
+  float least_step = 0;      // Mamba-2's
 };
 
 // How a model's files store its layers' matrices, if not in a compute
@@ -177,6 +205,9 @@ struct ModelConfig {
   bool attention_gate = false;  // attention's output meets a sigmoid that q's tensor projects
   bool sinks = false;           // a score a head that has no value
   std::vector<int32_t> sliding_window;  // [num_layers]; 0: full attention
+  // [num_layers], 1 for layers without attention (nor a state), and without a feed-forward block;
+  // empty: all layers have it.
+  std::vector<uint8_t> without_attention, without_ffn;
   std::optional<HeadSizes> full_heads;  // of layers without a window, where they are others
   bool full_values_are_keys = false;    // there v is k as it is projected
   bool value_norm = false;              // v is normed by head, without weight
@@ -208,7 +239,7 @@ struct ModelConfig {
   bool rope_interleaved = false;
   std::optional<MoeConfig> moe;
   std::optional<MlaConfig> mla;
-  std::optional<DeltaNetConfig> delta_net;  // some layers have it in place of attention
+  std::optional<StateConfig> states;  // some layers keep a state in place of a KV cache
   std::optional<int32_t> bos_token_id;
   std::vector<int32_t> eos_token_ids;
   tensor::DType stored_dtype = tensor::DType::kBF16;  // as config.json says; informative
@@ -223,6 +254,8 @@ struct ModelConfig {
   // What files ask for, then what devices do. The head, latent attention and what is always
   // expanded are no part of it.
   Int8 int8 = Int8::kNone;
+  // The same matrices become kernels::TileForm::kQ4_0 when they are loaded.
+  bool int4 = false;
   // The KV cache's format: kFP8 or kInt8; nothing: the compute type.
   std::optional<cost::NumberFormat> stored_kv;
 
@@ -253,7 +286,19 @@ struct ModelConfig {
                : intermediate_size;
   }
   int64_t MostFfnWidth() const { return std::max(intermediate_size, kv_reader_intermediate_size); }
-  bool HasState(int64_t layer) const { return delta_net && delta_net->has_state[layer] != 0; }
+  bool HasState(int64_t layer) const { return states && states->has_state[layer] != 0; }
+  bool HasAttention(int64_t layer) const {
+    return without_attention.empty() || without_attention[layer] == 0;
+  }
+  bool HasFfn(int64_t layer) const { return without_ffn.empty() || without_ffn[layer] == 0; }
+  bool HasExperts(int64_t layer) const { return moe && moe->has_experts[layer] != 0; }
+  // Layers with a feed-forward block that is no mixture of experts.
+  int64_t DenseLayers() const {
+    int64_t count = 0;
+    for (int64_t layer = 0; layer < num_layers; ++layer)
+      count += HasFfn(layer) && !HasExperts(layer);
+    return count;
+  }
   bool HasRope(int64_t layer) const { return without_rope.empty() || without_rope[layer] == 0; }
   base::Reach ReachOf(int64_t layer) const {
     const int32_t window = sliding_window[layer];

@@ -8,6 +8,7 @@
 
 #include "base/json.h"
 #include "model/builtin_configs.h"
+#include "model/derived.h"
 #include "model/family.h"
 #include "model/files/config_reader.h"
 #include "model/rope.h"
@@ -72,7 +73,7 @@ INSTANTIATE_TEST_SUITE_P(Families, GoldenModel,
                                          "qwen2-tied", "qwen3", "smollm2-like", "yarn-qwen2.5",
                                          "phi3", "phi4-mini", "glm4", "glm4-moe", "gpt-oss",
                                          "granite", "exaone4", "hunyuan", "ministral3",
-                                         "minimax-m2", "qwen3.5", "qwen3-next"),
+                                         "minimax-m2", "qwen3.5", "qwen3-next", "lfm2"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::erase_if(name, [](char c) { return !std::isalnum(c); });
@@ -111,6 +112,58 @@ TEST(HfConfig, LongropeByTheRunsLength) {
   EXPECT_NE(rope.short_inv_freq, rope.inv_freq);
 }
 
+// As published LFM2 folders say it: the width before two thirds of it are taken, layers by number.
+TEST(HfConfig, Lfm2AsPublished) {
+  std::string text = GoldenText("lfm2");
+  for (const char* key :
+       {"layer_types", "intermediate_size", "rms_norm_eps", "tie_word_embeddings"})
+    text.replace(text.find(key), 1, "_");
+  text = WithKey(WithKey(WithKey(text, "block_auto_adjust_ff_dim", "true"), "block_ff_dim", "200"),
+                 "full_attn_idxs", "[1, 3]");
+  const auto config = ParseHfConfig(text, "config.json");
+  ASSERT_TRUE(config.ok()) << config.status().ToString();
+  EXPECT_EQ(config->intermediate_size, 144);  // 133, in multiples of 16
+  EXPECT_THAT(config->states->has_state, ElementsAre(1, 0, 1, 0));
+  EXPECT_EQ(config->rms_norm_eps, 1e-5f);
+  EXPECT_TRUE(config->tie_word_embeddings);
+}
+
+// Granite 4's small models have no experts, and some no states.
+TEST(HfConfig, GraniteHybridWithoutExpertsOrStates) {
+  const std::string dense = WithKey(GoldenText("granite4-hybrid"), "num_local_experts", "0");
+  const auto config = ParseHfConfig(dense, "config.json");
+  ASSERT_TRUE(config.ok()) << config.status().ToString();
+  EXPECT_FALSE(config->moe);
+  EXPECT_EQ(config->intermediate_size, 64);
+  const auto plain = ParseHfConfig(
+      WithKey(WithKey(dense, "layer_types", R"(["attention","attention","attention","attention"])"),
+              "position_embedding_type", R"("rope")"),
+      "config.json");
+  ASSERT_TRUE(plain.ok()) << plain.status().ToString();
+  EXPECT_FALSE(plain->states);
+  EXPECT_TRUE(plain->HasRope(0));
+}
+
+// Nemotron 3 Nano: experts without a gate, beside a shared one of another width.
+TEST(HfConfig, NemotronWithExperts) {
+  std::string text = WithKey(GoldenText("nemotron-h"), "hybrid_override_pattern", R"("ME*-")");
+  for (const auto& [key, value] : {std::pair{"n_routed_experts", "8"},
+                                   {"num_experts_per_tok", "2"},
+                                   {"n_shared_experts", "1"},
+                                   {"moe_intermediate_size", "24"},
+                                   {"moe_shared_expert_intermediate_size", "40"},
+                                   {"routed_scaling_factor", "2.5"}})
+    text = WithKey(text, key, value);
+  const auto config = ParseHfConfig(text, "config.json");
+  ASSERT_TRUE(config.ok()) << config.status().ToString();
+  EXPECT_THAT(config->moe->has_experts, ElementsAre(0, 1, 0, 0));
+  EXPECT_EQ(config->moe->SharedWidth(), 40);
+  EXPECT_EQ(config->DenseLayers(), 1);
+  EXPECT_THAT(config->without_attention, ElementsAre(0, 1, 0, 1));
+  EXPECT_THAT(config->without_ffn, ElementsAre(1, 0, 1, 0));
+  EXPECT_EQ(ExpertParams(*config), 2 * 64 * 24);
+}
+
 TEST(HfConfig, RefusesWhatFurtherFamiliesCannotHave) {
   const auto refused = [](const std::string& model, std::string_view key, std::string_view value,
                           const base::ErrorCode& code, const char* what) {
@@ -124,6 +177,27 @@ TEST(HfConfig, RefusesWhatFurtherFamiliesCannotHave) {
           kConfigUnsupported, "mamba");
   refused("qwen3.5", "linear_num_value_heads", "3", kConfigInvalid, "no multiple of");
   refused("qwen3.5", "linear_conv_kernel_dim", "3", kConfigUnsupported, "linear_conv_kernel_dim");
+  refused("lfm2", "layer_types", R"(["conv","conv","full_attention"])", kConfigInvalid,
+          "layer_types has 3 entries; expected num_hidden_layers = 4");
+  refused("lfm2", "layer_types", R"(["conv","mamba","full_attention","conv"])", kConfigUnsupported,
+          "mamba");
+  refused("lfm2", "conv_L_cache", "5", kConfigInvalid, "conv_L_cache");
+  refused("lfm2", "conv_bias", "true", kConfigUnsupported, "conv_bias");
+  refused("nemotron-h", "hybrid_override_pattern", R"("M-*")", kConfigInvalid,
+          "hybrid_override_pattern has 3 entries; expected num_hidden_layers = 4");
+  refused("nemotron-h", "hybrid_override_pattern", R"("M-*X")", kConfigUnsupported, "X");
+  refused("nemotron-h", "hybrid_override_pattern", R"("M--M")", kConfigInvalid, "no attention");
+  refused("nemotron-h", "mamba_num_heads", "3", kConfigInvalid,
+          "mamba_num_heads 3 is no multiple of n_groups 2");
+  refused("nemotron-h", "ssm_state_size", "512", kConfigInvalid, "ssm_state_size");
+  refused("nemotron-h", "mlp_hidden_act", R"("silu")", kConfigUnsupported, "mlp_hidden_act");
+  refused("nemotron-h", "moe_latent_size", "64", kConfigUnsupported, "moe_latent_size");
+  refused("granite4-hybrid", "layer_types", R"(["mamba"])", kConfigInvalid,
+          "layer_types has 1 entries; expected num_hidden_layers = 4");
+  refused("granite4-hybrid", "layer_types", R"(["mamba","conv","attention","mamba"])",
+          kConfigUnsupported, "conv");
+  refused("granite4-hybrid", "mamba_proj_bias", "true", kConfigUnsupported, "mamba_proj_bias");
+  refused("granite4-hybrid", "position_embedding_type", R"("alibi")", kConfigUnsupported, "alibi");
   refused("qwen3-next", "shared_expert_intermediate_size", "33", kConfigUnsupported,
           "a multiple of moe_intermediate_size 32");
   refused("gemma3", "layer_types", R"(["full_attention"])", kConfigInvalid,
@@ -649,6 +723,33 @@ TEST(HfConfig, LabelsOfAHead) {
   EXPECT_EQ(parse("sbert_ce_default_activation_function", R"("torch.nn.Softplus")").status().code(),
             kConfigUnsupported);
   EXPECT_FALSE(ParseHfConfig(GoldenText("bert-embed"), "c")->classifier.has_value());
+}
+
+// Of any family, without a line for it.
+TEST(HfConfig, ADecodersHeadOfLabels) {
+  for (const auto& [golden, architecture, family] :
+       {std::tuple("qwen3", "Qwen3ForSequenceClassification", "qwen3"),
+        {"llama3-gqa", "LlamaForSequenceClassification", "llama"},
+        {"gemma2", "Gemma2ForSequenceClassification", "gemma2"},
+        {"gemma3", "Gemma3TextForSequenceClassification", "gemma3"},
+        {"mixtral", "MixtralForSequenceClassification", "mixtral"}}) {
+    const auto config = ParseHfConfig(
+        WithKey(WithKey(GoldenText(golden), "architectures", fmt::format("[\"{}\"]", architecture)),
+                "id2label", R"({"0":"bad","1":"fair","2":"good"})"),
+        "c");
+    ASSERT_TRUE(config.ok()) << config.status().message();
+    EXPECT_EQ(config->family, family);
+    EXPECT_FALSE(Generates(*config));
+    EXPECT_TRUE(config->tie_word_embeddings);
+    EXPECT_EQ(config->classifier->rows, Pooling::Rows::kLast);
+    EXPECT_THAT(config->classifier->layers,
+                ElementsAre(DenseLayer{
+                    .name = "score", .in = config->hidden_size, .out = 3, .bias = false}));
+    EXPECT_THAT(config->classifier->labels.names, ElementsAre("bad", "fair", "good"));
+  }
+  EXPECT_TRUE(Generates(*ParseHfConfig(GoldenText("qwen3"), "c")));
+  EXPECT_EQ(FamilyOfArchitecture("GPT2ForSequenceClassification"), nullptr);
+  EXPECT_EQ(FamilyOfArchitecture("ForSequenceClassification"), nullptr);
 }
 
 TEST(GenerationConfig, ReadsDefaultsAndIgnoresTheRest) {

@@ -75,16 +75,18 @@ void ForEachMatrix(const DecoderPlan& plan, Visit visit) {
 }
 
 tensor::Shape StoredShape(const PlannedVector& vector) {
-  if (vector.taps == 0) return {vector.size};
-  return {vector.kept.empty() ? vector.size / vector.taps : vector.stored, 1, vector.taps};
+  const int64_t channels =
+      vector.kept.empty() ? vector.size / std::max<int64_t>(1, vector.taps) : vector.stored;
+  if (vector.taps == 0) return {channels};
+  return {channels, 1, vector.taps};
 }
 
 // Which stored element becomes element i.
 int64_t StoredElement(const PlannedVector& vector, int64_t i) {
   if (const int64_t head = vector.order.head_dim; head > 0)
     return i - i % head + vector.order.Stored(i % head);
-  if (vector.taps == 0) return i;
-  const int64_t channels = vector.size / vector.taps, tap = i / channels;
+  const int64_t taps = std::max<int64_t>(1, vector.taps), channels = vector.size / taps,
+                tap = i / channels;
   int64_t channel = i % channels;
   for (const Part& part : vector.kept) {
     if (channel < part.size()) {
@@ -93,7 +95,7 @@ int64_t StoredElement(const PlannedVector& vector, int64_t i) {
     }
     channel -= part.size();
   }
-  return channel * vector.taps + tap;
+  return channel * taps + tap;
 }
 
 uint64_t OffsetsBytes(int64_t experts) {
@@ -134,22 +136,26 @@ class VectorLoader {
 };
 
 // How files store the plan's tensors decides how its tiles are, and whether it multiplies in int8:
-// as a whole, since all panels share the codes of its inputs.
-void SetForms(const TensorForms* forms, Int8 int8, weights::MatrixPlan* plan) {
+// as a whole, since all panels share the codes of its inputs. `as_stored`: nothing else does.
+void SetForms(const ModelConfig& config, bool as_stored, weights::MatrixPlan* plan) {
   using kernels::TileForm;
   if (plan->stays_expanded || plan->tensor_k % 2 != 0) return;
   std::vector<TileForm> of_tensors;
   for (const std::string& tensor : plan->tensors) {
     TileForm form = TileForm::kExpanded;
-    if (forms != nullptr) {
-      if (const auto found = forms->find(tensor); found != forms->end()) form = found->second;
+    if (config.forms != nullptr) {
+      if (const auto found = config.forms->find(tensor); found != config.forms->end())
+        form = found->second;
     }
     of_tensors.push_back(form);
   }
-  const bool stored_so =
-      std::ranges::all_of(of_tensors, [](TileForm form) { return form == TileForm::kInt8Row; });
-  if (int8 == Int8::kAll || (int8 == Int8::kStored && stored_so))
-    std::ranges::fill(of_tensors, TileForm::kW8A8);
+  if (!as_stored) {
+    const bool stored_so =
+        std::ranges::all_of(of_tensors, [](TileForm form) { return form == TileForm::kInt8Row; });
+    if (config.int8 == Int8::kAll || (config.int8 == Int8::kStored && stored_so))
+      std::ranges::fill(of_tensors, TileForm::kW8A8);
+    if (config.int4) std::ranges::fill(of_tensors, TileForm::kQ4_0);
+  }
   plan->SetForms(of_tensors);
 }
 
@@ -185,7 +191,7 @@ DecoderPlan PlanDecoder(const ModelConfig& config, tensor::DType dtype, const Re
           {.role = kLayerScale, .tensor = names.scale, .size = 1, .exact = true});
     for (size_t m = 0; m < layer.matrices.size(); ++m) {
       const bool latent = config.mla && m < of_attention;
-      SetForms(config.forms.get(), latent ? Int8::kNone : config.int8, &layer.matrices[m].plan);
+      SetForms(config, latent, &layer.matrices[m].plan);
     }
   }
   // Kinds of blocks plan matrices in the compute type; how they are stored is told by their
@@ -200,7 +206,7 @@ DecoderPlan PlanDecoder(const ModelConfig& config, tensor::DType dtype, const Re
   plan.head = weights::PlanMatrix(
       "head", dtype, config.tie_word_embeddings ? kEmbeddingTensor : kHeadTensor, "",
       {config.vocab_size, vocab}, config.hidden_size, LeafBorders::Single(config.hidden_size));
-  SetForms(config.forms.get(), Int8::kNone, &plan.head);
+  SetForms(config, true, &plan.head);
   if (dtype == tensor::DType::kBF16) {
     for (LayerPlan& layer : plan.layers) {
       for (PlannedMatrix& matrix : layer.matrices) matrix.plan.packed = config.packed;

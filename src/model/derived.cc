@@ -1,7 +1,6 @@
 #include "model/derived.h"
 
 #include "base/check.h"
-#include "kernels/delta_net.h"
 
 namespace forebay::model {
 namespace {
@@ -13,7 +12,9 @@ struct BlockSize {
   int64_t unused = 0;  // matrix elements of experts that a token does not go to
 };
 
-bool KeepsKv(const ModelConfig& c, int64_t layer) { return c.KvLayerOf(layer) == layer; }
+bool KeepsKv(const ModelConfig& c, int64_t layer) {
+  return c.HasAttention(layer) && !c.HasState(layer) && c.KvLayerOf(layer) == layer;
+}
 
 BlockSize GroupedAttention(const ModelConfig& c, int64_t layer) {
   const auto [kv_heads, head_dim] = c.HeadsOf(layer);
@@ -29,10 +30,16 @@ BlockSize GroupedAttention(const ModelConfig& c, int64_t layer) {
   return block;
 }
 
-BlockSize DeltaNet(const ModelConfig& c) {
-  const DeltaNetConfig& net = *c.delta_net;
-  return {.matrices = c.hidden_size * (net.inputs() + net.value_heads * net.value_dim),
-          .vectors = net.channels() * kernels::kConvTaps + 2 * net.value_heads + net.value_dim};
+BlockSize StateBlock(const ModelConfig& c) {
+  const StateConfig& net = *c.states;
+  BlockSize block{.matrices = c.hidden_size * (net.inputs() + net.values()),
+                  .vectors = net.channels() * (net.taps + (net.conv_bias ? 1 : 0))};
+  switch (net.kind) {
+    case StateKind::kDeltaNet: block.vectors += 2 * net.value_heads + net.value_dim; break;
+    case StateKind::kMamba2: block.vectors += 3 * net.value_heads + net.values(); break;
+    case StateKind::kShortConv: break;
+  }
+  return block;
 }
 
 BlockSize LatentAttention(const ModelConfig& c) {
@@ -47,10 +54,13 @@ BlockSize LatentAttention(const ModelConfig& c) {
   return block;
 }
 
+// Of a row and a unit of a block's width.
+int64_t MatricesOfBlock(const ModelConfig& c) { return c.gated ? 3 : 2; }
+
 BlockSize DenseFeedForward(const ModelConfig& c, int64_t layer) {
-  const int64_t width = c.FfnWidth(layer);
-  return {.matrices = 3 * c.hidden_size * width,
-          .vectors = c.mlp_bias ? 2 * width + c.hidden_size : 0};
+  const int64_t width = c.FfnWidth(layer), matrices = MatricesOfBlock(c);
+  return {.matrices = matrices * c.hidden_size * width,
+          .vectors = c.mlp_bias ? (matrices - 1) * width + c.hidden_size : 0};
 }
 
 BlockSize Experts(const ModelConfig& c, int64_t layer) {
@@ -62,8 +72,8 @@ BlockSize Experts(const ModelConfig& c, int64_t layer) {
     dense.vectors += 4 * c.hidden_size + moe.num_experts;  // norms, the router's, its scales
   }
   return {.matrices = dense.matrices + (moe.shared_gate ? c.hidden_size : 0) +
-                      (moe.num_experts + moe.num_shared_experts) * expert +
-                      c.hidden_size * moe.num_experts,
+                      moe.num_experts * expert +
+                      c.hidden_size * (MatricesOfBlock(c) * moe.SharedWidth() + moe.num_experts),
           .vectors = dense.vectors + (moe.selection_bias ? moe.num_experts : 0),
           .unused = (moe.num_experts - moe.experts_per_token) * expert};
 }
@@ -75,8 +85,9 @@ BlockSize LayerInputs(const ModelConfig& c) {
 }
 
 // Norms before and behind blocks, and the layer's scale.
-int64_t LayerVectors(const ModelConfig& c) {
-  const int64_t norms = (c.norm_before ? 2 : 0) + (c.norm_after ? 2 : 0);
+int64_t LayerVectors(const ModelConfig& c, int64_t layer) {
+  const int64_t blocks = (c.HasAttention(layer) ? 1 : 0) + (c.HasFfn(layer) ? 1 : 0);
+  const int64_t norms = (c.norm_before ? blocks : 0) + (c.norm_after ? blocks : 0);
   return norms * c.hidden_size + (c.layer_scales ? 1 : 0);
 }
 
@@ -84,7 +95,7 @@ int64_t LayerVectors(const ModelConfig& c) {
 
 int64_t ExpertParams(const ModelConfig& config) {
   FB_CHECK(config.moe.has_value(), "{} has no experts", config.architecture);
-  return 3 * config.hidden_size * config.moe->intermediate_size;
+  return MatricesOfBlock(config) * config.hidden_size * config.moe->intermediate_size;
 }
 
 DerivedFigures Derive(const ModelConfig& config) {
@@ -97,17 +108,19 @@ DerivedFigures Derive(const ModelConfig& config) {
   const BlockSize inputs = LayerInputs(config);
   int64_t unused = 0;
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
-    const BlockSize attention = config.HasState(layer) ? DeltaNet(config)
-                                : config.mla           ? LatentAttention(config)
-                                                       : GroupedAttention(config, layer);
-    const bool has_experts = config.moe && config.moe->has_experts[layer] != 0;
-    const BlockSize ffn = has_experts ? Experts(config, layer) : DenseFeedForward(config, layer);
+    const BlockSize attention = !config.HasAttention(layer) ? BlockSize{}
+                                : config.HasState(layer)    ? StateBlock(config)
+                                : config.mla                ? LatentAttention(config)
+                                                            : GroupedAttention(config, layer);
+    const BlockSize ffn = !config.HasFfn(layer)      ? BlockSize{}
+                          : config.HasExperts(layer) ? Experts(config, layer)
+                                                     : DenseFeedForward(config, layer);
     figures.ffn_params += ffn.matrices + ffn.vectors;
-    figures.params += attention.matrices + attention.vectors + LayerVectors(config) + ffn.matrices +
-                      ffn.vectors + inputs.matrices + inputs.vectors;
+    figures.params += attention.matrices + attention.vectors + LayerVectors(config, layer) +
+                      ffn.matrices + ffn.vectors + inputs.matrices + inputs.vectors;
     figures.token_weights += attention.matrices + ffn.matrices - ffn.unused + inputs.matrices;
     unused += ffn.unused;
-    if (config.HasState(layer) || !KeepsKv(config, layer)) continue;
+    if (!KeepsKv(config, layer)) continue;
     const auto [kv_heads, head_dim] = config.HeadsOf(layer);
     figures.kv_values += config.mla ? config.mla->kv_lora_rank + config.mla->qk_rope_head_dim
                                     : 2 * kv_heads * head_dim;

@@ -15,11 +15,12 @@ namespace forebay::model {
 std::span<const Family* const> Families() {
   // As the pages list them.
   static const Family* const kFamilies[] = {
-      &kLlama,      &kMistral,   &kMinistral3, &kMixtral,     &kQwen2,     &kQwen3,   &kQwen3Moe,
-      &kQwen35,     &kQwen35Moe, &kQwen3Next,  &kGemma2,      &kGemma3,    &kGemma4,  &kGptOss,
-      &kDeepseekV3, &kGlm4,      &kGlm4Moe,    &kGlm4MoeLite, &kMiniMaxM2, &kPhi3,    &kOlmo2,
-      &kOlmo3,      &kSmolLm3,   &kGranite,    &kSeedOss,     &kErnie45,   &kExaone4, &kHunyuan,
-      &kLlama4,     &kBert,      &kRoberta,    &kModernBert};
+      &kLlama,         &kMistral,   &kMinistral3, &kMixtral,   &kQwen2,     &kQwen3,
+      &kQwen3Moe,      &kQwen35,    &kQwen35Moe,  &kQwen3Next, &kGemma2,    &kGemma3,
+      &kGemma4,        &kGptOss,    &kDeepseekV3, &kGlm4,      &kGlm4Moe,   &kGlm4MoeLite,
+      &kMiniMaxM2,     &kPhi3,      &kOlmo2,      &kOlmo3,     &kSmolLm3,   &kGranite,
+      &kGraniteHybrid, &kNemotronH, &kSeedOss,    &kErnie45,   &kExaone4,   &kHunyuan,
+      &kLfm2,          &kLlama4,    &kBert,       &kRoberta,   &kModernBert};
   return kFamilies;
 }
 
@@ -35,7 +36,11 @@ const Family* FamilyOfArchitecture(std::string_view architecture) {
     const auto& known = family->architectures;
     if (std::find(known.begin(), known.end(), architecture) != known.end()) return family;
   }
-  return nullptr;
+  if (!architecture.ends_with(kOfLabels)) return nullptr;
+  // The same layers below another head.
+  const std::string body(architecture.substr(0, architecture.size() - kOfLabels.size()));
+  const Family* const family = FamilyOfArchitecture(body + "ForCausalLM");
+  return family != nullptr ? family : FamilyOfArchitecture(body + "Model");
 }
 
 std::string SupportedArchitectures() {

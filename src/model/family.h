@@ -40,11 +40,12 @@ struct LatentNames {
   std::string kv_down, kv_norm, kv_up;
 };
 
-// Names of the tensors of a gated delta-net layer. Equal names: the matrices lie in one tensor, by
-// key head (qkv and z, b and a).
+// Names of the tensors of a layer that keeps a state. Equal names: the matrices lie in one tensor,
+// by key head (qkv and z, b and a). Mamba-2 and short convolutions alone have all inputs in one,
+// and no names of z, b and a.
 struct StateNames {
   std::string qkv, z, b, a;
-  std::string conv, a_log, dt_bias, norm, out;
+  std::string conv, conv_bias, a_log, dt_bias, d, norm, out;
 };
 
 // Names of one decoder layer's tensors; "" where the family has none.
@@ -92,9 +93,10 @@ struct ConfigRules {
   int64_t window_pattern = 0;     // kTypedLayers: where neither list nor key is there
   // Layers with a window have rope without the scaling of the others.
   bool windows_unscaled = false;
-  int64_t default_head_dim = 0;  // 0: hidden_size / num_attention_heads
-  bool text_part = false;        // all keys may lie in an object "text_config"
-  bool partial_rope = false;     // partial_rotary_factor means something
+  int64_t default_head_dim = 0;     // 0: hidden_size / num_attention_heads
+  bool text_part = false;           // all keys may lie in an object "text_config"
+  bool partial_rope = false;        // partial_rotary_factor means something
+  std::string_view width_key = {};  // means intermediate_size, where the file has it
   Activation activation = Activation::kSilu;
   // Keys of config.json that this family alone has. Sizes, biases, norms and windows are read by
   // then, rope is not.
@@ -116,7 +118,8 @@ struct Family {
   std::string (*name_here)(const ModelConfig& config, std::string_view stored) = nullptr;
 };
 
-// All families; an unknown id or architecture is null.
+// All families; an unknown id or architecture is null. XForSequenceClassification is of the family
+// of XForCausalLM or XModel.
 std::span<const Family* const> Families();
 const Family* FindFamily(std::string_view id);
 const Family* FamilyOfArchitecture(std::string_view architecture);
@@ -135,10 +138,12 @@ void ReadLayersWithoutRope(JsonFields* in, int64_t interval, ModelConfig* config
 // Whether a list of the file has an entry for each layer; where not, an error.
 bool HasEntryALayer(JsonFields* in, std::string_view key, size_t entries, int64_t num_layers);
 
-// Whether the architecture has a head that gives labels, and what the file says of these: their
-// names (id2label, else num_labels), and what makes scores of their numbers (problem_type, or what
-// a cross-encoder of sentence-transformers says).
-bool HasClassifier(const ModelConfig& config);
+// What the architecture of a model ends in that has a head of labels.
+inline constexpr std::string_view kOfLabels = "ForSequenceClassification";
+// Whether the model generates text: it sees no row ahead, and its head is one of tokens.
+bool Generates(const ModelConfig& config);
+// What a file says of its head's labels: their names (id2label, else num_labels), and what makes
+// scores of their numbers (problem_type, or what a cross-encoder of sentence-transformers says).
 Labels ReadLabels(JsonFields* in);
 
 // What a GGUF file of a family says is all.

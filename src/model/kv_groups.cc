@@ -1,5 +1,7 @@
 #include "model/kv_groups.h"
 
+#include "model/blocks/state_rules.h"
+
 namespace forebay::model {
 namespace {
 
@@ -48,16 +50,14 @@ kernels::KvLayout ExpandedLayoutOf(const ModelConfig& config, tensor::DType dtyp
 
 std::vector<kv::StateSpec> PlanStates(const ModelConfig& config, const Shard& shard) {
   std::vector<kv::StateSpec> states;
-  if (!config.delta_net) return states;
-  const DeltaNetShape net = StateShapeOf(config, shard.own_state_heads);
+  if (!config.states) return states;
+  const StateShape net = StateShapeOf(config, shard.own_state_heads);
   const kv::StateSpec spec{
-      .tail_bytes =
-          static_cast<uint64_t>((kernels::kConvTaps - 1) * net.channels()) * sizeof(float),
-      .matrix_bytes = static_cast<uint64_t>(net.value_heads * kernels::StateMatrixFloats(
-                                                                  net.key_dim, net.value_dim)) *
-                      sizeof(float),
+      .tail_bytes = static_cast<uint64_t>(net.tail_floats()) * sizeof(float),
+      .matrix_bytes = static_cast<uint64_t>(net.matrix_floats()) * sizeof(float),
       .heads = static_cast<int32_t>(net.value_heads),
-      .first_head = static_cast<int32_t>(shard.own_state_heads.heads.begin)};
+      .first_head = static_cast<int32_t>(shard.own_state_heads.heads.begin),
+      .channels = RuleOf(config.states->kind).channels(*config.states, shard.own_state_heads)};
   for (int64_t layer = shard.layers.begin; layer < shard.layers.end; ++layer)
     states.push_back(config.HasState(layer) ? spec : kv::StateSpec{});
   return states;
@@ -69,7 +69,8 @@ std::vector<kv::KvGroup> PlanKvGroups(const ModelConfig& config, tensor::DType d
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
     const HeadSizes heads = config.HeadsOf(layer);
     const base::Part& own = shard.KvOf(config, layer).own_kv_heads;
-    const bool keeps = !config.HasState(layer) && config.KvLayerOf(layer) == layer;
+    const bool keeps =
+        config.HasAttention(layer) && !config.HasState(layer) && config.KvLayerOf(layer) == layer;
     const int64_t token_bytes =
         KvLayoutOf(config, dtype, heads).LayerBytes() / kernels::kBlockTokens;
     plans.push_back({{.token_bytes = keeps ? token_bytes : 0,

@@ -62,7 +62,7 @@ struct PlannedVector {
   float factor = 1;       // of the stored elements, in fp32; where `exact`
   // Stored [size / taps, 1, taps], and kept [taps, size / taps]; 0: as it is stored.
   int64_t taps = 0;
-  // The stored channels of taps that the rank keeps, in this order, of `stored` ones; empty: all.
+  // The stored channels that the rank keeps, in this order, of `stored` ones; empty: all.
   std::vector<base::Part> kept = {};
   int64_t stored = 0;
   // The heads whose elements are packed in another order than they are stored in; null: none.

@@ -19,8 +19,12 @@ base::Result<Decoder> MakeDecoder(const DecoderPlan& plan, const DecoderMemory& 
       CutActivations(plan.config, plan.dtype, memory.capacity, &cutter, plan.shard.cut);
   decoder.kv = links.kv;
   decoder.states = links.states;
-  // The stage's first layer writes its digests beside the first group's blocks; others add to them.
-  if (plan.config.HasState(plan.shard.layers.begin)) {
+  // The first one writes its digests beside the first group's blocks; others add to them.
+  const Part& layers = plan.shard.layers;
+  while (decoder.first_attention + 1 < layers.size() &&
+         !plan.config.HasAttention(layers.begin + decoder.first_attention))
+    ++decoder.first_attention;
+  if (plan.config.HasState(layers.begin + decoder.first_attention)) {
     for (kv::CacheView::Layer& layer : decoder.kv.layers) layer.first &= layer.group != 0;
   }
   decoder.routing = links.routing;

@@ -19,8 +19,7 @@ LeafBorders OutputBorders(const ModelConfig& config) {
 
 // Leaves of whole value heads; none where the model keeps no states.
 LeafBorders StateBorders(const ModelConfig& config) {
-  return config.delta_net ? LeafBorders::ForOutput(config.delta_net->value_heads, 1)
-                          : LeafBorders{};
+  return config.states ? LeafBorders::ForOutput(config.states->value_heads, 1) : LeafBorders{};
 }
 
 // What the leaves cover.
@@ -106,6 +105,28 @@ KvCut KvCutOf(const ModelConfig& config, const Shard& shard, int64_t kv_heads) {
   return cut;
 }
 
+// Heads of layers with state: key heads that serve whole parts of a rank's, whole norms.
+base::Status CheckStateHeads(const ModelConfig& config, const Degrees& layout) {
+  const StateConfig& net = *config.states;
+  const bool mamba = net.kind == StateKind::kMamba2;
+  const char* const heads = mamba ? "Mamba heads" : "value heads";
+  FB_RETURN_IF_ERROR(CheckLeaves(layout, "state layers' output", net.value_heads, heads,
+                                 StateBorders(config).num_leaves));
+  const auto of_block = [&](int block) { return StateHeadsOfBlock(config, layout, block); };
+  FB_RETURN_IF_ERROR(CheckHeads(layout, net.value_heads, net.key_heads, heads,
+                                mamba ? "groups of B and C" : "key heads", of_block));
+  for (int rank = 0; rank < layout.ranks(); ++rank) {
+    const Part part = of_block(BlockOfRank(layout, rank)).heads;
+    if (part.begin % net.normed_heads == 0 && part.end % net.normed_heads == 0) continue;
+    return {kShardHeads,
+            fmt::format("{} cannot cut {} {}, of which {} go through one norm: rank {} would have "
+                        "{} {} to {}",
+                        FormatDegrees(layout), net.value_heads, heads, net.normed_heads, rank,
+                        heads, part.begin, part.end - 1)};
+  }
+  return base::Status::Ok();
+}
+
 }  // namespace
 
 base::Status CheckCut(const ModelConfig& config, const Degrees& layout, int pp) {
@@ -133,8 +154,7 @@ base::Status CheckCut(const ModelConfig& config, const Degrees& layout, int pp) 
   }
   FB_RETURN_IF_ERROR(
       CheckLeaves(layout, "output", config.num_heads, "heads", OutputBorders(config).num_leaves));
-  if (!config.moe || config.moe->beside_dense ||
-      std::ranges::count(config.moe->has_experts, 0) > 0) {
+  if (config.DenseLayers() > 0 || (config.moe && config.moe->beside_dense)) {
     FB_RETURN_IF_ERROR(CheckLeaves(layout, "down", config.intermediate_size, "inputs",
                                    LeafBorders::ForDown(config.intermediate_size).num_leaves));
   }
@@ -143,14 +163,7 @@ base::Status CheckCut(const ModelConfig& config, const Degrees& layout, int pp) 
         CheckHeads(layout, config.num_heads, kv_heads, "heads", "KV heads",
                    [&](int block) { return HeadsOfBlock(config, layout, block, kv_heads); }));
   }
-  if (config.delta_net) {
-    const DeltaNetConfig& net = *config.delta_net;
-    FB_RETURN_IF_ERROR(CheckLeaves(layout, "state layers' output", net.value_heads, "value heads",
-                                   StateBorders(config).num_leaves));
-    FB_RETURN_IF_ERROR(
-        CheckHeads(layout, net.value_heads, net.key_heads, "value heads", "key heads",
-                   [&](int block) { return StateHeadsOfBlock(config, layout, block); }));
-  }
+  if (config.states) FB_RETURN_IF_ERROR(CheckStateHeads(config, layout));
   if (pp > 1 && (config.kv_readers > 0 || config.layer_input_size > 0)) {
     return {kShardLayers,
             fmt::format("pp={} beside {} ({}) is not there yet; expected pp=1", pp,
@@ -171,12 +184,12 @@ BlockHeads HeadsOfBlock(const ModelConfig& config, const Degrees& layout, int bl
 }
 
 BlockHeads StateHeadsOfBlock(const ModelConfig& config, const Degrees& layout, int block) {
-  const DeltaNetConfig& net = *config.delta_net;
+  const StateConfig& net = *config.states;
   return HeadsOf(StateBorders(config), net.value_heads / net.key_heads, layout, block);
 }
 
-DeltaNetShape StateShapeOf(const ModelConfig& config, const BlockHeads& heads) {
-  DeltaNetShape shape = *config.delta_net;
+StateShape StateShapeOf(const ModelConfig& config, const BlockHeads& heads) {
+  StateShape shape = *config.states;
   shape.value_heads = heads.heads.size();
   shape.key_heads = heads.kv_heads.size();
   return shape;
@@ -210,7 +223,7 @@ Shard ShardOf(const ModelConfig& config, const ReplicaCut& cut, const Degrees& m
   shard.own_heads = HeadsOfBlock(config, layout, block, KvHeadCount(config)).heads;
   static_cast<KvCut&>(shard) = KvCutOf(config, shard, KvHeadCount(config));
   if (config.full_heads) shard.full_kv = KvCutOf(config, shard, config.full_heads->kv_heads);
-  if (config.delta_net) {
+  if (config.states) {
     shard.state_leaves = PartOfBlocks(StateBorders(config).num_leaves, layout, run);
     for (int64_t b = run.begin; b < run.end; ++b)
       shard.run_state_heads.push_back(StateHeadsOfBlock(config, layout, static_cast<int>(b)));

@@ -9,6 +9,7 @@
 // (model/modes.h), and attends with its own block's heads.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -96,9 +97,9 @@ Part ExpertsOf(const ModelConfig& config, const Degrees& layout, const Degrees& 
 
 // Whether the model can be cut so: kLayoutExperts (sp x tp against experts), kShardLeaves (against
 // the leaves of a projection),
-// kShardHeads (heads of a rank that do not share its KV or key heads evenly, a norm over all
-// heads), kShardLayers (layers against pp, layers that need what others have). Messages name both
-// numbers.
+// kShardHeads (heads of a rank that do not share its KV or key heads evenly, a norm over heads of
+// several ranks), kShardLayers (layers against pp, layers that need what others have). Messages
+// name both numbers.
 base::Status CheckCut(const ModelConfig& config, const Degrees& layout, int pp);
 // REQUIRES, of all below: CheckCut is OK.
 // `kv_heads`: how many there are in all.
@@ -107,7 +108,7 @@ BlockHeads HeadsOfBlock(const ModelConfig& config, const Degrees& layout, int bl
 // The same of layers with state, where the model has them.
 BlockHeads StateHeadsOfBlock(const ModelConfig& config, const Degrees& layout, int block);
 // What a block has of them. REQUIRES: the model has such layers.
-DeltaNetShape StateShapeOf(const ModelConfig& config, const BlockHeads& heads);
+StateShape StateShapeOf(const ModelConfig& config, const BlockHeads& heads);
 // In the layout's own mode, and in another one.
 Shard ShardOf(const ModelConfig& config, const ReplicaCut& cut);
 Shard ShardOf(const ModelConfig& config, const ReplicaCut& cut, const Degrees& mode);

@@ -26,7 +26,7 @@ schedule::ParkPrices PriceParking(const layout::EngineOptions& options,
   // Rows of one long prompt see `kDepth` / 2 tokens on average.
   const double few = seconds(kFewRows, kFewRows), many = seconds(kManyRows, kFewRows),
                shallow = seconds(kDepth, kFewRows), deep = seconds(kDepth, kDepth);
-  const auto bytes = static_cast<double>(plan.KvBlockBytes(options.digest));
+  const auto bytes = static_cast<double>(plan.BlockBytesBelow(options.digest));
   const double copy = bytes / cost::HostRate(profile);
   // A step waits for what comes up, and a full staging for the disk.
   const double ranks = plan.machine.spec.count;

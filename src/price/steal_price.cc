@@ -30,12 +30,17 @@ std::optional<schedule::StealPrices> PriceStealing(const layout::EngineOptions& 
   };
   const double few = seconds(kFewTailRows, 1), many = seconds(kManyTailRows, 1),
                deep = seconds(kManyTailRows, 1 + kTailContext);
+  // What a choice takes along whatever its length.
+  uint64_t states = 0;
+  for (const layout::RankPlan& rank : plan.ranks)
+    states = std::max(states, kv::PlaceBytes(rank.memory.states));
   return Prices(
       {.row_seconds = std::max(0.0, many - few) / (kManyTailRows - kFewTailRows),
        .context_token_seconds = std::max(0.0, deep - many) / (kManyTailRows * kTailContext),
        .kv_token_seconds = static_cast<double>(plan.KvBlockBytes(options.digest)) /
                            kernels::kBlockTokens / cost::PullRate(profile),
-       .move_seconds = profile.link_latency_s + profile.step_overhead_s});
+       .move_seconds = profile.link_latency_s + profile.step_overhead_s +
+                       static_cast<double>(states) / cost::PullRate(profile)});
 }
 
 }  // namespace forebay::price

@@ -54,7 +54,7 @@ class PriceStream final : public device::Stream {
   void Add(const cost::OpDesc& desc) {
     const std::string_view label = desc.label;
     const bool experts = desc.kind == cost::OpKind::kExperts,
-               ffn = label == "gate_up" || label == "down";
+               ffn = label == "gate_up" || label == "up" || label == "down";
     const cost::Work work =
         cost::WorkOf(desc, profile_, calibration_) * static_cast<double>(times_);
     (experts ? price_.experts : ffn ? price_.ffn : price_.rest) += work;
@@ -307,7 +307,8 @@ double StepPricer::ServedExperts(int64_t experts, int64_t rows, double skew) con
                      .source = nullptr,
                      .max_rows = static_cast<int32_t>(rows),
                      .gated = decoder.activations.ffn,
-                     .outputs = program_->staging.data});
+                     .outputs = program_->staging.data,
+                     .codes = nullptr});
   return found->second = program_->stream.Take().all().seconds;
 }
 

@@ -93,16 +93,17 @@ TEST(Rows, AreSelectedByIdOrGroup) {
   EXPECT_THAT(ids({"DW3"}), testing::ElementsAre("DW3"));
   EXPECT_THAT(ids({"model"}), testing::SizeIs(7));
   EXPECT_THAT(ids({"sidp"}), testing::SizeIs(28));
-  EXPECT_THAT(ids({"vasuki", "dwdp"}),
-              testing::ElementsAre(
-                  "DW3", "DW0", "DW1.DEP4", "DW1.DWDP4", "DW1.gain", "DW1.copy", "DW4.ttft",
-                  "DW4.tokens", "DW5.ttft", "DW5.tokens", "DW6.ttft", "DW6.tokens", "DW6.rises",
-                  "DW7.ttft", "DW10.output", "DW10.user", "DW10.ttft", "DW10.groups", "DW7", "DW8",
-                  "DW9", "DW9.queues", "DW2.hidden", "DW2.peak", "DW2.speedup", "DW11.memory",
-                  "DW11.slower", "DW11.frequency", "DWB", "VA1", "VA2", "VA2.physical", "VA2.link",
-                  "VA3.bytes", "VA3", "VA4", "VA5", "VA6", "VA8", "VA9", "VA8.jobs", "VA9.jobs",
-                  "VA10", "VA11", "VA11.jobs", "VA12", "VA4.jobs", "VA1.jobs", "VA2.jobs",
-                  "VA2.chats", "VA3.jobs", "VA4.printed", "VA8.printed", "VA7", "VA7.vllm"));
+  EXPECT_THAT(
+      ids({"vasuki", "dwdp"}),
+      testing::ElementsAre(
+          "DW3", "DW0", "DW1.DEP4", "DW1.DWDP4", "DW1.gain", "DW1.copy", "DW4.ttft", "DW4.tokens",
+          "DW5.ttft", "DW5.tokens", "DW6.ttft", "DW6.tokens", "DW6.rises", "DW7.ttft",
+          "DW10.output", "DW10.user", "DW10.ttft", "DW10.groups", "DW7", "DW8", "DW9", "DW9.queues",
+          "DW2.hidden", "DW2.peak", "DW2.speedup", "DW11.memory", "DW11.slower", "DW11.frequency",
+          "DWB", "VA1", "VA2", "VA2.physical", "VA2.link", "VA3.bytes", "VA3", "VA4", "VA5", "VA6",
+          "VA8", "VA9", "VA8.jobs", "VA9.jobs", "VA10", "VA11", "VA11.jobs", "VA11.packed", "VA12",
+          "VA4.jobs", "VA1.jobs", "VA2.jobs", "VA2.chats", "VA3.jobs", "VA4.printed", "VA8.printed",
+          "VA7", "VA7.vllm"));
   EXPECT_THAT(ids({"DW3", "model.Llama-3-8B"}), testing::ElementsAre("model.Llama-3-8B", "DW3"));
   const std::vector<std::string> wrong{"DW3", "DW99"};
   EXPECT_EQ(SelectClaims(wrong).status().code(), kRowUnknown);
@@ -471,7 +472,7 @@ TEST(DerivedFigures, AgreeWithTheEnginesMemoryPlan) {
                            (2.0 * static_cast<double>(figures.params));
     EXPECT_GE(weights, 1) << text.name;
     // panels of 64 columns (a state's gates have a column a head), tables of tiles, vectors in fp32
-    EXPECT_LT(weights, config.delta_net ? 1.004 : 1.001) << text.name;
+    EXPECT_LT(weights, config.states ? 1.004 : 1.001) << text.name;
     EXPECT_EQ(kv::KvBlockBytes(plan->kv_groups, false),
               figures.kv_values * 2 * kernels::kBlockTokens)
         << text.name;

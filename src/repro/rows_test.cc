@@ -29,6 +29,7 @@ TEST(Rows, ComeOutAsKnown) {
                                             "POOL.gains",
                                             "VA1",
                                             "VA2.chats",
+                                            "VA2.link",
                                             "VA2.physical",
                                             "VA3.bytes",
                                             "VA4",

@@ -4,9 +4,12 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/topology.h"
+
 namespace forebay::runtime {
 
 void ParallelFor(int num_threads, const std::function<void(Tickets&)>& body) {
+  if (num_threads == 0) num_threads = ReadTopology().usable_cores;
   Tickets tickets;
   std::vector<std::thread> threads;
   try {

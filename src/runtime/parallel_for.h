@@ -16,8 +16,8 @@ class Tickets {
   std::atomic<int64_t> next_{0};
 };
 
-// Runs `body` on at most `num_threads` threads, the caller's included, and returns when all are
-// done. Where the system gives fewer threads, fewer do it.
+// Runs `body` on at most `num_threads` threads (0: one a usable core), the caller's included, and
+// returns when all are done. Where the system gives fewer threads, fewer do it.
 void ParallelFor(int num_threads, const std::function<void(Tickets&)>& body);
 
 }  // namespace forebay::runtime

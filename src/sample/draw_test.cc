@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <string>
 #include <vector>
@@ -216,6 +217,90 @@ TEST(DrawRows, OfMoreRowsThanTheScratchHolds) {
   ASSERT_TRUE(status.ok()) << status.ToString();
   EXPECT_EQ(drawn, expected);
   EXPECT_EQ(sampled, expected);
+}
+
+// Lists of log probabilities by kernels are the host's, of tokens that the host names or a draw has
+// given; all in one launch.
+void ExpectHostsLists(const std::vector<std::vector<float>>& rows) {
+  runtime::SetFlushDenormals(true);
+  const size_t vocab = rows[0].size();
+  std::vector<float> logits;
+  for (const std::vector<float>& row : rows) logits.insert(logits.end(), row.begin(), row.end());
+  std::vector<kernels::LikelyRow> wanted;
+  std::vector<int32_t> drawn;
+  int32_t tokens_end = 0;
+  for (size_t row = 0; row < rows.size(); ++row) {
+    for (const int32_t top_k : {0, 1, 5, 20, 512}) {
+      const auto token = static_cast<int32_t>((row + static_cast<size_t>(top_k) * 7) % vocab);
+      const bool is_drawn = top_k == 5;
+      if (is_drawn) drawn.push_back(token);
+      wanted.push_back({.row = kFirstRow + static_cast<int32_t>(row),
+                        .token = is_drawn ? ~static_cast<int32_t>(drawn.size() - 1) : token,
+                        .top_k = std::min(top_k, static_cast<int32_t>(vocab)),
+                        .tokens = tokens_end});
+      tokens_end += wanted.back().top_k;
+    }
+  }
+  std::vector<kernels::LikelyHead> heads(wanted.size());
+  std::vector<kernels::LikelyToken> tokens(static_cast<size_t>(tokens_end));
+  const kernels::LikelyRowsArgs args{.logits = logits.data(),
+                                     .stride = static_cast<int64_t>(vocab),
+                                     .vocab = static_cast<int32_t>(vocab),
+                                     .first_row = kFirstRow,
+                                     .num_rows = static_cast<int32_t>(wanted.size()),
+                                     .rows = wanted.data(),
+                                     .drawn = drawn.data(),
+                                     .heads = heads.data(),
+                                     .tokens = tokens.data()};
+  static int schedule = 0;
+  const int launch = schedule++;
+  const base::Status status = TheLauncher().Run(launch, [&](const device::LaunchContext& context) {
+    kernels::cuda::PairKernels().likely_rows(args, context);
+  });
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  SampleScratch scratch;
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    const auto& [row, token, top_k, at] = wanted[i];
+    const std::vector<float>& of = rows[static_cast<size_t>(row - kFirstRow)];
+    const std::string what = fmt::format("vocabulary {}, row {}, {} tokens, launch {}", vocab,
+                                         row - kFirstRow, top_k, launch);
+    ASSERT_EQ(heads[i].token == kernels::kNothingDrawn, AllNan(of)) << what;
+    if (AllNan(of)) continue;
+    const int32_t named = token >= 0 ? token : drawn[static_cast<size_t>(~token)];
+    const PositionLogprobs expected = LogprobsOf(of, named, top_k, &scratch),
+                           found = LogprobsOf(heads[i], tokens.data() + at);
+    ASSERT_EQ(found.chosen, expected.chosen) << what;
+    ASSERT_EQ(found.top.size(), expected.top.size()) << what;
+    for (size_t j = 0; j < found.top.size(); ++j) {
+      ASSERT_EQ(found.top[j].token, expected.top[j].token) << what << ", " << j;
+      ASSERT_EQ(found.top[j].rank, expected.top[j].rank) << what << ", " << j;
+      ASSERT_EQ(std::memcmp(&found.top[j].logprob, &expected.top[j].logprob, sizeof(float)), 0)
+          << what << ", " << j;
+    }
+  }
+  runtime::SetFlushDenormals(false);
+}
+
+TEST(LikelyRows, AreTheHosts) {
+  for (const size_t vocab : {size_t{1}, size_t{33}, size_t{1025}, size_t{2600}}) {
+    std::vector<std::vector<float>> rows = {RandomRow(vocab, 1, 3), RandomRow(vocab, 2, 0.01),
+                                            std::vector(vocab, 1.5f), std::vector(vocab, -kInf),
+                                            std::vector(vocab, kNan)};
+    std::vector<float> row = RandomRow(vocab, 3, 2);
+    for (float& x : row) x = std::round(x * 2) / 2;
+    rows.push_back(row);
+    for (size_t i = 0; i < vocab; i += 3) row[i] = i % 2 == 0 ? kNan : -kInf;
+    rows.push_back(row);
+    row[vocab / 2] = kInf;
+    rows.push_back(row);
+    // Fewer numbers than are asked for, and zeros.
+    for (size_t i = 0; i < vocab; ++i) row[i] = i % 300 == 7 ? 2.0f : kNan;
+    row[vocab - 1] = 1;
+    rows.push_back(row);
+    for (size_t i = 0; i < vocab; ++i) row[i] = i % 7 == 2 ? 0.0f : i % 2 == 0 ? -0.0f : 1e-40f;
+    rows.push_back(row);
+    ExpectHostsLists(rows);
+  }
 }
 
 // What needs the host's sampler is no kernel's.

@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <limits>
+#include <span>
+#include <utility>
 
 #include "base/check.h"
 #include "sample/sampler.h"
@@ -36,7 +38,33 @@ void MostLikely(std::span<const float> row, int64_t top_k, SampleScratch* scratc
   std::ranges::sort(candidates, MoreLikely);
 }
 
+// `top`: the most likely ones, with tokens and logits. `rest`: the logit of a token that is not
+// among them, and how many are greater.
+template <typename Top, typename Rest>
+PositionLogprobs Listed(const Top& top, float max, double sum, int32_t token, Rest rest) {
+  const double log_sum = max > kNone ? max + Log(sum) : 0;
+  const auto logprob = [&](float x) { return static_cast<float>(x - log_sum); };
+  PositionLogprobs result;
+  result.chosen = -1;
+  int32_t rank = 1;
+  for (size_t i = 0; i < top.size(); ++i) {
+    if (i > 0 && top[i].logit < top[i - 1].logit) rank = static_cast<int32_t>(i) + 1;
+    if (top[i].token == token) result.chosen = static_cast<int32_t>(i);
+    result.top.push_back({top[i].token, logprob(top[i].logit), rank});
+  }
+  if (result.chosen >= 0) return result;
+  const auto [x, greater] = rest();
+  result.chosen = static_cast<int32_t>(result.top.size());
+  result.top.push_back({token, logprob(x), greater + 1});
+  return result;
+}
+
 }  // namespace
+
+PositionLogprobs LogprobsOf(const kernels::LikelyHead& head, const kernels::LikelyToken* top) {
+  return Listed(std::span(top, static_cast<size_t>(head.count)), head.max, head.sum, head.token,
+                [&] { return std::pair(head.logit, head.greater); });
+}
 
 PositionLogprobs LogprobsOf(std::span<const float> logits, int32_t token, int32_t top_k,
                             SampleScratch* scratch) {
@@ -50,29 +78,13 @@ PositionLogprobs LogprobsOf(std::span<const float> logits, int32_t token, int32_
     row = scratch->processed;
     max = kGreatest;
   }
-  const double log_sum = max > kNone ? max + Log(SumExp(row, max, 1.0, &scratch->chunk_sums)) : 0;
-  const auto logprob = [&](float x) { return static_cast<float>(x - log_sum); };
-
-  PositionLogprobs result;
+  const double sum = max > kNone ? SumExp(row, max, 1.0, &scratch->chunk_sums) : 0;
   MostLikely(row, top_k, scratch);
-  bool found = false;
-  int32_t rank = 1;
-  for (size_t i = 0; i < scratch->candidates.size(); ++i) {
-    const Candidate& candidate = scratch->candidates[i];
-    if (i > 0 && candidate.logit < scratch->candidates[i - 1].logit)
-      rank = static_cast<int32_t>(i) + 1;
-    if (candidate.token == token) {
-      result.chosen = static_cast<int32_t>(i);
-      found = true;
-    }
-    result.top.push_back({candidate.token, logprob(candidate.logit), rank});
-  }
-  if (found) return result;
-  const float x = Clean(row[token]);
-  const auto greater = std::ranges::count_if(row, [&](float other) { return other > x; });
-  result.chosen = static_cast<int32_t>(result.top.size());
-  result.top.push_back({token, logprob(x), static_cast<int32_t>(greater) + 1});
-  return result;
+  return Listed(scratch->candidates, max, sum, token, [&] {
+    const float x = Clean(row[token]);
+    const auto greater = std::ranges::count_if(row, [&](float other) { return other > x; });
+    return std::pair(x, static_cast<int32_t>(greater));
+  });
 }
 
 }  // namespace forebay::sample

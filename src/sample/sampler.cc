@@ -253,12 +253,13 @@ void AppendBanned(const std::vector<std::vector<int32_t>>& bad_words,
   }
 }
 
-bool IsPlain(const SampleInput& input) {
+bool HasPlainDraw(const SampleInput& input) {
   // Weights above 0 lie within 708 temperatures: their logits' span is a float.
   constexpr float kMostTemperature = 1e6f;
-  return !ChangesLogits(input) && input.params->logprobs < 0 &&
-         input.params->temperature <= kMostTemperature;
+  return !ChangesLogits(input) && input.params->temperature <= kMostTemperature;
 }
+
+bool IsPlain(const SampleInput& input) { return HasPlainDraw(input) && input.params->logprobs < 0; }
 
 SampleOutput Sample(const SampleInput& input, SampleScratch* scratch) {
   FB_CHECK(!input.logits.empty() && input.params != nullptr, "nothing to sample from");

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "forebay/request.h"
+#include "kernels/draw_row.h"
 
 namespace forebay::sample {
 
@@ -58,8 +59,9 @@ struct SampleInput {
   SampleKey key;
 };
 
-// Whether nothing but temperature, min_p, top_k, top_p and the key decides the draw, and no log
-// probability is asked for: then kernels may draw it (kernels/draw.h).
+// Whether nothing but temperature, min_p, top_k, top_p and the key decides the draw: then kernels
+// may draw it (kernels/draw.h). Plain: and no log probability is asked for.
+bool HasPlainDraw(const SampleInput& input);
 bool IsPlain(const SampleInput& input);
 
 // Appends the tokens that would complete one of `bad_words` behind `generated`.
@@ -106,5 +108,7 @@ Distribution ProcessedDistribution(const SampleInput& input, SampleScratch* scra
 // equal logits share it. A logit that is -inf or NaN has log probability -inf.
 PositionLogprobs LogprobsOf(std::span<const float> logits, int32_t token, int32_t top_k,
                             SampleScratch* scratch);
+// The same of what kernels have found in the row (kernels/draw.h). REQUIRES: it is not all NaN.
+PositionLogprobs LogprobsOf(const kernels::LikelyHead& head, const kernels::LikelyToken* top);
 
 }  // namespace forebay::sample

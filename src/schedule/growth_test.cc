@@ -91,5 +91,62 @@ TEST(ChoicesThatFit, AgreesWithEveryStepCounted) {
   EXPECT_GT(fitted, 500);
 }
 
+// Those that fit now and the first that does not, at its place, never need more than there is, at
+// any step.
+TEST(ChoicesThatFitFirst, LeavesTheFirstThatWaitsAPlace) {
+  base::Rng rng(5);
+  int64_t overtook = 0;
+  for (int round = 0; round < 500; ++round) {
+    SCOPED_TRACE(round);
+    const auto below = [&](uint64_t end) { return static_cast<int64_t>(1 + rng.Below(end)); };
+    std::vector<RunningView> running(static_cast<size_t>(below(5)));
+    for (RunningView& choice : running) choice = Running(below(300), below(200));
+    std::vector<WaitingView> waiting(static_cast<size_t>(below(8)));
+    for (WaitingView& choice : waiting) choice = Waiting(below(300), below(200));
+    int64_t blocks = 20 + below(40);
+    for (const RunningView& choice : running) blocks += choice.reserved_blocks;
+    const StepView view = View(blocks, running, waiting);
+    std::vector<bool> fit;
+    ChoicesThatFitFirst(view, 1, &fit);
+    ASSERT_EQ(fit.size(), waiting.size());
+    const auto first = static_cast<size_t>(std::ranges::find(fit, false) - fit.begin());
+    ASSERT_EQ(static_cast<int64_t>(first), ChoicesThatFit(view, 1));
+    // The most blocks of all where the first that waits begins at this step; negative: never.
+    const auto most = [&](int64_t begins) {
+      double peak = 0;
+      for (int64_t at = 1; at <= 400; ++at) {
+        double need = 0;
+        const auto add = [&](int64_t known, int64_t begin, int64_t left) {
+          if (at > begin && at <= begin + left)
+            need += static_cast<double>(known + at - begin) / 32 + .5;
+        };
+        for (const RunningView& choice : running) add(choice.known_tokens, 0, choice.expected_left);
+        for (size_t i = 0; i < waiting.size(); ++i) {
+          if (fit[i]) add(waiting[i].known_tokens, 0, waiting[i].expected_left);
+          if (i == first && begins >= 0)
+            add(waiting[i].known_tokens, begins, waiting[i].expected_left);
+        }
+        peak = std::max(peak, need);
+      }
+      return peak;
+    };
+    const double room = static_cast<double>(blocks);
+    if (most(-1) > room) {
+      // The running ones alone will not fit: nothing more does.
+      EXPECT_EQ(std::ranges::count(fit, true), 0);
+      continue;
+    }
+    const auto late = std::count(fit.begin() + static_cast<int64_t>(std::min(first, fit.size())),
+                                 fit.end(), true);
+    overtook += late;
+    if (late == 0) continue;
+    bool has_place = false;
+    for (int64_t begins = 0; begins <= 200 && !has_place; ++begins)
+      has_place = most(begins) <= room;
+    EXPECT_TRUE(has_place);
+  }
+  EXPECT_GT(overtook, 20);
+}
+
 }  // namespace
 }  // namespace forebay::schedule

@@ -111,7 +111,7 @@ int64_t Watermark(const StepView& view) {
 }
 
 void PackWaiting(const StepView& view, int64_t lookahead, StepRoom room, StepPlan* plan,
-                 int64_t spare_blocks) {
+                 int64_t spare_blocks, const std::vector<bool>* among) {
   const Limits& limits = view.limits;
   int64_t blocks = view.available_blocks + view.later_blocks - spare_blocks;
   for (const std::vector<RunningView>* choices : {&view.running, &view.elsewhere}) {
@@ -125,6 +125,7 @@ void PackWaiting(const StepView& view, int64_t lookahead, StepRoom room, StepPla
     now -= MissingBlocks(choice.computed_tokens + entry.rows, choice.reserved_blocks, limits);
   }
   for (size_t i = 0; i < view.waiting.size() && room.rows > 0 && room.choices > 0; ++i) {
+    if (among != nullptr && !(*among)[i]) continue;
     const WaitingView& choice = view.waiting[i];
     const int64_t held = choice.held_tokens / limits.block_tokens;
     blocks -= ReachBlocks(choice, lookahead, limits);

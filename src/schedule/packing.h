@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "schedule/plan.h"
 
@@ -67,9 +68,10 @@ StepRoom PackRunning(const StepView& view, StepPlan* plan);
 // not fit ends it: later ones do not overtake. `spare_blocks` stay free. What a step has no blocks
 // for yet, the next ones may. With Limits::whole_prompts a choice that is longer than what is left
 // of the step's rows waits, and shorter ones behind it overtake; the next step begins with it.
+// `among` (null: all): the waiting choices that may be admitted; the others are passed over.
 // REQUIRES: nothing was preempted in this plan.
 void PackWaiting(const StepView& view, int64_t lookahead, StepRoom room, StepPlan* plan,
-                 int64_t spare_blocks = 0);
+                 int64_t spare_blocks = 0, const std::vector<bool>* among = nullptr);
 // Takes the last admission back where it is a part of a prompt that fits a whole step, or is not
 // the first: only a prompt that is longer than a step, or the first where nothing runs, begins in
 // chunks.

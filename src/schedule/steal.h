@@ -12,7 +12,7 @@ struct StealPrices {
   double row_seconds = 0;            // added to a step by one more row
   double context_token_seconds = 0;  // by one more token that a row sees
   double kv_token_seconds = 0;       // to pull the KV of a token from a peer
-  double move_seconds = 0;           // to move a choice at all
+  double move_seconds = 0;           // to move a choice at all, its layers' states too
 };
 
 // A request of the one that gives.

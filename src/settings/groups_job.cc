@@ -47,7 +47,7 @@ Group FilesGroup() {
         "At the end put the results into the order of the input"},
        {"--group-prefixes", kRun, Class::kUser, Switch(FB_AT(group_prefixes)),
         "Run lines whose prompts begin alike one after another, so that they share KV cache\n"
-        "Not with arrivals. `--scheduling-policy makespan` does it in any case "
+        "Not with arrivals. The policies `makespan` and `packed` do it in any case "
         "([more](scheduling.md#the-order-of-lines))."},
        {"--grace", kRun, Class::kUser, AtLeast(FB_AT(job.grace_seconds), 0),
         "Seconds that running requests have to finish after SIGINT or SIGTERM"}}};
@@ -126,12 +126,14 @@ Group SimulationGroup() {
                                                     format(NumberFormat::kFP8),
                                                     format(NumberFormat::kFP8Block),
                                                     format(NumberFormat::kNVFP4),
-                                                    format(NumberFormat::kInt8)}),
+                                                    format(NumberFormat::kInt8),
+                                                    format(NumberFormat::kInt4),
+                                                    format(NumberFormat::kQ8)}),
         "How matrices lie in memory: `auto` (as the files store them), `expanded` (in the "
-        "compute type), `int8` (layers multiply in int8), or on simulated devices `fp8`, "
-        "`fp8_block` (128 x 128) or `nvfp4`\n"
-        "Answers are the same stored or expanded; those of `int8`, and of int8 models unless "
-        "`expanded`, are of another numerics class. Routers and norms are always expanded "
+        "compute type), `int8` (layers multiply in int8), `int4` (4 bits, in groups of 32), or on "
+        "simulated devices `fp8`, `fp8_block` (128 x 128), `nvfp4` or `q8`\n"
+        "Answers are the same stored or expanded; those of `int8` and `int4`, and of int8 models "
+        "unless `expanded`, are of another numerics class. Routers and norms are always expanded "
         "([quantisation.md](quantisation.md))."},
        {"--kv-cache-dtype", kAll, Class::kTuning,
         Choice(FB_AT(engine.machine.kv_cache_format), {{"auto", std::nullopt},

@@ -100,10 +100,13 @@ Group DevicesGroup() {
         "not), else the AVX-512 set whose products are faster: `avx512bf16` on AMD, `avx512f` on "
         "Intel; on GPUs `mma` where each is a Hopper (H100, H200), else `pair`."},
        {"--numerics", kModel, Class::kTuning, Text(FB_AT(numerics)),
-        "Numerics class: `auto` (that of the instruction set), `pair`, `amx_*`, `mma_k16f25` "
-        "(GPUs, and `--isa ref`) or `mma_k8f24` (`--isa ref`)\n"
+        "Numerics class: `auto` (that of the instruction set), `pair`, `amx_*`, `amx_*_p1024` (set "
+        "`amx`, and `--isa ref`), `mma_k16f25` (GPUs, and `--isa ref`) or `mma_k8f24` (`--isa "
+        "ref`)\n"
         "`--isa ref --numerics mma_k16f25` computes on a CPU, slowly, what a Hopper GPU's tensor "
-        "cores would; `mma_k8f24` is the class of Ampere and Ada ([classes](../ARCHITECTURE.md))."},
+        "cores would; `mma_k8f24` is the class of Ampere and Ada. `--isa amx --numerics "
+        "amx_split_p1024` attends on AMX tiles too, which no machine has run "
+        "([classes](../ARCHITECTURE.md))."},
        {"--debug-sync", kModel, Class::kTuning, Switch(FB_AT(engine.machine.debug_sync)),
         "GPUs: wait for each operation, so that a fault names the one that made it"},
        {"--cuda-graphs,!--no-cuda-graphs", kModel, Class::kTuning,
@@ -265,8 +268,8 @@ Group TrialGroup() {
       "Trials",
       "Faults and slow links for tests and experiments.",
       {{"--overcommit", kAll, Class::kTrial, Positive(FB_AT(engine.trial.overcommit)),
-        "Scales the blocks that the policy `makespan` promises to choices beyond what it foresees "
-        "them to need"},
+        "Scales the blocks that the policies `makespan` and `packed` promise to choices beyond "
+        "what these are foreseen to need"},
        {"--link-gbps", kAll, Class::kTrial, Positive(FB_AT(engine.trial.link_gbps)),
         "Meetings of real ranks with `tp` or `sp` take as long as over a link of this many GB/s"},
        {"--shift-every", kAll, Class::kTrial, Optional(FB_AT(engine.trial.shift_every)),

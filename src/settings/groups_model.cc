@@ -106,18 +106,20 @@ Group LengthsGroup() {
                [](const schedule::PolicyKind* policy) { return policy->name; }),
         "Which requests run when: `continuous`, `adaptive` (as many choices as the KV cache holds "
         "at their mean length), `makespan` (as many as it holds until they end, by foreseen "
-        "lengths), `whole` (prompts in one step), or a baseline: `sarathi`, `static_batch`, "
-        "`vllm`, `vasuki-printed`\n"
+        "lengths), `packed` (as `makespan`, and what fits overtakes what does not), `whole` "
+        "(prompts in one step), or a baseline: `sarathi`, `static_batch`, `vllm`, "
+        "`vasuki-printed`\n"
         "`interactive`: people beside a batch ([more](traffic.md)). "
-        "[Policies](scheduling.md). Under `makespan`, lines with long answers begin [in "
-        "time](scheduling.md#the-order-of-lines). `vasuki-printed` is for one simulated device."},
+        "[Policies](scheduling.md). Under `makespan` and `packed`, lines with long answers begin "
+        "[in time](scheduling.md#the-order-of-lines). `vasuki-printed` is for one simulated "
+        "device."},
        {"--length-predictor", kAll, Class::kTuning,
         Choice(FB_AT(engine.lengths), {{"max", schedule::LengthPredictor::kMax},
                                        {"mean", schedule::LengthPredictor::kMean},
                                        {"quantile", schedule::LengthPredictor::kQuantile},
                                        {"known", schedule::LengthPredictor::kKnown}}),
-        "How long `--scheduling-policy makespan` takes answers to become: `max` (as long as the "
-        "request allows), `mean`, `quantile` (the median of the answers that came as far), or "
+        "How long the policies `makespan` and `packed` take answers to become: `max` (as long as "
+        "the request allows), `mean`, `quantile` (the median of the answers that came as far), or "
         "`known` (as a trace says)"},
        {"--target-itl-ms", kAll, Class::kUser, AtLeast(FB_AT(engine.limits.target_itl_ms), -1),
         "With `--scheduling-policy interactive`: milliseconds between two tokens of an interactive "

@@ -308,7 +308,8 @@ void ShippedFfn::ServeRows(const model::BlockContext& context, const Round& roun
                      .source = round.buffers.source,
                      .max_rows = all * k,
                      .gated = round.buffers.gated,
-                     .outputs = made + plan_.outputs_offset});
+                     .outputs = made + plan_.outputs_offset,
+                     .codes = round.buffers.codes});
 }
 
 // What the member made of this rank's rows, to where each has its slot; returns where without data
@@ -391,7 +392,7 @@ void ServeLeaves(const model::BlockContext& context, int64_t layer, const ShipPl
                    .x_stride = gate_up.k,
                    .y_stride = gate_up.n,
                    .rows = rows,
-                   .output = model::GatedOutput(*context.config),
+                   .output = model::FfnOutput(*context.config),
                    .leaf_begin = 0,
                    .leaf_end = gate_up.leaves.num_leaves,
                    .workspace = a.linear});

@@ -63,6 +63,25 @@ constexpr char kDeepSeekLlmSigns[] =
     "\\s?[!-/:-~\uFF01-\uFF0F\uFF1A-\uFF5E\u2018-\u201F\u3000-\u3002]+";
 constexpr char kDeepSeekAsianWords[] = "[\u4E00-\u9FA5\u0800-\u4E00\uAC00-\uD7FF]+";
 
+// The script Han, as Unicode 16 has it.
+constexpr char kHan[] =
+    "\u2E80-\u2E99\u2E9B-\u2EF3\u2F00-\u2FD5\u3005\u3007\u3021-\u3029\u3038-\u303B\u3400-\u4DBF"
+    "\u4E00-\u9FFF\uF900-\uFA6D\uFA70-\uFAD9\U00016FE2\U00016FE3\U00016FF0\U00016FF1"
+    "\U00020000-\U0002A6DF\U0002A700-\U0002B739\U0002B740-\U0002B81D\U0002B820-\U0002CEA1"
+    "\U0002CEB0-\U0002EBE0\U0002EBF0-\U0002EE5D\U0002F800-\U0002FA1D\U00030000-\U0003134A"
+    "\U00031350-\U000323AF";
+
+// Kimi K2's: Han characters are words of their own, and no letters of other words.
+std::string KimiPattern() {
+  const std::string upper =
+      fmt::format(R"((?:(?![{}])[\p{{Lu}}\p{{Lt}}\p{{Lm}}\p{{Lo}}\p{{M}}]))", kHan);
+  const std::string lower = fmt::format(R"((?:(?![{}])[\p{{Ll}}\p{{Lm}}\p{{Lo}}\p{{M}}]))", kHan);
+  const std::string before = R"(|[^\r\n\p{L}\p{N}]?)", after = "(?i:'s|'t|'re|'ve|'m|'ll|'d)?";
+  return fmt::format("[{}]+", kHan) + before + upper + "*" + lower + "+" + after + before + upper +
+         "+" + lower + "*" + after +
+         R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+}
+
 // How the names of tokenizer.ggml.pre split text. Patterns cut off their matches, one after the
 // other.
 struct Pre {
@@ -78,20 +97,23 @@ struct Pre {
 // Names as llama.cpp's converter writes them; models that split alike have one row. BOS, the order
 // of the patterns and what is merged are those of the models' own tokenizers.
 const std::vector<Pre>& Pres() {
+  static const std::string kimi = KimiPattern();
   static const std::vector<Pre> pres = {
-      {.names = {"default", "gpt-2"}, .gpt2_split = true},
-      {.names = {"smollm"}, .digits = true, .gpt2_split = true},
-      {.names = {"llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral"},
+      {.names = {"default", "gpt-2", "exaone4", "granite-docling"}, .gpt2_split = true},
+      {.names = {"olmo"}, .gpt2_split = true, .nfc = true},
+      {.names = {"smollm", "refact", "exaone"}, .digits = true, .gpt2_split = true},
+      {.names = {"llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral", "lfm2"},
        .patterns = {kLlama3Pattern},
        .ignore_merges = true,
        .add_bos = true},
-      {.names = {"smaug-bpe"}, .patterns = {kLlama3Pattern}},
-      {.names = {"qwen2", "deepseek-r1-qwen"}, .patterns = {kQwen2Pattern}, .nfc = true},
+      {.names = {"smaug-bpe", "dbrx", "glm4", "chatglm-bpe"}, .patterns = {kLlama3Pattern}},
+      {.names = {"qwen2", "deepseek-r1-qwen", "hunyuan"}, .patterns = {kQwen2Pattern}, .nfc = true},
       {.names = {"megrez"}, .patterns = {kQwen2Pattern}},
       {.names = {"qwen35"}, .patterns = {kQwen35Pattern}, .nfc = true},
       {.names = {"seed-coder"}, .patterns = {kSeedCoderPattern}},
-      {.names = {"llama4", "gpt-4o"}, .patterns = {kGpt4oPattern}},
-      {.names = {"deepseek-v3"},
+      {.names = {"llama4", "gpt-4o", "minimax-m2"}, .patterns = {kGpt4oPattern}},
+      {.names = {"kimi-k2"}, .patterns = {kimi.c_str()}},
+      {.names = {"deepseek-v3", "hunyuan-dense"},
        .patterns = {kDeepSeekNumbersPattern, kDeepSeekCjkPattern, kDeepSeekPattern}},
       {.names = {"deepseek-llm"},
        .patterns = {"[\r\n]", kDeepSeekLlmWords, kDeepSeekLlmSigns, R"(\s+$)", kDeepSeekAsianWords,

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "text/pre_tokenizer.h"
 #include "text/tokenizer.h"
 
 namespace forebay::text {
@@ -189,6 +190,39 @@ TEST(GgufTokenizer, PresSplitAsTheirModelsDo) {
     gguf.tokens = tokens;
     gguf.merges = merges;
     EXPECT_EQ(Make(gguf)->Encode(text), ids) << pre;
+  }
+}
+
+// What the models' own expressions make of a text: those of Kimi K2 (whose Han characters stand
+// alone), of MiniMax-M2, and GPT-2's.
+TEST(GgufTokenizer, PresMakeTheWordsOfTheirModels) {
+  const Texts gpt2 = {"x漢字HelloWorld", "'s", " 12345", " ", " //", "\n ", " é"};
+  const struct {
+    Texts pres;
+    Texts words;
+  } cases[] = {
+      {{"kimi-k2"}, {"x", "漢字", "Hello", "World's", " ", "123", "45"}},
+      {{"kimi-k2"}, {" ", " ", "漢字", "かな", "!／\n\n", " ", "々〇〡⺀", " a"}},
+      {{"kimi-k2"}, {"한국어", "漢\U00020000\U000323AF", "é"}},
+      {{"kimi-k2"}, {"I'LL", " ", "\u3000", "漢", " don't", "//\n"}},
+      {{"minimax-m2"}, {"x漢字", "Hello", "World's", " ", "123", "45", "//\n", " ", " é"}},
+      {{"olmo", "exaone4", "granite-docling"}, gpt2},
+  };
+  const Texts tokens = {"a"};
+  for (const auto& [pres, words] : cases) {
+    std::string text;
+    for (const std::string_view word : words) text += word;
+    for (const std::string_view pre : pres) {
+      GgufTokenizer gguf;
+      gguf.model = "gpt2";
+      gguf.pre = pre;
+      gguf.tokens = tokens;
+      const auto split = PreTokenizer::Create(SpecFromGguf(gguf)->pre_tokenizers);
+      ASSERT_TRUE(split.ok()) << split.status().ToString();
+      std::vector<std::string> found;
+      split->Split(text, true, [&](std::string_view word) { found.emplace_back(word); });
+      EXPECT_EQ(found, std::vector<std::string>(words.begin(), words.end())) << pre;
+    }
   }
 }
 

@@ -94,13 +94,24 @@ std::byte* TileOf(const PlacedWeight& placed, const PanelWork& work, int leaf) {
 // one of kW8A8.
 base::Status ReadAs(kernels::TileForm form, const TensorReader& reader, const std::string& name,
                     const PanelPiece& piece, int64_t k, Scratch* scratch) {
+  using kernels::TileForm;
   StoredRowMemory* const out = scratch->rows.data() + piece.at;
   const int64_t end = piece.row + piece.width;
-  if (form != kernels::TileForm::kW8A8 || reader.FormOf(name) == kernels::TileForm::kInt8Row)
+  const TileForm stored = reader.FormOf(name);
+  if (stored == form || (form == TileForm::kW8A8 && stored == TileForm::kInt8Row))
     return reader.ReadStored(name, piece.row, end, out);
   float* const values = RowsIn<float>(scratch, piece.width * k);
   FB_RETURN_IF_ERROR(reader.ReadRows(name, piece.row, end, values));
-  for (int64_t row = 0; row < piece.width; ++row) QuantiseRow(values + row * k, k, out + row);
+  for (int64_t row = 0; row < piece.width; ++row) {
+    QuantiseRow(form, values + row * k, k, out + row);
+    const int64_t bad = FindBadGroup(form, out[row], k);
+    if (bad < 0) continue;
+    return {
+        kTensorNotFinite,
+        fmt::format("{}: tensor {}, row {}, group {} has values whose scale in {} is no finite "
+                    "number; expected smaller weights, or --quantization auto",
+                    reader.FileOf(name), name, piece.row + row, bad, kernels::TraitsOf(form).name)};
+  }
   return base::Status::Ok();
 }
 

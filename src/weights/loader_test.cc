@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "runtime/real/real_runtime.h"
@@ -177,6 +179,41 @@ TEST_F(Loader, LeavesAreCutAlongK) {
   const PlacedMatrix matrix = Load(plan);
   const std::vector<float> down = Rows("down");
   EXPECT_EQ(At(matrix, 1, 1, 1, 4), Rounded(down[(64 + 4) * kWide + leaves.begin[1] + 1]));
+}
+
+// Q4_0 by its definition, in double; and codes that expand to what they were made of.
+TEST(QuantiseRow, Q4_0) {
+  constexpr auto kForm = kernels::TileForm::kQ4_0;
+  constexpr int64_t kSize = 3 * 32 + 6;
+  const RandomReader reader(5, {{"m", {1, kSize}}});
+  std::vector<float> values(kSize), expanded(kSize);
+  ASSERT_TRUE(reader.ReadRows("m", 0, 1, values.data()).ok());
+  std::fill_n(values.begin() + 32, 32, 0.0f);
+  for (int64_t i = 64; i < 96; ++i) values[i] *= 1e-4f;  // a scale that is a denormal fp16
+  StoredRowMemory row, again;
+  QuantiseRow(kForm, values.data(), kSize, &row);
+  EXPECT_EQ(FindBadGroup(kForm, row, kSize), -1);
+  kernels::ExpandRow(kForm, row.view(), 0, kSize, expanded.data());
+  for (int64_t group = 0; group < 4; ++group) {
+    const auto begin = values.begin() + group * 32, end = std::min(begin + 32, values.end());
+    const double extreme =
+        *std::max_element(begin, end, [](float a, float b) { return std::abs(a) < std::abs(b); });
+    const double step = extreme / -8;
+    for (auto value = begin; value < end; ++value) {
+      const int64_t i = value - values.begin();
+      const double code = extreme == 0 ? 8 : std::min(15.0, std::floor(*value / step + 8.5));
+      EXPECT_EQ(row.codes[i], code) << i;
+      // Half a unit of fp16: of its denormals 2^-25.
+      EXPECT_NEAR(expanded[i], (code - 8) * step, 8 * std::max(std::abs(step) * 0x1p-11, 0x1p-25));
+    }
+  }
+  EXPECT_EQ(expanded[40], 0.0f);
+  QuantiseRow(kForm, expanded.data(), kSize, &again);
+  EXPECT_EQ(again.codes, row.codes);
+  EXPECT_EQ(again.scales, row.scales);
+  values[70] = 1e6f;
+  QuantiseRow(kForm, values.data(), kSize, &row);
+  EXPECT_EQ(FindBadGroup(kForm, row, kSize), 2);
 }
 
 TEST_F(Loader, WrongShapesAndMissingTensorsNameTheTensor) {

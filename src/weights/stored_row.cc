@@ -1,9 +1,12 @@
 #include "weights/stored_row.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
+
+#include "base/check.h"
 
 namespace forebay::weights {
 namespace {
@@ -35,6 +38,51 @@ bool IsBad(Scale scale, const std::vector<std::byte>& values, int64_t i) {
   }
 }
 
+// To nearest even; infinity beyond fp16.
+uint16_t ToHalf(float value) {
+  constexpr float kLeastNormal = 0x1p-14f, kDenormalSteps = 0x1p24f;
+  const auto bits = std::bit_cast<uint32_t>(value);
+  const uint32_t sign = bits >> 16 & 0x8000, rest = bits & 0x7FFFFFFF;
+  const float magnitude = std::abs(value);
+  if (magnitude < kLeastNormal)  // the least normal number is the step behind the last denormal
+    return static_cast<uint16_t>(sign |
+                                 static_cast<uint32_t>(std::lrintf(magnitude * kDenormalSteps)));
+  constexpr uint32_t kExponents = 112u << 10;  // the difference of both types' biases
+  const uint32_t rounded = (rest + 0xFFF + (rest >> 13 & 1)) >> 13;
+  return static_cast<uint16_t>(sign | std::min(rounded - kExponents, 0x7C00u));
+}
+
+void QuantiseW8A8(const float* values, int64_t k, StoredRowMemory* out) {
+  float most = 0;
+  for (int64_t i = 0; i < k; ++i) most = std::max(most, std::abs(values[i]));
+  float scale = most / 127.0f;
+  if (scale < std::numeric_limits<float>::min()) scale = 1;
+  for (int64_t i = 0; i < k; ++i)
+    out->codes[static_cast<size_t>(i)] = static_cast<uint8_t>(std::lrintf(values[i] / scale));
+  std::memcpy(out->scales.data(), &scale, sizeof(scale));
+}
+
+void QuantiseQ4_0(const float* values, int64_t k, StoredRowMemory* out) {
+  constexpr int64_t kGroup = kernels::TraitsOf(kernels::TileForm::kQ4_0).group;
+  for (int64_t group = 0; group * kGroup < k; ++group) {
+    const int64_t begin = group * kGroup, end = std::min(k, begin + kGroup);
+    float extreme = 0;
+    for (int64_t i = begin; i < end; ++i) {
+      if (std::abs(values[i]) > std::abs(extreme)) extreme = values[i];
+    }
+    const float scale = extreme / -8;
+    // A lesser scale is 0 as fp16, whatever the codes are.
+    const float inverse = std::abs(scale) < std::numeric_limits<float>::min() ? 0 : 1 / scale;
+    for (int64_t i = begin; i < end; ++i) {
+      out->codes[static_cast<size_t>(i)] =
+          static_cast<uint8_t>(std::min(15, static_cast<int>(values[i] * inverse + 8.5f)));
+    }
+    const uint16_t half = ToHalf(scale);
+    std::memcpy(out->scales.data() + group * static_cast<int64_t>(sizeof(half)), &half,
+                sizeof(half));
+  }
+}
+
 }  // namespace
 
 void StoredRowMemory::Resize(kernels::TileForm form, int64_t k) {
@@ -48,15 +96,10 @@ void StoredRowMemory::Resize(kernels::TileForm form, int64_t k) {
   outer_minima.resize(bytes(sizes.outer, traits.outer_minimum_bytes()));
 }
 
-void QuantiseRow(const float* values, int64_t k, StoredRowMemory* out) {
-  out->Resize(kernels::TileForm::kW8A8, k);
-  float most = 0;
-  for (int64_t i = 0; i < k; ++i) most = std::max(most, std::abs(values[i]));
-  float scale = most / 127.0f;
-  if (scale < std::numeric_limits<float>::min()) scale = 1;
-  for (int64_t i = 0; i < k; ++i)
-    out->codes[static_cast<size_t>(i)] = static_cast<uint8_t>(std::lrintf(values[i] / scale));
-  std::memcpy(out->scales.data(), &scale, sizeof(scale));
+void QuantiseRow(kernels::TileForm form, const float* values, int64_t k, StoredRowMemory* out) {
+  FB_CHECK(CanQuantise(form), "values become {}", kernels::TraitsOf(form).name);
+  out->Resize(form, k);
+  form == kernels::TileForm::kQ4_0 ? QuantiseQ4_0(values, k, out) : QuantiseW8A8(values, k, out);
 }
 
 int64_t FindBadGroup(kernels::TileForm form, const StoredRowMemory& row, int64_t k) {

@@ -19,8 +19,16 @@ struct StoredRowMemory {
   }
 };
 
-// A row of kW8A8: codes to the nearest of 127 steps of the greatest value, ties to even.
-void QuantiseRow(const float* values, int64_t k, StoredRowMemory* out);
+// Forms that QuantiseRow makes of any values.
+constexpr bool CanQuantise(kernels::TileForm form) {
+  return form == kernels::TileForm::kW8A8 || form == kernels::TileForm::kQ4_0;
+}
+
+// A row in such a form. kW8A8: codes to the nearest of 127 steps of the greatest value, ties to
+// even. kQ4_0, as ggml has it: a step is a group's first value of greatest size by -8, and codes
+// are values by it, plus 8, to nearest, ties up, at most 15; then the step is rounded to fp16.
+// FindBadGroup tells whether that is finite.
+void QuantiseRow(kernels::TileForm form, const float* values, int64_t k, StoredRowMemory* out);
 
 // The first group of a row of `k` values whose scale or minimum makes weights that are no finite
 // fp32, or -1. Of fp8 also the group of a code that is NaN.

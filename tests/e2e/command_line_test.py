@@ -73,7 +73,8 @@ class CommandLine(support.TestCase):
                              ("shift_invalid", *two, "--layout", "sp=2", "--shift-mode", "3x1"),
                              ("layout_leaves", "-tp", "5"), ("layout_layers", "-pp", "5"), ("layout_pool", "--layout", "pool=1"),
                              ("pool_too_few_slots", *two, "--layout", "dp=2,weights=striped,pool=3", "--pool-slots", "1"),
-                             ("quantization_unsupported", "--quantization", "fp8"), ("kv_cache_dtype_unsupported", "--kv-cache-dtype", "int8"),
+                             ("quantization_unsupported", "--quantization", "fp8"), ("quantization_unsupported", "--quantization", "int4", "--dtype", "float32"),
+                             ("kv_cache_dtype_unsupported", "--kv-cache-dtype", "int8"),
                              ("policy_not_of_a_machine", "--scheduling-policy", "vasuki-printed")):
             with self.subTest([code, *flags]):
                 self.one.model = moe if "experts=" in str(flags) else latent if "--kv-cache-dtype" in flags else support.LLAMA

@@ -38,9 +38,12 @@ class Kill(support.TestCase):
                   "n": 1 + i % 2, "max_tokens": rng.randint(1, 120), "temperature": rng.choice([0, 1]), "ignore_eos": True}
                  for i in range(120)]
         model = os.path.join(support.GOLDEN, "models", "qwen3.5")
-        self.kill_often(rng, lines, model, ["--memory", "64MiB", "--skip-tokenizer-init"], STATE_KILLS, lambda: [
+        self.kill_often(rng, lines, model, ["--memory", "64MiB", "--max-model-len", 512, "--skip-tokenizer-init"], STATE_KILLS, lambda: [
             "--state-every", rng.choice([32, 64, 1024]), "--max-num-seqs", rng.choice([4, 16, 64]),
-            *rng.choice([["--threads", 2], ["--devices", "2xcpu", "--layout", "tp=2"], ["--devices", "2xcpu", "--layout", "pp=2"]])])
+            *rng.choice([["--threads", 2], ["--devices", "2xcpu", "--layout", "tp=2"], ["--devices", "2xcpu", "--layout", "pp=2"],
+                         ["--num-kv-blocks-override", 20, "--kv-offloading-size", "8MiB", "--kv-preempt", "park"],
+                         ["--devices", "2xcpu", "--context", "dp=1", "--generation", "dp=1"],
+                         ["--devices", "2xcpu", "--layout", "dp=2", "--steal", "always"]])])
 
     def kill_often(self, rng, lines, model, flags, wanted, varied):
         """Kills and resumes a job with other flags each time; returns how many runs resumed a part."""

@@ -1,4 +1,6 @@
 """pool=auto on whole simulated jobs against what could have been forced, and what `forebay plan` says of a job."""
+import contextlib
+import io
 import json
 import os
 import random
@@ -6,10 +8,13 @@ import re
 import resource
 import subprocess
 import sys
+from unittest import mock
 
 import support
 
 GRID = os.path.join(support.ROOT, "bench", "pool_grid.py")
+sys.path.insert(0, os.path.dirname(GRID))
+import pool_grid  # noqa: E402
 CELLS = ("h20,Qwen3-32B,16,512+128,dp=8 weights=striped", "b200,Llama-3.1-70B,16,512+128,dp=8 weights=striped",
          "b200,Llama-3.1-70B,12,512+128,dp=4 tp=2 weights=striped", "h20,Qwen3-32B,24,512+64,dp=8 weights=by_layer")
 JOB = "synthetic:n=400,prompt=2048,output=lognormal(7.5,0.5)"
@@ -32,13 +37,57 @@ class PoolChoice(support.TestCase):
             self.assertEqual(out.count("\n| h20"), 1, out)
         self.assertLess(core_seconds() - before, 60)
 
+    def test_a_grid_goes_on_where_it_was_killed(self):
+        page, kept, calls = os.path.join(self.folder, "page.md"), os.path.join(self.folder, "runs.jsonl"), []
+        cells = ["h20,Qwen3-32B,16,1024+256", "h200,Qwen3-32B,16,1024+256", "b200,Qwen3-32B,16,1024+256", "b200,Qwen3-32B,400,1024+256"]
+
+        def run(forebay, cell, *forced):
+            calls.append((cell, *forced))
+            return {"seconds": 8.0 if cell.startswith("b200") else 10.0, "expected": 10.5}
+
+        def compare(runs, cell):
+            auto, forced = runs.get(cell, "auto"), runs.get(cell, "dp=8")
+            return (f"| {cell.replace(',', ', ')} | chosen | {pool_grid.figure(auto['seconds'])} | {pool_grid.figure(auto['expected'])} | "
+                    f"does not fit | dp=8 | {pool_grid.figure(forced['seconds'])} | {forced['seconds'] / auto['seconds']:.3f} |")
+
+        def measure(*flags):
+            calls.clear()
+            line = ["grid", "forebay", "--runs", kept, "--page", page, "--cells", "*,16,*", *flags]
+            with mock.patch.object(sys, "argv", line), contextlib.redirect_stdout(io.StringIO()):
+                pool_grid.measure("", run, compare, lambda: cells, "# Page\n\n", "| head |\n|---|", "auto", 0.97, "copies")
+            with open(page, encoding="utf-8") as file:
+                return file.read()
+
+        text = measure("--minutes", "0")
+        self.assertEqual(calls, [])
+        self.assertIn("0 of 4 cells have run", text)
+        self.assertIn("Not run, 4 cells: all 3 of 16 x 1024+256; all 1 of 400 x 1024+256.", text)
+        with open(page, "a", encoding="utf-8") as file:
+            file.write("| h20, Qwen3-32B, 16, 1024+256 | chosen | 10.00 | 10.10 | 9.900 | dp=8 | 9.000 | 0.900 |\n")
+        with open(kept, "w", encoding="utf-8") as file:
+            file.write(json.dumps([[cells[1], "auto"], {"seconds": 10.0, "expected": 10.0}]) + "\n" + '[["h200,Qwen3-32B,16,1024+256", "dp')
+        text = measure()
+        # What the page has and what the runs have is not run again; what was cut off is.
+        self.assertEqual(calls, [(cells[1], "dp=8"), (cells[2], "auto"), (cells[2], "dp=8")])
+        self.assertIn("| 9.000 | 0.900 |", text)
+        self.assertIn("3 of 4 cells have run. `auto` reaches 0.97 of the best forced setting in 2 of 3; not in h20,Qwen3-32B,16,1024+256 (0.900). "
+                      "It is no slower than copies, where that fits, in 0 of 1; not in h20,Qwen3-32B,16,1024+256 (0.990). "
+                      "The forecast is within 3 % of the simulation in 2 of 3; not in b200,Qwen3-32B,16,1024+256 (+31.2 %).", text)
+        self.assertEqual(measure(), text)
+        self.assertEqual(calls, [])
+        measure("--again")
+        self.assertEqual(calls, [(cells[0], "auto"), (cells[0], "dp=8"), (cells[1], "auto"), (cells[2], "auto")])
+
     def test_where_memory_is_short_all_layers_are_pooled_and_ship(self):
         done = support.call("plan", "--pool", "-m", "builtin:Llama-3.1-70B", "--devices", "sim:8xb200", "--layout",
                             "dp=8,weights=striped", "--trace", JOB)
         self.assertEqual(done.code, 0, done.err)
         self.assertIn("*  80 layers", done.out)
         seconds = {int(layers): float(rest) for layers, rest in re.findall(r"(\d+) layers: ([\d.]+) s", done.out)}
-        self.assertEqual(list(seconds), list(range(81)), "each number is foreseen")
+        if left_out := re.search(r"(\d+) of 81 numbers of layers were not tried", done.out):  # a slow machine
+            self.assertEqual(len(seconds), 81 - int(left_out[1]))
+        else:
+            self.assertEqual(list(seconds), list(range(81)), "each number is foreseen")
         # Simulated: 282 s of copies, 118 s with all layers pooled.
         self.assertTrue(269 < seconds[0] < 296 and 112 < seconds[80] < 124, seconds)
 
@@ -47,7 +96,7 @@ class PoolChoice(support.TestCase):
         done = support.call("plan", "-m", "builtin:Llama-3.1-70B", "--devices", "sim:8xh200", "--trace", JOB)
         self.assertEqual(done.code, 0, done.err)
         seconds = [float(line.lstrip("= ").split()[0]) for line in done.out.splitlines() if re.match(r"[= ] +[\d.]+ +\d+ ", line)]
-        self.assertLess(core_seconds() - before, 15)
+        self.assertLess(core_seconds() - before, 20)  # a quiet core of Zen 3 takes 13
         self.assertEqual(len(seconds), 10, done.out)
         self.assertEqual(seconds, sorted(seconds))
         # A copy fits on no device.

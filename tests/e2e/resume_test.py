@@ -139,7 +139,7 @@ class Changed(support.TestCase):
         job = self.job([{"prompt": "a", "max_tokens": 2}], "classes", model=self.model)
         self.expect(job.run(), support.COMPLETE)
         for flag, value, now in (("--kv-cache-dtype", "int8", "-bf16-kvint8"), ("--kv-cache-dtype", "fp8", "-bf16-kvfp8"),
-                                 ("--quantization", "int8", "-w8a8-kvbf16")):
+                                 ("--quantization", "int8", "-w8a8-kvbf16"), ("--quantization", "int4", "-int4-kvbf16")):
             refused = self.expect(job.run(flag, value), support.MISMATCH, "results_of_another_job")
             self.assertRegex(refused.err, rf"the numerics class \(fb-\w+-bf16-kvbf16 there, fb-\w+{now} now\)")
 

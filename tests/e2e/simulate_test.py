@@ -45,6 +45,39 @@ class Simulate(support.TestCase):
         self.assertIn("</svg>", report)
         self.assertNotIn("http", report.replace("http://www.w3.org/", ""), "nothing comes from a network")
 
+    def test_windows_leave_their_memory_to_layers_that_see_all(self):
+        """Gemma 3 4B and gpt-oss 20B at 8K: windows take what choices see and a step's rows, whole blocks of it cost little."""
+        with open(os.path.join(support.GOLDEN, "models", "gemma3", "config.json"), encoding="utf-8") as file:
+            gemma = json.load(file)
+        del gemma["layer_types"]
+        gemma |= {"hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34, "num_attention_heads": 8,
+                  "num_key_value_heads": 4, "head_dim": 256, "query_pre_attn_scalar": 256, "sliding_window": 1024,
+                  "vocab_size": 262208, "max_position_embeddings": 131072}
+        os.mkdir(self.path("gemma"))
+        self.write("gemma/config.json", json.dumps(gemma))
+        # Layers, those that see all, the window, bytes of a layer's position, choices.
+        shapes = {self.path("gemma"): (34, 5, 1024, 4096, 32, "22GiB"), "builtin:gpt-oss-20b": (24, 12, 128, 2048, 64, "48GiB")}
+        for model, (layers, full, window, token_bytes, choices, memory) in shapes.items():
+            flags = ["-m", model, "--devices", "sim:h100", "--memory-per-rank", memory, "--max-model-len", "8192",
+                     "--max-num-seqs", choices, "--max-num-batched-tokens", "2048"]
+            done = self.expect(support.call("plan", "--memory", *flags, "--json"), 0)
+            plan = json.loads(done.out)["layouts"][0]
+            groups = {group["window"]: group for group in plan["kv_groups"]}
+            self.assertEqual({at: group["layers"] for at, group in groups.items()}, {0: full, window: layers - full})
+            self.assertEqual(groups[window]["blocks"], choices * (window // 32 + 2) + 2048 // 32 + 1)
+            self.assertEqual(groups[0]["blocks"] * 32, plan["kv_tokens"])
+            windows = (choices * window + 2048) * (layers - full) * token_bytes
+            self.assertGreaterEqual(plan["kv_tokens"], .9 * (plan["kv_bytes"] - windows) / (full * token_bytes))
+            self.assertRegex(self.expect(support.call("plan", "--memory", *flags), 0).out,
+                             rf"KV blocks of .*\b{layers - full} layers that see the last {window}: {groups[window]['blocks']}\b")
+            if window == 1024:  # All choices run at once, which equally many blocks for all layers would not hold.
+                self.assertLess(plan["kv_bytes"] / (layers * token_bytes), choices * 7000)
+                self.run_trace(*flags[2:], "--trace", "synthetic:n=32,prompt=7000,output=200", "--summary", self.path("s.json"),
+                               model=model)
+                engine = json.loads(self.read("s.json"))["engine"]
+                self.assertEqual(engine["preemptions"], 0)
+                self.assertGreaterEqual(engine["kv_blocks_used_peak"] * 32, choices * 7000)
+
     def test_sums_take_as_long_as_the_given_link_needs(self):
         """A ninth of the link: jobs whose ranks add sums take longer, jobs of copies do not."""
         seconds = {}
@@ -209,6 +242,19 @@ class Simulate(support.TestCase):
         job.forget()
         self.expect(job.run("--report", "/dev/full"), support.ERROR, "io_error", "/dev/full")
         self.assertEqual(len(job.results()), 9, "the answers are safe")
+
+    def test_names_are_inert_text(self):
+        """Names of a model, of traces and of the report itself, with markup, control bytes and 4 KiB."""
+        evil = "<script>alert(1)</script>\x1b[2J\x07\"'&"
+        people = self.write("people \x01 <b>.csv", TRACE)
+        batch = self.write("batch <img src=x onerror=y> \x7f.csv", TRACE)
+        report = self.path("r <i> \x02.html")
+        self.run_trace("--devices", "sim:8xh200", "--trace", people, "--batch-trace", batch, "--scheduling-policy", "interactive",
+                       "--served-model-name", evil + 4096 * "<", "--report", report, model="builtin:Qwen3-32B")
+        page = self.read(os.path.basename(report))
+        self.assertIn("Rows a second by service", page)
+        for text in ("<script", "<img", "<b>", "<<", *map(chr, [*range(1, 9), *range(14, 32), 127])):
+            self.assertNotIn(text, page)
 
     def test_rows_that_the_context_cannot_hold_are_counted(self):
         trace = self.write("long.csv", "prompt,output\n10,10\n500,13\n500,12\n")

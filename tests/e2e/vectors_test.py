@@ -122,6 +122,52 @@ class Vectors(support.TestCase):
         self.expect(none.run(), support.ALL_FAILED)
         self.assertEqual(none.bodies()["classify"]["error"]["code"], "head_missing")
 
+    def test_a_decoder_with_a_head(self):
+        """Its labels' numbers are the head's matrix times the row of the last token, which the model without its head gives."""
+        model = os.path.join(self.folder, "model")
+        shutil.copytree(support.QWEN, model, ignore=shutil.ignore_patterns("*.safetensors"))
+        draw = random.Random(3)
+        with open(os.path.join(model, "config.json"), encoding="utf-8") as file:
+            config = json.load(file)
+        width = config["hidden_size"]
+        score = [struct.unpack("f", struct.pack("f", draw.uniform(-1, 1)))[0] for _ in range(2 * width)]
+        self.with_head(os.path.join(support.QWEN, "model.safetensors"), os.path.join(model, "model.safetensors"), [2, width], score)
+        labels = {"id2label": {"0": "bad", "1": "good"}}
+        with open(os.path.join(model, "config.json"), "w", encoding="utf-8") as file:
+            json.dump(config | {"architectures": ["Qwen3ForSequenceClassification"]} | labels, file)
+        texts = ["the river", "water stands ready before every turbine", "none"]
+        vectors = self.job([{"custom_id": "v", "input": texts, "normalize": False}], "vectors", model=support.QWEN, flags=["--quiet"])
+        self.expect(vectors.run("--pooling", "last"), support.COMPLETE)
+        rows = [each["embedding"] for each in vectors.bodies()["v"]["data"]]
+        asked = [{"custom_id": "raw", "url": "/v1/classify", "body": {"input": texts, "use_activation": False}},
+                 {"custom_id": "probs", "url": "/v1/classify", "body": {"input": texts}},
+                 {"custom_id": "text", "url": "/v1/completions", "body": {"prompt": "the river"}},
+                 {"custom_id": "likely", "url": "/v1/score", "body": {"prompt": "the", "continuations": [" river"]}}]
+        job = self.job(asked, model=model, flags=["--quiet"])
+        self.expect(job.run(), support.COMPLETE)
+        bodies = job.bodies()
+        for row, raw, probs in zip(rows, bodies["raw"]["data"], bodies["probs"]["data"]):
+            expected = [math.fsum(x * w for x, w in zip(row, score[i * width:(i + 1) * width])) for i in range(2)]
+            for found, wanted in zip(raw["probs"], expected):
+                self.assertAlmostEqual(found, wanted, delta=1e-4 * max(1, abs(wanted)))
+            self.assertAlmostEqual(probs["probs"][1], 1 / (1 + math.exp(expected[0] - expected[1])), places=4)
+            self.assertEqual(probs["label"], "good" if expected[1] > expected[0] else "bad")
+        for name in ("text", "likely"):
+            self.assertEqual(bodies[name]["error"]["code"], "model_generates_nothing")
+        copies = self.job(asked, "copies", model=model, flags=["--quiet"])
+        self.expect(copies.run("--devices", "2xcpu", "--layout", "tp=2", "--no-enable-prefix-caching"), support.COMPLETE)
+        self.assertEqual(copies.answers(), job.answers())
+
+    def with_head(self, stored, to, shape, values):
+        """The tensors of `stored` and score.weight in fp32."""
+        with open(stored, "rb") as file:
+            header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+            data = file.read()
+        header["score.weight"] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + 4 * len(values)]}
+        text = json.dumps(header).encode()
+        with open(to, "wb") as file:
+            file.write(struct.pack("<Q", len(text)) + text + data + struct.pack(f"<{len(values)}f", *values))
+
     def test_a_decoder_that_says_yes_or_no(self):
         """The score is that of the two tokens' log probabilities behind the same prompt."""
         model = os.path.join(self.folder, "model")

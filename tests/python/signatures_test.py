@@ -51,9 +51,17 @@ def test_sampling_params_are_theirs():
     assert ours == THEIRS["SamplingParams"]
 
 
+def request_page():
+    """LineParserTest.TheDocumentListsEveryParameter holds it to the engine's table."""
+    return (pathlib.Path(TESTS).parent / "docs" / "formats" / "requests.md").read_text()
+
+
+def listed_parameters():
+    return set(re.findall(r"^\| `(\w+)`", request_page(), re.MULTILINE))
+
+
 def test_every_parameter_of_a_line_may_be_asked_for():
-    """LineParserTest.TheDocumentListsEveryParameter holds the page to the engine's table."""
-    page = (pathlib.Path(TESTS).parent / "docs" / "formats" / "requests.md").read_text()
+    page = request_page()
     asked, refused = page[page.index("## Sampling") : page.index("## Accepted")], page[page.index("## Refused") :]
     of_lines, of_nobody = (set(re.findall(r"^\| `(\w+)`", part, re.MULTILINE)) for part in (asked, refused))
     ours = {field.name for field in dataclasses.fields(forebay.SamplingParams)}
@@ -112,7 +120,12 @@ def test_codes_of_python_are_in_the_document():
     ("openai.types.embedding_create_params", "EmbeddingCreateParams"),
 ])
 def test_every_parameter_of_openai_is_on_the_page(module, name):
-    pytest.importorskip("openai")
-    page = (pathlib.Path(TESTS).parent / "docs" / "formats" / "requests.md").read_text()
     theirs = set(getattr(importlib.import_module(module), name).__annotations__) | {"stream"}
-    assert theirs <= set(re.findall(r"^\| `(\w+)`", page, re.MULTILINE))
+    assert theirs - listed_parameters() == set()
+
+
+@pytest.mark.parametrize("name", ["SamplingParams", "PoolingParams"])
+def test_every_parameter_of_vllm_is_on_the_page(name):
+    theirs = set(THEIRS[f"fields of {name}"])
+    assert theirs - listed_parameters() == set()
+    assert name == "PoolingParams" or {field for field, _ in THEIRS[name]} - theirs == {"detokenize", "output_kind"}

@@ -111,11 +111,14 @@ class LayoutTest : public testing::TestWithParam<std::string> {
       hand_out_.replicas[static_cast<size_t>(request.id) % ranks].push_back({0, request.id});
   }
 
-  // Pools all layers where the layout pools and does not say how many: such small models gain
-  // nothing by it.
+  // Pools all layers that have something to pool where the layout pools and does not say how many:
+  // such small models gain nothing by it.
   Answers Run(const std::string& devices, std::string layout) {
-    if (layout.find("weights=") != layout.npos && layout.find("pool=") == layout.npos)
-      layout += fmt::format(",pool={}", files_.config.num_layers);
+    if (layout.find("weights=") != layout.npos && layout.find("pool=") == layout.npos) {
+      const model::ModelConfig& config = files_.config;
+      const bool all = config.moe || layout.find("pool-attention=on") != layout.npos;
+      layout += fmt::format(",pool={}", all ? config.num_layers : config.DenseLayers());
+    }
     options_.machine.devices = *layout::ParseDevices(devices);
     options_.layout = *layout::ParseLayout(layout);
     const auto runtime = runtime::CreateRealRuntime();

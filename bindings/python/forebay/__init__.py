@@ -3,11 +3,11 @@
 from typing import TYPE_CHECKING, Any
 
 from ._forebay import __version__
-from .errors import EngineError, Error, Interrupted, InvalidValueError
+from .errors import EngineError, Error, InvalidValueError
 from .llm import LLM
 from .outputs import (
-    ClassificationOutput, ClassificationRequestOutput, CompletionOutput, EmbeddingOutput, EmbeddingRequestOutput, Likelihood, LikelihoodOutput,
-    Logprob, RequestOutput, ScoringOutput, ScoringRequestOutput,
+    ClassificationOutput, ClassificationRequestOutput, CompletionOutput, EmbeddingOutput, EmbeddingRequestOutput, Interrupted, Likelihood,
+    LikelihoodOutput, Logprob, RequestOutput, ScoringOutput, ScoringRequestOutput,
 )
 from .params import RequestOutputKind, SamplingParams
 from .tokenizer import Tokenizer

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from .outputs import RequestOutput
-
 
 class Error(Exception):
     """What went wrong: ``str(error)`` says it, ``error.code`` names it, ``error.index`` is the prompt's."""
@@ -25,14 +20,6 @@ class InvalidValueError(Error, ValueError):
 
 class EngineError(Error, RuntimeError):
     """The model, the machine or the engine failed."""
-
-
-class Interrupted(KeyboardInterrupt):
-    """Ctrl-C during a call. ``outputs``: the answers that were finished, by the prompt's index."""
-
-    def __init__(self, outputs: dict[int, RequestOutput]) -> None:
-        super().__init__(f"{len(outputs)} answers were finished")
-        self.outputs = outputs
 
 
 def make_error(code: str, message: str, usage: bool) -> Error:

@@ -12,7 +12,7 @@ from typing import Any
 
 from . import _forebay
 from .ending import still_open
-from .errors import Error, Interrupted, InvalidValueError, make_error, prompt_error
+from .errors import Error, InvalidValueError, make_error, prompt_error
 from .flags import flags_of
 from .inputs import (
     Key, Lines, Prompt, chat_json, check_keys, check_params, conversations_of, key_of, keys_for, params_for, prompt_json, prompts_of, returns_errors,
@@ -20,8 +20,8 @@ from .inputs import (
 )
 from .metrics import Metric, metrics_of
 from .outputs import (
-    ClassificationOutput, ClassificationRequestOutput, EmbeddingOutput, EmbeddingRequestOutput, LikelihoodOutput, PooledOutput, RequestOutput,
-    ScoringOutput, ScoringRequestOutput,
+    ClassificationOutput, ClassificationRequestOutput, EmbeddingOutput, EmbeddingRequestOutput, Interrupted, LikelihoodOutput, PooledOutput,
+    RequestOutput, ScoringOutput, ScoringRequestOutput,
 )
 from .params import SamplingParams
 from .progress import Progress

@@ -54,6 +54,14 @@ class RequestOutput:
                 choice.text = ""
 
 
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C during a call. ``outputs``: the answers that were finished, by the prompt's index."""
+
+    def __init__(self, outputs: dict[int, RequestOutput]) -> None:
+        super().__init__(f"{len(outputs)} answers were finished")
+        self.outputs = outputs
+
+
 @dataclass
 class Likelihood:
     """How likely the model finds a continuation; ``is_greedy``: no other token is likelier anywhere in it."""

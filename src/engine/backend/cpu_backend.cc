@@ -60,7 +60,9 @@ std::string ComputedClass(const layout::LayoutDraft& plan) {
   const bool f32 = plan.dtype == tensor::DType::kF32;
   const std::string_view type = f32 ? "f32" : "bf16";
   return fmt::format("{}-{}-kv{}{}", f32 ? "pair" : plan.kernels->numerics_class,
-                     plan.config.int8 != model::Int8::kNone ? "w8a8" : type,
+                     plan.config.int8 != model::Int8::kNone ? "w8a8"
+                     : plan.config.int4                     ? "int4"
+                                                            : type,
                      plan.config.stored_kv ? cost::Name(*plan.config.stored_kv) : type, form);
 }
 

@@ -28,11 +28,14 @@ struct Planned {
 
 Choices::Choices(const ChoicesOptions& options, KvDigest kv_digest, StateDigest state_digest)
     : options_(options),
+      digests_(kv_digest != nullptr),
       kv_digest_(kv_digest ? std::move(kv_digest) : NoDigest),
       state_digest_(std::move(state_digest)),
       parking_({.blocks = options.tier,
                 .prices = options.park,
-                .shared_keys = options.prefix_caching && SeeAll(options.kv_reaches),
+                .state_blocks = options.keeps_states ? options.state_blocks : 0,
+                .shared_keys =
+                    options.prefix_caching && SeeAll(options.kv_reaches) && !options.keeps_states,
                 .streams = options.streaming.places > 0,
                 .keeps = options.keeps_tier,
                 .lends = options.tier.in_memory > 0 && options.steps_in_flight == 1,
@@ -42,13 +45,14 @@ Choices::Choices(const ChoicesOptions& options, KvDigest kv_digest, StateDigest 
              .max_blocks_per_sequence = options.max_blocks_per_sequence,
              .prefix_sharing = options.prefix_caching,
              .notes_evictions = parking_.stores_evicted() || options.kept_states > 0},
-            options.kv_reaches),
+            // What no longer lies in blocks has no digest.
+            options.kv_reaches, options.most_kv_blocks, /*whole_prefixes=*/digests_),
       state_places_(options.keeps_states, options.limits.max_num_seqs, options.kept_states,
                     options.state_every),
       lists_(options.by_service),
       foresight_(options.lengths, options.earlier),
       streaming_(options.streaming, kv_digest_, parking_, book_),
-      loans_(options.replica, book_),
+      loans_(options.replica, book_, state_places_),
       view_(options_, {lists_, book_, state_places_, foresight_, streaming_, loans_, parking_}) {}
 
 bool Choices::WantsRequests() const {
@@ -173,7 +177,7 @@ void Choices::Apply(const schedule::StepPlan& plan, int64_t now_ns, std::vector<
   }
   streaming_.BringBack(lists_.running());
   parking_.StoreEvicted(book_);
-  state_places_.Forget(book_.evicted(0));
+  state_places_.Forget(book_.evicted(book_.lead()));
 }
 
 void Choices::Preempt(const std::vector<int32_t>& indices) {
@@ -207,11 +211,16 @@ void Choices::Open(Sequence* sequence, int64_t end, int64_t now_ns) {
         std::span(sequence->tokens).first(static_cast<size_t>(parked.computed)), sequence->salt,
         parked.first_held, parking_.shared_keys() ? most : 0, &sequence->prefix_keys);
     sequence->computed = parked.computed;
+    state_places_.Return(sequence);
   } else {
     const int64_t most =
         state_places_.on() ? view_.FindCached(sequence).tokens : view_.MaxCached(*sequence);
     sequence->id = book_.Open(sequence->tokens, sequence->salt, most, &sequence->prefix_keys);
     sequence->computed = book_.computed(sequence->id);
+    for (int group = 0; group < book_.num_groups(); ++group) {
+      sequence->let_go_digest += kv_digest_(group, book_.table(group, sequence->id), 0,
+                                            book_.first_held(group, sequence->id));
+    }
     state_places_.Open(sequence);
   }
   // What a preempted choice finds again is no saving, and siblings would count one prompt several

@@ -185,6 +185,7 @@ class Choices {
   Gift Detach(RequestState* state);
 
   const ChoicesOptions options_;
+  const bool digests_;
   const KvDigest kv_digest_;
   const StateDigest state_digest_;
   Parking parking_;

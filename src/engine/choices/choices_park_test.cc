@@ -19,7 +19,8 @@ constexpr int64_t kTieredContext = 512;
 // and what. A block that is read must have what its choice has put there.
 class TieredBooks {
  public:
-  explicit TieredBooks(const ChoicesOptions& options) : tier(options.tier), choices(options, {}) {}
+  explicit TieredBooks(const ChoicesOptions& options)
+      : tier(options.tier), state_parts(options.state_blocks), choices(options, {}) {}
 
   void Take(const Request& request) {
     auto state = MakeRequestState(request, {.max_model_len = kTieredContext});
@@ -148,9 +149,33 @@ class TieredBooks {
     }
   }
 
+  // Rows go on from their choice's state, of which all parts lie in its place, and leave it where
+  // their parts end.
+  void ComputeStates(const ChoiceRows& rows) {
+    const Sequence& sequence = *rows.sequence;
+    const auto content = [&](int64_t end, int32_t part) {
+      auto content = static_cast<uint64_t>(1 + part);
+      for (int64_t i = 0; i < end; ++i) {
+        content = base::Combine64(content,
+                                  static_cast<uint64_t>(sequence.tokens[static_cast<size_t>(i)]));
+      }
+      return content;
+    };
+    for (int32_t part = 0; part < state_parts; ++part) {
+      const int group = choices.book().num_groups() + part;
+      if (rows.begin > 0) {
+        ASSERT_EQ(At(device, group, sequence.state_place, 0), content(rows.begin, part))
+            << "part " << part;
+      }
+      for (const kv::StatePart& end : sequence.state_parts)
+        At(device, group, end.place, 0) = content(end.end, part);
+    }
+  }
+
   // Rows see what is held before them, and write theirs.
   void Compute(const ChoiceRows& rows) {
     const Sequence& sequence = *rows.sequence;
+    ComputeStates(rows);
     if (choices.book().table(0, sequence.id).size() > rows.first_block)
       SetTable(sequence, rows.first_block);
     for (int group = 0; group < choices.book().num_groups(); ++group) {
@@ -178,6 +203,7 @@ class TieredBooks {
   }
 
   const kv::TierBlocks tier;
+  const int32_t state_parts;
   base::Rng* losses = nullptr;  // by which blocks are lost, and steps wait
   bool loses = false;
   int64_t num_lost = 0, ended = 0;
@@ -339,7 +365,7 @@ TEST(ChoicesPark, RandomJobs) {
   // It foresees no growth, and preempts much.
   const auto policy = *schedule::CreatePolicy("sarathi");
   int64_t returns = 0, refused = 0, found = 0, preemptions = 0, prefixes = 0, demoted = 0,
-          up_far = 0;
+          up_far = 0, few_of_windows = 0;
   for (uint64_t seed = 0; seed < 600; ++seed) {
     SCOPED_TRACE(seed);
     base::Rng rng(seed);
@@ -348,7 +374,15 @@ TEST(ChoicesPark, RandomJobs) {
     options.limits.max_num_seqs = static_cast<int32_t>(2 + rng.Below(8));
     options.steps_in_flight = static_cast<int32_t>(1 + rng.Below(3));
     options.prefix_caching = rng.Below(3) > 0;
-    if (rng.Below(3) == 0) options.kv_reaches = {0, 64};
+    if (rng.Below(3) == 0) {
+      options.kv_reaches = {0, 64};
+      // As the memory plan has it.
+      const schedule::Limits& limits = options.limits;
+      options.most_kv_blocks = {
+          INT32_MAX, limits.max_num_seqs * 4 +
+                         limits.max_num_batched_tokens * options.steps_in_flight / 32 + 1};
+      few_of_windows += options.most_kv_blocks[1] < limits.total_blocks;
+    }
     TieredBooks books(options);
     const auto requests = static_cast<int64_t>(1 + rng.Below(12));
     int64_t taken = 0;
@@ -387,6 +421,7 @@ TEST(ChoicesPark, RandomJobs) {
     demoted += books.demoted;
     up_far += parked.blocks_up_far;
   }
+  EXPECT_GT(few_of_windows, 10);
   EXPECT_GT(returns, 100);
   EXPECT_GT(demoted, 100);
   EXPECT_GT(up_far, 100);
@@ -396,6 +431,70 @@ TEST(ChoicesPark, RandomJobs) {
   EXPECT_GE(preemptions, returns + refused);
 }
 
+// The same where layers keep states, which go along, from kept places too; some blocks are lost.
+TEST(ChoicesPark, RandomJobsWithStates) {
+  const auto policy = *schedule::CreatePolicy("sarathi");
+  int64_t returns = 0, refused = 0, hit = 0, demoted = 0, lost = 0;
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE(seed);
+    base::Rng rng(seed);
+    ChoicesOptions options = TierOptions(20, static_cast<int32_t>(1 + rng.Below(30)));
+    if (seed % 2 == 1) options.tier.in_file = static_cast<int32_t>(1 + rng.Below(20));
+    const bool loses = seed % 4 == 3;
+    if (loses) options.tier = {.in_memory = 2, .in_file = 38};
+    options.limits.max_num_seqs = static_cast<int32_t>(2 + rng.Below(8));
+    options.steps_in_flight = loses ? 1 : static_cast<int32_t>(1 + rng.Below(3));
+    options.keeps_states = true;
+    options.state_blocks = static_cast<int32_t>(1 + rng.Below(4));
+    options.kept_states = static_cast<int32_t>(rng.Below(8));
+    options.prefix_caching = options.kept_states > 0;
+    options.state_every = options.prefix_caching ? 32 << rng.Below(3) : 0;
+    TieredBooks books(options);
+    books.losses = &rng;
+    books.loses = loses;
+    const auto requests = static_cast<int64_t>(1 + rng.Below(12));
+    int64_t taken = 0;
+    for (int guard = 0; guard < 5000; ++guard) {
+      while (taken < requests && books.choices.WantsRequests()) {
+        const auto prompt = static_cast<int32_t>(1 + rng.Below(120)),
+                   bound = static_cast<int32_t>(1 + rng.Below(90)),
+                   choices = static_cast<int32_t>(1 + rng.Below(3));
+        Request request = MakeRequest(taken++, prompt, bound, choices);
+        for (size_t i = 0; i < 70 * rng.Below(2) && i < request.prompts[0].size(); ++i)
+          request.prompts[0][i] = static_cast<int32_t>(i);
+        books.Take(request);
+      }
+      if (books.choices.idle()) break;
+      const auto most = static_cast<size_t>(options.steps_in_flight);
+      if (books.steps.size() < most && !books.Begin(*policy, true) && books.steps.empty()) {
+        ASSERT_TRUE(books.Begin(*policy, false));
+      }
+      ASSERT_FALSE(HasFatalFailure());
+      books.choices.state_book().CheckInvariants();
+      if (books.steps.size() == most || rng.Below(2) == 0) books.End();
+    }
+    EXPECT_TRUE(books.choices.idle());
+    EXPECT_EQ(static_cast<int64_t>(books.finished.size()), requests);
+    EXPECT_EQ(books.choices.stats().kv_blocks_used, 0);
+    const ParkCounters parked = books.choices.park_counters();
+    EXPECT_EQ(parked.returns, parked.parks);
+    EXPECT_EQ(parked.prefix_blocks_hit, 0) << "nobody begins behind a prefix without its state";
+    EXPECT_EQ(parked.blocks_up, books.up);
+    returns += parked.returns;
+    refused += parked.refused;
+    hit += books.choices.stats().prefix_blocks_hit;
+    demoted += books.demoted;
+    lost += books.num_lost;
+    kv::StateBook book = books.choices.state_book();
+    for (int32_t i = 0; i < options.kept_states; ++i) EXPECT_NE(book.Take(), kv::StateBook::kNone);
+  }
+  EXPECT_GT(returns, 100);
+  EXPECT_GT(refused, 20);
+  EXPECT_GT(hit, 50);
+  EXPECT_GT(demoted, 10);
+  EXPECT_GT(lost, 20);
+}
+
 // The same where running choices are streamed: also choices that the device does not hold, under
 // every policy, with some that are given up on the way.
 TEST(ChoicesPark, RandomJobsThatAreStreamed) {
@@ -403,8 +502,8 @@ TEST(ChoicesPark, RandomJobsThatAreStreamed) {
   for (uint64_t seed = 0; seed < 600; ++seed) {
     SCOPED_TRACE(seed);
     base::Rng rng(seed);
-    const char* const names[] = {"continuous",   "sarathi", "vllm",    "adaptive",
-                                 "static_batch", "whole",   "makespan"};
+    const char* const names[] = {"continuous",   "sarathi", "vllm",     "adaptive",
+                                 "static_batch", "whole",   "makespan", "packed"};
     const auto policy = *schedule::CreatePolicy(names[seed % std::size(names)]);
     ChoicesOptions options = TierOptions(static_cast<int32_t>(4 + rng.Below(16)), 0);
     options.streaming.places = static_cast<int32_t>(12 + rng.Below(10));
@@ -478,8 +577,8 @@ TEST(ChoicesPark, RandomJobsThatShareWhatIsStreamed) {
   for (uint64_t seed = 0; seed < 250; ++seed) {
     SCOPED_TRACE(seed);
     base::Rng rng(seed);
-    const char* const names[] = {"continuous",   "sarathi", "vllm",    "adaptive",
-                                 "static_batch", "whole",   "makespan"};
+    const char* const names[] = {"continuous",   "sarathi", "vllm",     "adaptive",
+                                 "static_batch", "whole",   "makespan", "packed"};
     const auto policy = *schedule::CreatePolicy(names[seed % std::size(names)]);
     ChoicesOptions options = TierOptions(static_cast<int32_t>(8 + rng.Below(5)), 0);
     options.streaming.places = static_cast<int32_t>(8 + rng.Below(5));

@@ -88,9 +88,8 @@ schedule::TakerView Choices::room() const {
 
 std::vector<Gift> Choices::GiveAway(int askers) {
   schedule::StealView view{.askers = askers, .most = options_.limits.max_num_seqs};
-  // Blocks that are lent could not be streamed, nor streamed ones lent; and layers' states do not
-  // move.
-  const bool stays = streaming_.on() || options_.keeps_states;
+  // Blocks that are lent could not be streamed, nor streamed ones lent.
+  const bool stays = streaming_.on();
   for (const auto& state : states_)
     view.held.push_back(ViewHeld(*state, book_, returning(), stays));
   std::vector<int32_t> indices;
@@ -114,7 +113,7 @@ Gift Choices::Detach(RequestState* state) {
       gift.loans.push_back(std::move(loan));
     parking_.Forget(sequence);
     if (sequence->phase == Phase::kRunning) {
-      gift.loans.push_back(loans_.Lend(*sequence));
+      gift.loans.push_back(loans_.Lend(sequence));
       lists_.StopRunning(sequence);
       sequence->LeaveBook();
       continue;
@@ -150,6 +149,7 @@ std::vector<Choices::Adopted> Choices::Adopt(Gift& gift) {
     const auto tokens = std::span(sequence->tokens).first(static_cast<size_t>(loan->computed));
     sequence->id = book_.OpenAdopted(tokens, sequence->salt, loan->first_held);
     book_.FillAdopted(sequence->id, loan->computed);
+    state_places_.Return(sequence.get());
     adopted.push_back({sequence.get(), loan});
   }
   return adopted;
@@ -160,7 +160,8 @@ void Choices::Resume(const Adopted& adopted) {
   sequence->computed = adopted.loan->computed;
   book_.CommitAdopted(sequence->id,
                       std::span(sequence->tokens).first(static_cast<size_t>(sequence->computed)));
-  if (!adopted.loan->below.empty()) parking_.CountGift(std::ssize(adopted.loan->below));
+  if (const auto blocks = std::ssize(adopted.loan->below); blocks > 0)
+    parking_.CountGift(blocks + std::ssize(adopted.loan->state_below));
   lists_.StartRunning(sequence);
   lists_.CountLeft(*sequence);
 }

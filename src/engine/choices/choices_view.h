@@ -27,14 +27,16 @@ struct ChoicesOptions {
   GroupRole role = GroupRole::kAll;
   schedule::Limits limits;
   bool prefix_caching = true;
-  bool keeps_states = false;  // layers keep a state of a running choice, which no loan takes along
+  bool keeps_states = false;  // layers keep a state of a running choice
   int32_t kept_states = 0;    // places for further ones, kept at each multiple of `state_every`
   int64_t state_every = 0;
   int32_t max_blocks_per_sequence = 0;
   int32_t steps_in_flight = 1;
   std::vector<base::Reach> kv_reaches = {{}};  // one for each KV group
+  std::vector<int32_t> most_kv_blocks;         // of each, as kv::GroupBooks has it
   schedule::StealPrices steal;
   kv::TierBlocks tier;                             // below, for preempted choices
+  int32_t state_blocks = 0;                        // that a choice's states take there
   const char* tier_flag = "--kv-offloading-size";  // which says how many
   bool keeps_tier = false;                         // for the next job
   schedule::ParkPrices park;

@@ -5,17 +5,17 @@
 
 namespace forebay::engine {
 
-std::shared_ptr<kv::KvLoan> OpenLoans::Lend(const Sequence& sequence) {
+std::shared_ptr<kv::KvLoan> OpenLoans::Lend(Sequence* sequence) {
   auto loan = std::make_shared<kv::KvLoan>();
   loan->replica = replica_;
-  loan->num_blocks = book_.num_blocks();
-  loan->choice = sequence.choice_index;
-  loan->sequence = sequence.id;
-  loan->computed = sequence.computed;
+  loan->choice = sequence->choice_index;
+  loan->sequence = sequence->id;
+  loan->computed = sequence->computed;
+  loan->state_place = states_.Lend(sequence);
   for (int group = 0; group < book_.num_groups(); ++group) {
-    const auto table = book_.table(group, sequence.id);
+    const auto table = book_.table(group, sequence->id);
     loan->tables.emplace_back(table.begin(), table.end());
-    loan->first_held.push_back(book_.first_held(group, sequence.id));
+    loan->first_held.push_back(book_.first_held(group, sequence->id));
   }
   loans_.push_back(loan);
   return loan;
@@ -24,9 +24,11 @@ std::shared_ptr<kv::KvLoan> OpenLoans::Lend(const Sequence& sequence) {
 void OpenLoans::Reclaim() {
   std::erase_if(loans_, [&](const std::shared_ptr<kv::KvLoan>& loan) {
     const bool over = loan->over.load(std::memory_order_acquire);
+    if (!over) return false;
     // Only now: until it was pulled others must not get its blocks.
-    if (over) book_.Close(loan->sequence);
-    return over;
+    states_.TakeBack(loan->state_place);
+    book_.Close(loan->sequence);
+    return true;
   });
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/choices/sequence.h"
+#include "engine/choices/state_places.h"
 #include "kv/book/group_books.h"
 #include "kv/loan.h"
 
@@ -17,11 +18,12 @@ namespace forebay::engine {
 
 class OpenLoans {
  public:
-  // `replica`: that lends, among the job's. The book outlives it.
-  OpenLoans(int replica, kv::GroupBooks& book) : replica_(replica), book_(book) {}
+  // `replica`: that lends, among the job's. The books outlive it.
+  OpenLoans(int replica, kv::GroupBooks& book, StatePlaces& states)
+      : replica_(replica), book_(book), states_(states) {}
 
   // Lends what the choice holds; its sequence in the book is the loan's from here on.
-  std::shared_ptr<kv::KvLoan> Lend(const Sequence& sequence);
+  std::shared_ptr<kv::KvLoan> Lend(Sequence* sequence);
   // Takes back the blocks of ended loans.
   void Reclaim();
 
@@ -33,6 +35,7 @@ class OpenLoans {
  private:
   const int replica_;
   kv::GroupBooks& book_;
+  StatePlaces& states_;
   std::vector<std::shared_ptr<kv::KvLoan>> loans_;
 };
 

@@ -40,8 +40,8 @@ bool Parking::Park(Sequence* sequence, const kv::GroupBooks& book) {
   const int64_t full = parked.computed / kv::kBlockTokens - parked.first_block;
   const bool open = parked.computed % kv::kBlockTokens != 0;
   const std::span<const kv::PrefixKey> keys = Keys(sequence, parked.first_block, full);
-  const int64_t blocks = full + (open ? 1 : 0);
-  const int64_t fresh = blocks - tier_.Find(keys), near = tier_.near_room() - spared_,
+  const int64_t kv_blocks = full + (open ? 1 : 0), blocks = kv_blocks + options_.state_blocks,
+                fresh = blocks - tier_.Find(keys), near = tier_.near_room() - spared_,
                 far_fresh = options_.blocks.far() > 0 ? std::max<int64_t>(0, fresh - near) : 0;
   const schedule::ParkView view{.rows = parked.computed,
                                 .fresh_blocks = fresh,
@@ -49,14 +49,14 @@ bool Parking::Park(Sequence* sequence, const kv::GroupBooks& book) {
                                 .far_fresh_blocks = far_fresh,
                                 .far_blocks = far_fresh + tier_.CountFar(keys)};
   // Where a part of it was streamed it may be more than the device holds.
-  const bool returns = blocks < book.num_blocks();
+  const bool returns = kv_blocks < book.num_blocks();
   if (!options_.prices.preempted || !returns || !schedule::ParkPays(view, options_.prices)) {
     ++counters_.recomputed;
     Forget(sequence);
     return false;
   }
   fresh_.clear();
-  std::optional<kv::TierStay> stay = tier_.Hold(keys, open, &fresh_, spared_);
+  std::optional<kv::TierStay> stay = tier_.Hold(keys, blocks - full, &fresh_, spared_);
   if (!stay) {
     if (++counters_.refused == 1) {
       base::Log(base::LogLevel::kWarning,
@@ -70,6 +70,7 @@ bool Parking::Park(Sequence* sequence, const kv::GroupBooks& book) {
   Demote(book.num_groups());
   parked.stay = *std::move(stay);
   for (const int32_t index : fresh_) {
+    if (index >= kv_blocks) break;
     const auto block = static_cast<size_t>(parked.first_block + index);
     for (int group = 0; group < book.num_groups(); ++group) {
       if (static_cast<int64_t>(block) < parked.first_held[group] / kv::kBlockTokens) continue;
@@ -80,6 +81,8 @@ bool Parking::Park(Sequence* sequence, const kv::GroupBooks& book) {
            .key = index < full ? SharedKey(keys[static_cast<size_t>(index)]) : kv::PrefixKey{}});
     }
   }
+  parked.kv_blocks = kv_blocks;
+  kv::AddStateMoves(book.num_groups(), sequence->state_place, parked.states(), &moves_.down);
   sequence->parked = std::make_unique<ParkedKv>(std::move(parked));
   ++counters_.parks;
   return true;
@@ -138,6 +141,7 @@ bool Parking::TakePrefix(Sequence* sequence, const kv::GroupBooks& book, int64_t
   if (!stay) return false;  // Its room is for what is streamed.
   FB_CHECK(fresh_.empty(), "{} positions were found below, and are not there", rows);
   found.stay = *std::move(stay);
+  found.kv_blocks = rows / kv::kBlockTokens;
   sequence->parked = std::make_unique<ParkedKv>(std::move(found));
   return true;
 }
@@ -162,6 +166,8 @@ void Parking::BeginPlan(kv::GroupBooks& book) {
 }
 
 void Parking::StoreEvicted(kv::GroupBooks& book) {
+  // They may be noted for states that are kept behind them.
+  if (!options_.shared_keys) return;
   for (size_t i = 0; i < book.evicted(0).size() && !closed_; ++i) {
     const kv::PrefixKey key = book.evicted(0)[i].key;
     device_.clear();
@@ -178,18 +184,22 @@ void Parking::StoreEvicted(kv::GroupBooks& book) {
 
 void Parking::Return(Sequence* sequence, const kv::GroupBooks& book) {
   const ParkedKv& parked = *sequence->parked;
+  const size_t came = moves_.up.size();
   for (int group = 0; group < book.num_groups(); ++group) {
     const std::span<const kv::BlockId> table = book.table(group, sequence->id);
-    const int64_t end = parked.first_block + static_cast<int64_t>(parked.stay.blocks.size());
+    const int64_t end = parked.first_block + parked.kv_blocks;
     // Blocks before these were found in the prefix index: they are on the device already.
     for (int64_t block = book.committed(group, sequence->id) / kv::kBlockTokens; block < end;
          ++block) {
       const kv::BlockId below = parked.stay.blocks[static_cast<size_t>(block - parked.first_block)];
       moves_.up.push_back(
           {.group = group, .device = table[static_cast<size_t>(block)], .below = below});
-      ++counters_.blocks_up;
-      counters_.blocks_up_far += below >= options_.blocks.near();
     }
+  }
+  kv::AddStateMoves(book.num_groups(), sequence->state_place, parked.states(), &moves_.up);
+  for (const kv::TierMove& move : std::span(moves_.up).subspan(came)) {
+    ++counters_.blocks_up;
+    counters_.blocks_up_far += move.below >= options_.blocks.near();
   }
   if (parked.prefix) {
     counters_.prefix_blocks_hit += std::ssize(parked.stay.blocks);
@@ -263,7 +273,9 @@ std::shared_ptr<kv::KvLoan> Parking::Lend(Sequence* sequence, int replica) {
   loan->computed = parked.computed;
   loan->first_held = parked.first_held;
   loan->first_block = parked.first_block;
-  loan->below = parked.stay.blocks;
+  const auto kv = parked.stay.blocks.begin() + parked.kv_blocks;
+  loan->below.assign(parked.stay.blocks.begin(), kv);
+  loan->state_below.assign(kv, parked.stay.blocks.end());
   lent_.push_back({loan, std::move(parked.stay)});
   sequence->parked.reset();
   sequence->park_id = 0;

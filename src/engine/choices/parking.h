@@ -4,7 +4,8 @@
 //
 // A full block lies below under the key of its prefix, so that it goes down once, whoever has it.
 // Where prefixes are not shared, or windows let go of a choice's first blocks, keys are the
-// choice's own. The open block goes along each time, and no row is computed again.
+// choice's own. The open block goes along each time, as do the parts of layers' states, and no row
+// is computed again.
 //
 // Not thread-safe: the replica's control task calls.
 #pragma once
@@ -26,9 +27,12 @@ namespace forebay::engine {
 struct ParkingOptions {
   kv::TierBlocks blocks;  // the tier's
   schedule::ParkPrices prices;
-  bool shared_keys = true;  // blocks' keys are; else a choice's own
-  bool streams = false;     // rows see all of a choice, some of it below
-  bool keeps = false;       // the tier is kept for the next job, which asks for prompts
+  int32_t state_blocks = 0;  // that a choice's states take below
+  // Blocks' keys are; else a choice's own. REQUIRES: with states they are not, since nobody begins
+  // behind a prefix without its state.
+  bool shared_keys = true;
+  bool streams = false;  // rows see all of a choice, some of it below
+  bool keeps = false;    // the tier is kept for the next job, which asks for prompts
   // Other replicas read blocks in memory; blocks that go there are whole when a plan begins.
   bool lends = false;
   const char* size_flag = "--kv-offloading-size";  // which says how many blocks

@@ -159,9 +159,13 @@ int64_t LogprobBytes(const RequestState& state) {
   return bytes;
 }
 
-void Sequence::AddPooled(int64_t position, std::span<const float> row) {
-  if (position == pooled_rows.begin) pooled_sum.assign(row.size(), 0);
+void Sequence::AddPooled(std::span<const float> row) {
   for (size_t i = 0; i < row.size(); ++i) pooled_sum[i] += row[i];
+}
+
+std::vector<float> Sequence::VectorOf(std::span<const double> sum) const {
+  if (sum.empty()) return {};
+  return model::VectorOf(sum, pooled_rows.size(), request->head.get());
 }
 
 std::unique_ptr<RequestState> MakeRequestState(Request request, const SequenceContext& context,
@@ -246,10 +250,9 @@ RequestResult TakeResult(RequestState* state) {
     result.completion_tokens += static_cast<int64_t>(choice.tokens.size());
     result.choices.push_back(std::move(choice));
     if (!sequence->is_pooled()) continue;
-    std::vector<float>& vector = result.vectors.emplace_back();
-    const auto rows = static_cast<double>(sequence->pooled_rows.size());
-    for (const double sum : sequence->pooled_sum) vector.push_back(static_cast<float>(sum / rows));
-    if (state->head && !vector.empty()) vector = state->head->Apply(vector);
+    result.vectors.push_back(sequence->result_vector.empty()
+                                 ? sequence->VectorOf(sequence->pooled_sum)
+                                 : std::move(sequence->result_vector));
   }
   result.prompt_logprobs = std::move(state->prompt_logprobs);
   result.cached_tokens = state->cached_tokens;

@@ -16,7 +16,7 @@
 #include "kv/book/block_book.h"
 #include "kv/book/state_book.h"
 #include "kv/book/tier_book.h"
-#include "model/pooling.h"
+#include "model/pooling/pooling.h"
 #include "sample/sampler.h"
 #include "sample/stop.h"
 #include "text/detokenizer.h"
@@ -29,13 +29,18 @@ struct RequestState;
 // Where a choice stands.
 enum class Phase : uint8_t { kWaiting, kRunning, kFinished };
 
-// What a choice that waits has below the device, from `first_block` on.
+// What a choice that waits has below the device: KV from `first_block` on, and its layers' states.
 struct ParkedKv {
   bool prefix = false;  // found there: others have put it there
   kv::TierStay stay;
+  int64_t kv_blocks = 0;            // of the stay; those behind them have the parts of the states
   int64_t computed = 0;             // positions
   int64_t first_block = 0;          // in its tables
   std::vector<int64_t> first_held;  // by KV group: positions before it are nowhere any more
+
+  std::span<const kv::BlockId> states() const {
+    return std::span(stay.blocks).subspan(static_cast<size_t>(kv_blocks));
+  }
 };
 
 // A full block of a running choice that lies below.
@@ -56,8 +61,9 @@ struct Sequence {
   int64_t second_text = 0;    // where its prompt's second text begins; 0: it is no pair
   int64_t logprobs_from = 0;  // log probabilities of its prompt are wanted from here on; 0: none
   base::Part pooled_rows;     // the positions that its vector is made of; empty: it has no vector
-  std::vector<double> pooled_sum;  // over the computed ones, in the order of positions
-  kv::KeySalt salt;                // its blocks' keys have it
+  std::vector<double> pooled_sum;    // over the computed ones, in the order of positions
+  std::vector<float> result_vector;  // where a rank has made it; else it is that of pooled_sum
+  kv::KeySalt salt;                  // its blocks' keys have it
   // The keys of its first full blocks, as far as they were looked up.
   std::vector<kv::PrefixKey> prefix_keys;
   int64_t expected_rows = 0;  // while waiting: rows until its prompt is computed, a guess
@@ -143,9 +149,10 @@ struct Sequence {
   }
   // What has come since the last piece. REQUIRES: AfterToken was told of all tokens.
   ChoicePiece TakePiece();
-  // The next of its pooled rows, which is empty on a device without data. A choice that is computed
-  // again begins again.
-  void AddPooled(int64_t position, std::span<const float> row);
+  // The next of its pooled rows; an empty one is none.
+  void AddPooled(std::span<const float> row);
+  // Its vector, by the sum of all its pooled rows; empty on a device without data.
+  std::vector<float> VectorOf(std::span<const double> sum) const;
 };
 
 // The begin of a prompt that several choices of a request share: one computes it, the others wait.

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 
 #include "engine/choices/sequence.h"
 #include "kv/book/block_book.h"
@@ -30,6 +31,13 @@ class StatePlaces {
   kv::CachedPrefix Within(const Sequence& sequence, kv::CachedPrefix found) const;
   // The sequence begins behind its `computed` positions, which Within has found.
   void Open(Sequence* sequence);
+  // The state behind its positions comes to its own place, from the tier or another replica.
+  void Return(Sequence* sequence) {
+    if (on_) sequence->state_place = sequence->id;
+  }
+  // Its state is lent, and stays in the place that is returned until TakeBack.
+  int32_t Lend(Sequence* sequence) { return std::exchange(sequence->state_place, -1); }
+  void TakeBack(int32_t place) { Unpin(place); }
   // Says where its state goes in the step with its rows [begin, end).
   void Plan(Sequence* sequence, int64_t begin, int64_t end);
   // They were computed: what they have kept can be found.

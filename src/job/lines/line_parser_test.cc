@@ -596,7 +596,9 @@ TEST(LineParserTest, HintsThatAskForNothingAreIgnored) {
   for (const char* hint :
        {R"("prompt_cache_key":"k")", R"("safety_identifier":"s")",
         R"("prompt_cache_retention":"24h")", R"("request_id":"r")", R"("cache_salt":"s")",
-        R"("stream":false,"stream_options":{"include_usage":true})", R"("priority":0.0)"}) {
+        R"("stream":false,"stream_options":{"include_usage":true},"stream_interval":8)",
+        R"("priority":0.0)", R"("skip_reading_prefix_cache":true)",
+        R"("routed_experts_prompt_start":0)"}) {
     Good(Chat(hint));
     Good(Completion(hint));
   }

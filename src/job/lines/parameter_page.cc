@@ -127,6 +127,8 @@ constexpr Described kIgnored[] = {
     {"request_id", "", "", "", "results are told apart by `custom_id` and `id`"},
     {"cache_salt", "", "", "", "the cache is the job's own"},
     {"stream_options", "", "", "", "it describes a stream, and `stream: true` is refused"},
+    {"stream_interval", "", "", "", "likewise"},
+    {"skip_reading_prefix_cache", "", "", "", "what is found in the cache changes no answer"},
 };
 
 struct Section {

@@ -63,10 +63,11 @@ enum EndpointSet : uint8_t {
   kInRerank = 32,
   kInClassify = 64,
   kInHeads = kInClassify | kInScore | kInRerank,
+  kInVectors = kInEmbedding | kInHeads,
   kInBoth = kInChat | kInCompletion,
   kInPrompts = kInCompletion | kInLikelihood,
   kInTokens = kInBoth | kInLikelihood,
-  kInAll = kInTokens | kInEmbedding | kInHeads,
+  kInAll = kInTokens | kInVectors,
 };
 
 struct Parameter {

@@ -242,11 +242,12 @@ TEST(MixedSource, GivesWhatComesFirstOrWhoWaits) {
                     TimedSource batch(runtime, three, sink, {.seconds = {0, 0, 2.5}}, control);
                     MixedSource mixed(runtime, people, batch, 10);
                     EXPECT_EQ(mixed.remaining(), 5);
-                    EXPECT_FALSE(mixed.NextInteractive());
+                    EXPECT_FALSE(mixed.NextOf(Service::kInteractive));
                     EXPECT_EQ(mixed.Next(false)->id, 10);
                     runtime.Sleep(2 * kSecond);
-                    EXPECT_EQ(mixed.NextInteractive()->id, 0);
-                    EXPECT_EQ(mixed.Next(false)->id, 11);
+                    EXPECT_EQ(mixed.NextOf(Service::kInteractive)->id, 0);
+                    EXPECT_EQ(mixed.NextOf(Service::kBatch)->id, 11);
+                    EXPECT_FALSE(mixed.NextOf(Service::kBatch));
                     EXPECT_FALSE(mixed.Next(false));
                     EXPECT_EQ(mixed.Next(true)->id, 12);
                     EXPECT_NEAR(runtime::SecondsOf(runtime.Now()), 2.5, 0.06);

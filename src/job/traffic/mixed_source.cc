@@ -30,7 +30,9 @@ std::optional<Request> MixedSource::Next(bool wait) {
   return std::nullopt;
 }
 
-std::optional<Request> MixedSource::NextInteractive() { return interactive_.Next(false); }
+std::optional<Request> MixedSource::NextOf(Service service) {
+  return (service == Service::kInteractive ? interactive_ : batch_).Next(false);
+}
 
 bool MixedSource::Finish(RequestResult result) {
   const bool batch = result.id >= first_batch_id_;

@@ -21,7 +21,7 @@ struct StreamTokens {
   }
 };
 
-// Gives what came first, and to a queue that asks for it what is interactive. Each stream measures
+// Gives what came first, or of the service that a queue asks for. Each stream measures
 // its own requests.
 class MixedSource final : public RequestSource, public ResultSink {
  public:
@@ -31,7 +31,7 @@ class MixedSource final : public RequestSource, public ResultSink {
               int64_t first_batch_id);
 
   std::optional<Request> Next(bool wait) override;
-  std::optional<Request> NextInteractive() override;
+  std::optional<Request> NextOf(Service service) override;
   bool ended() const override { return interactive_.ended() && batch_.ended(); }
   int64_t remaining() const override { return interactive_.remaining() + batch_.remaining(); }
   bool in_order() const override { return true; }

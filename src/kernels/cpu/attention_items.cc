@@ -8,6 +8,7 @@
 
 #include "base/units.h"
 #include "kernels/sets.h"
+#include "kernels/tile_attention.h"
 
 namespace forebay::kernels {
 namespace {
@@ -266,7 +267,10 @@ void RunAttention(const AttentionArgs& args, const device::WorkerContext& contex
   }
 }
 
-uint64_t AttentionScratch(const KvLayout& layout, int32_t heads) {
+namespace {
+
+// What attention_inl.h cuts its scratch into.
+uint64_t PairScratch(const KvLayout& layout) {
   // Per line: q, scores, probabilities, 16 sum lanes, values and merged values, a few scalars; and
   // a padded block of V.
   const uint64_t columns = base::RoundUp(static_cast<uint64_t>(layout.value_dim), kPanel);
@@ -275,6 +279,24 @@ uint64_t AttentionScratch(const KvLayout& layout, int32_t heads) {
   // Keys of a run, where they are codes; their values take what is padded otherwise.
   const uint64_t keys = layout.codes == KvCodes::kNone ? 0 : kRunTokens * key_columns * 4;
   return kMaxLines * line + keys + (kRunTokens + 2) * columns * 4 + 4096;
+}
+
+// What amx/attention_loop.h does.
+uint64_t TileScratch(const KvLayout& layout) {
+  const uint64_t columns = base::RoundUp(static_cast<uint64_t>(layout.value_dim), kPanel);
+  const uint64_t key_columns = base::RoundUp(static_cast<uint64_t>(layout.key_dim), kTileDepth);
+  // Per line: q, scores, a part's probabilities, 32 lanes, values thrice, a few scalars; and copied
+  // values of two chunks, and the ends of two blocks' keys.
+  const uint64_t line =
+      key_columns * 2 + kScoreStride * 4 + kPartTokens * 2 + 32 * 4 + columns * 3 * 4 + 64;
+  return kMaxLines * line + 2 * kBlockTokens * (kChunkBlocks * kPanel + kTileDepth) * 2 + 4096;
+}
+
+}  // namespace
+
+uint64_t AttentionScratch(const KvLayout& layout, int32_t heads) {
+  const bool on_tiles = layout.dtype == tensor::DType::kBF16 && layout.codes == KvCodes::kNone;
+  return std::max(PairScratch(layout), on_tiles ? TileScratch(layout) : 0);
 }
 
 }  // namespace forebay::kernels

@@ -11,52 +11,63 @@ namespace {
 static_assert(kStateLanes == kLanes);
 
 // The channels of one panel, of all sequences.
-template <int kVectors>
+template <int kVectors, int kTaps>
 FB_INLINE void ConvChannels(const ShortConvArgs& args, int64_t channel) {
+  constexpr int kTail = kTaps - 1;
   const int64_t channels = args.channels;
-  Vector weight[kConvTaps][kVectors];
+  const bool silu = args.silu, gated = args.gates_at > 0, biased = args.bias != nullptr;
+  Vector weight[kTaps][kVectors], bias[kVectors];
   int64_t rest[kVectors];
   for (int v = 0; v < kVectors; ++v) {
     rest[v] = channels - channel - v * kLanes;
-    for (int i = 0; i < kConvTaps; ++i)
+    for (int i = 0; i < kTaps; ++i)
       weight[i][v] = LoadPart(args.weight + i * channels + channel + v * kLanes, rest[v]);
+    bias[v] = biased ? LoadPart(args.bias + channel + v * kLanes, rest[v]) : Vector::Zero();
   }
   for (int32_t s = 0; s < args.batch.num_state_rows; ++s) {
     const StateRows& rows = args.batch.state_rows[s];
     const bool begins = rows.from < 0;
     float* const kept = args.tails.Of(rows.to) + channel;
     const float* const from = begins ? kept : args.tails.Of(rows.from) + channel;
-    Vector tail[kConvTaps - 1][kVectors];
-    for (int i = 0; i < kConvTaps - 1; ++i) {
+    Vector tail[kTail][kVectors];
+    for (int i = 0; i < kTail; ++i) {
       for (int v = 0; v < kVectors; ++v)
         tail[i][v] = begins ? Vector::Zero() : LoadPart(from + i * channels + v * kLanes, rest[v]);
     }
     float* x = args.x + rows.first_row * args.stride + channel;
     for (int32_t t = 0; t < rows.num_rows; ++t, x += args.stride) {
       for (int v = 0; v < kVectors; ++v) {
-        const Vector input = LoadPart(x + v * kLanes, rest[v]);
+        Vector input = LoadPart(x + v * kLanes, rest[v]);
+        if (gated) input = input * LoadPart(x + args.gates_at + v * kLanes, rest[v]);
         Vector sum = weight[0][v] * tail[0][v];
-        sum = Fma(weight[1][v], tail[1][v], sum);
-        sum = Fma(weight[2][v], tail[2][v], sum);
-        sum = Fma(weight[3][v], input, sum);
-        StorePart(x + v * kLanes, Silu(sum), rest[v]);
-        tail[0][v] = tail[1][v], tail[1][v] = tail[2][v], tail[2][v] = input;
+        for (int i = 1; i < kTail; ++i) sum = Fma(weight[i][v], tail[i][v], sum);
+        sum = Fma(weight[kTail][v], input, sum);
+        if (biased) sum = sum + bias[v];
+        StorePart(x + v * kLanes, silu ? Silu(sum) : sum, rest[v]);
+        for (int i = 0; i + 1 < kTail; ++i) tail[i][v] = tail[i + 1][v];
+        tail[kTail - 1][v] = input;
       }
     }
-    for (int i = 0; i < kConvTaps - 1; ++i) {
+    for (int i = 0; i < kTail; ++i) {
       for (int v = 0; v < kVectors; ++v)
         StorePart(kept + i * channels + v * kLanes, tail[i][v], rest[v]);
     }
   }
 }
 
+template <int kTaps>
+void ConvRows(const ShortConvArgs& args, device::Range vectors) {
+  int64_t vector = vectors.begin;
+  for (; vector + 2 <= vectors.end; vector += 2) ConvChannels<2, kTaps>(args, vector * kLanes);
+  if (vector < vectors.end) ConvChannels<1, kTaps>(args, vector * kLanes);
+}
+
 void ConvAllRows(const ShortConvArgs& args, const device::WorkerContext& context) {
   // Panels of channels are dealt, not rows: a row needs those before it.
-  const int64_t vectors = (args.channels + kLanes - 1) / kLanes;
-  const device::Range own = OwnRows(context, vectors);
-  int64_t vector = own.begin;
-  for (; vector + 2 <= own.end; vector += 2) ConvChannels<2>(args, vector * kLanes);
-  if (vector < own.end) ConvChannels<1>(args, vector * kLanes);
+  const device::Range own = OwnRows(context, (args.channels + kLanes - 1) / kLanes);
+  static_assert(kConvTaps == 4);
+  if (args.taps == 2) return ConvRows<2>(args, own);
+  args.taps == 3 ? ConvRows<3>(args, own) : ConvRows<4>(args, own);
 }
 
 // x[0, n) / sqrt(sum of squares + 1e-6) * scale.
@@ -169,33 +180,129 @@ constexpr int kStateVectors = 4;
 constexpr int kStateVectors = 2;
 #endif
 
-void DeltaAllRows(const DeltaNetArgs& args, const device::WorkerContext& context) {
-  const int64_t dk = args.key_dim, dv = args.value_dim;
-  const int64_t panels = (dv + kStatePanel - 1) / kStatePanel;
-  const float scale = 1.0f / SquareRoot(static_cast<float>(dk));
-  const device::Range own = OwnRows(context, args.value_heads * panels);
+// Visits the panels of all heads' matrices [rows, columns] that are this worker's, with each of the
+// step's runs of rows: visit(head, rows, first column, before, matrix, columns of the panel). Where
+// nothing is before the rows, both are the same zeros.
+template <typename Args, typename Visit>
+FB_INLINE void EachPanel(const Args& args, int64_t heads, int64_t rows_of_matrix, int64_t columns,
+                         const device::WorkerContext& context, Visit visit) {
+  const int64_t panels = (columns + kStatePanel - 1) / kStatePanel;
+  const device::Range own = OwnRows(context, heads * panels);
   for (int64_t item = own.begin; item < own.end; ++item) {
-    const auto number = static_cast<int32_t>(item / panels);
-    const DeltaHead head{args, number, scale};
+    const auto head = static_cast<int32_t>(item / panels);
     const int64_t first = item % panels * kStatePanel,
-                  rest = (dv - first + kLanes - 1) / kLanes * kLanes,
+                  rest = (columns - first + kLanes - 1) / kLanes * kLanes,
                   width = rest < kStatePanel ? rest : kStatePanel;
-    const int64_t offset = number * StateMatrixFloats(dk, dv) + first * dk;
+    const int64_t offset =
+        head * StateMatrixFloats(rows_of_matrix, columns) + first * rows_of_matrix;
     for (int32_t s = 0; s < args.batch.num_state_rows; ++s) {
       const StateRows& rows = args.batch.state_rows[s];
       float* const matrix = args.matrices.Of(rows.to) + offset;
       const float* before = matrix;
       if (rows.from < 0) {
-        for (int64_t i = 0; i < dk * width; i += kLanes) Vector::Zero().Store(matrix + i);
+        for (int64_t i = 0; i < rows_of_matrix * width; i += kLanes)
+          Vector::Zero().Store(matrix + i);
       } else {
         before = args.matrices.Of(rows.from) + offset;
       }
-      int64_t at = 0;
-      for (; at + kStateVectors * kLanes <= width; at += kStateVectors * kLanes)
-        PassRows<kStateVectors>(head, rows, first + at, before + at, matrix + at, width);
-      for (; at < width; at += kLanes)
-        PassRows<1>(head, rows, first + at, before + at, matrix + at, width);
+      visit(head, rows, first, before, matrix, width);
     }
+  }
+}
+
+void DeltaAllRows(const DeltaNetArgs& args, const device::WorkerContext& context) {
+  const float scale = 1.0f / SquareRoot(static_cast<float>(args.key_dim));
+  EachPanel(args, args.value_heads, args.key_dim, args.value_dim, context,
+            [&](int32_t number, const StateRows& rows, int64_t first, const float* before,
+                float* matrix, int64_t width) {
+              const DeltaHead head{args, number, scale};
+              int64_t at = 0;
+              for (; at + kStateVectors * kLanes <= width; at += kStateVectors * kLanes)
+                PassRows<kStateVectors>(head, rows, first + at, before + at, matrix + at, width);
+              for (; at < width; at += kLanes)
+                PassRows<1>(head, rows, first + at, before + at, matrix + at, width);
+            });
+}
+
+// Rows of a sequence through kVectors vectors of columns of a head of Mamba-2, as in PassRows.
+template <int kVectors>
+FB_INLINE void PassMamba(const Mamba2Args& args, int32_t head, const StateRows& sequence,
+                         int64_t column, const float* before, float* matrix, int64_t width) {
+  const int64_t n = args.state_dim, rest = args.head_dim - column,
+                group = head / (args.heads / args.groups);
+  const Vector rate = Exp(Vector::Set(args.a_log[head])), through = Vector::Set(args.d[head]);
+  float* row = args.x + sequence.first_row * args.stride;
+  for (int32_t t = 0; t < sequence.num_rows; ++t, row += args.stride, before = matrix) {
+    const float *const c = row + group * n, *const b = row + (args.groups + group) * n;
+    float* const x = row + 2 * args.groups * n + int64_t{head} * args.head_dim + column;
+    float step = Softplus(Vector::Set(row[args.dt_at + head] + args.dt_bias[head])).First();
+    step = step < args.least_step ? args.least_step : step;
+    const Vector decay = Exp(Negate(rate * Vector::Set(step)));
+    Vector input[kVectors], change[kVectors], out[kVectors];
+    for (int v = 0; v < kVectors; ++v) {
+      input[v] = LoadPart(x + v * kLanes, rest - v * kLanes);
+      change[v] = Vector::Set(step) * input[v];
+      out[v] = Vector::Zero();
+    }
+    for (int64_t i = 0; i < n; ++i) {
+      const Vector key = Vector::Set(b[i]), query = Vector::Set(c[i]);
+      for (int v = 0; v < kVectors; ++v) {
+        const int64_t at = i * width + v * kLanes;
+        const Vector s = Fma(key, change[v], Vector::Load(before + at) * decay);
+        out[v] = Fma(query, s, out[v]);
+        s.Store(matrix + at);
+      }
+    }
+    for (int v = 0; v < kVectors; ++v)
+      StorePart(x + v * kLanes, Fma(through, input[v], out[v]), rest - v * kLanes);
+  }
+}
+
+void MambaAllRows(const Mamba2Args& args, const device::WorkerContext& context) {
+  const int64_t n = args.state_dim, p = args.head_dim;
+  EachPanel(args, args.heads, n, p, context,
+            [&](int32_t head, const StateRows& rows, int64_t first, const float* before,
+                float* matrix, int64_t width) {
+              int64_t at = 0;
+              for (; at + kStateVectors * kLanes <= width; at += kStateVectors * kLanes)
+                PassMamba<kStateVectors>(args, head, rows, first + at, before + at, matrix + at,
+                                         width);
+              for (; at < width; at += kLanes)
+                PassMamba<1>(args, head, rows, first + at, before + at, matrix + at, width);
+            });
+}
+
+// Heads [first_head, first_head + count) of a row.
+template <typename T>
+FB_INLINE void GateHeads(const GatedNormArgs& args, int64_t row, int32_t first_head,
+                         int32_t count) {
+  const int64_t columns = int64_t{args.heads} * args.dim, first = int64_t{first_head} * args.dim;
+  const int size = count * args.dim;
+  T* const out = reinterpret_cast<T*>(args.out) + row * columns + first;
+  const float *x = args.x + row * args.stride + first, *z = args.z + row * args.stride + first;
+  const auto part = [size](const float* values, int j) { return LoadPart(values + j, size - j); };
+  if (args.gate == StateGate::kWithoutNorm) {
+    for (int j = 0; j < size; j += kLanes) StorePart(out + j, part(x, j) * part(z, j), size - j);
+    return;
+  }
+  if (args.gate == StateGate::kBehindNorm) {
+    const Vector inverse = Vector::Set(InverseRms(x, size, args.eps));
+    for (int j = 0; j < size; j += kLanes) {
+      const Vector normed = part(x, j) * inverse * part(args.weight, j);
+      StorePart(out + j, normed * Silu(part(z, j)), size - j);
+    }
+    return;
+  }
+  Vector lanes = Vector::Zero();
+  for (int j = 0; j < size; j += kLanes) {
+    const Vector gated = part(x, j) * Silu(part(z, j));
+    lanes = Fma(gated, gated, lanes);
+  }
+  const Vector inverse =
+      Vector::Set(1.0f / SquareRoot(ReduceAdd(lanes) / static_cast<float>(size) + args.eps));
+  for (int j = 0; j < size; j += kLanes) {
+    const Vector gated = part(x, j) * Silu(part(z, j));
+    StorePart(out + j, gated * inverse * part(args.weight + first, j), size - j);
   }
 }
 
@@ -203,23 +310,17 @@ template <typename T>
 void GatedNormRows(const GatedNormArgs& args, device::Range rows) {
   const int64_t columns = int64_t{args.heads} * args.dim;
   for (int64_t row = rows.begin; row < rows.end; ++row) {
-    T* const out = reinterpret_cast<T*>(args.out) + row * columns;
+    const T* const out = reinterpret_cast<const T*>(args.out) + row * columns;
     const int32_t position = args.batch.positions[row];
+    for (int32_t head = 0; head < args.heads; head += args.normed_heads)
+      GateHeads<T>(args, row, head, args.normed_heads);
+    if (!args.digests) continue;
     uint64_t digest = 0;
     for (int32_t head = 0; head < args.heads; ++head) {
-      const int64_t first = int64_t{head} * args.dim;
-      const float *x = args.x + row * args.stride + first, *z = args.z + row * args.stride + first;
-      const Vector inverse = Vector::Set(InverseRms(x, args.dim, args.eps));
-      for (int j = 0; j < args.dim; j += kLanes) {
-        const int64_t rest = args.dim - j;
-        const Vector normed = LoadPart(x + j, rest) * inverse * LoadPart(args.weight + j, rest);
-        StorePart(out + first + j, normed * Silu(LoadPart(z + j, rest)), rest);
-      }
-      if (args.digests)
-        digest += DigestHash(out + first, args.dim * static_cast<int64_t>(sizeof(T)),
-                             ValueDigestKey(args.layer_index, args.first_head + head, position));
+      digest +=
+          DigestHash(out + int64_t{head} * args.dim, args.dim * static_cast<int64_t>(sizeof(T)),
+                     ValueDigestKey(args.layer_index, args.first_head + head, position));
     }
-    if (!args.digests) continue;
     const SequenceRows& sequence = args.batch.sequences[args.batch.row_sequence[row]];
     const uint32_t entry =
         args.batch

@@ -7,9 +7,26 @@
 namespace forebay::kernels {
 namespace {
 
+// The worker's part of the codes that all experts share.
+template <typename T, typename Kernel>
+void CodeRows(const ExpertsArgs& args, const device::WorkerContext& context) {
+  const int64_t k = args.weight.k;
+  const Rows mine = Part(args.x_count, context.worker, context.num_workers);
+  for (int64_t row = mine.begin; row < mine.end; ++row) {
+    const T* const x = reinterpret_cast<const T*>(args.x) + row * args.x_stride;
+    Kernel::CodeRow(x, k, reinterpret_cast<uint32_t*>(args.codes + row * CodedRowBytes(k)));
+  }
+}
+
 template <typename T, typename Kernel, bool kInt8>
 void RunExpertsOf(const ExpertsArgs& args, const device::WorkerContext& context) {
   using Loop = LinearLoop<T, Kernel, kInt8>;
+  if constexpr (kInt8) {
+    if (args.codes != nullptr && !args.coded) {
+      CodeRows<T, Kernel>(args, context);
+      context.Barrier();
+    }
+  }
   ExpertWalk walk(args, context, BlockRows(args.weight.dtype, args.weight.k));
   ExpertPiece piece;
   while (walk.Next(&piece)) {
@@ -22,8 +39,9 @@ void RunExpertsOf(const ExpertsArgs& args, const device::WorkerContext& context)
   }
 }
 
+template <typename Products>
 void RunExperts(const ExpertsArgs& args, const device::WorkerContext& context) {
-  FB_SWITCH_LINEAR(args.weight, RunExpertsOf, args, context);
+  FB_SWITCH_LINEAR(args.weight, Products, RunExpertsOf, args, context);
 }
 
 }  // namespace

@@ -113,6 +113,11 @@ void ExpertWalk::Fill(ExpertPiece* piece) const {
     layer.x_rows = args_.x_rows + first_row_;
   }
   layer.x_stride = args_.x_stride;
+  if (args_.codes != nullptr) {
+    layer.x = args_.codes;
+    layer.x_stride = CodedRowBytes(args_.weight.k);
+    layer.coded_x = true;
+  }
   layer.y = args_.y + (args_.FirstY(expert_) + row * args_.y_stride) * element;
   layer.y_stride = args_.y_stride;
   layer.rows = rows_;

@@ -42,6 +42,7 @@ FB_INLINE void FinishLanes(const float* sums, const float* bias, std::byte* y, i
     case LinearOutput::kRounded: StorePart(out, sum, n); break;
     case LinearOutput::kResidual: StorePart(out, sum + LoadPart(out, n), n); break;
     case LinearOutput::kErfGelu: StorePart(out, ErfGelu(sum), n); break;
+    case LinearOutput::kReluSquared: StorePart(out, ReluSquared(sum), n); break;
     case LinearOutput::kSiluMul:
     case LinearOutput::kGeluMul:
     case LinearOutput::kErfGeluMul:
@@ -116,6 +117,8 @@ FB_INLINE void FinishTile(const LinearArgs& args, Rows rows, int64_t panel, int6
       return FinishRows<T, LinearOutput::kClampedSiluMul>(args, rows, panel, plane, sums);
     case LinearOutput::kErfGelu:
       return FinishRows<T, LinearOutput::kErfGelu>(args, rows, panel, plane, sums);
+    case LinearOutput::kReluSquared:
+      return FinishRows<T, LinearOutput::kReluSquared>(args, rows, panel, plane, sums);
     case LinearOutput::kErfGeluMul:
       return FinishRows<T, LinearOutput::kErfGeluMul>(args, rows, panel, plane, sums);
   }

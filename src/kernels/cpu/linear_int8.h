@@ -1,9 +1,17 @@
 // What int8 layers (ARCHITECTURE.md, "Type `w8a8`") have beside the loop of linear_loop.h: inputs
 // as codes with a scale a row and leaf, and what becomes of a leaf's sum of codes.
 //
-// The sets' part is RunInt8, which adds products of quads into slots of int32, and kInt8Offset:
-// whether it multiplies codes of x + 128, which an instruction takes as unsigned. The 128 go with
-// the columns' sums of codes.
+// The sets' part is
+//
+//   struct Products {
+//     // Codes of x are stored + 128, since an instruction takes them as unsigned. The 128 go with
+//     // the columns' sums of codes.
+//     static constexpr bool kOffset = ...;
+//     // Adds products of quads into slots of int32.
+//     template <int kRows>
+//     static void Tile(const uint32_t* x, const std::byte* w, const Extent& extent, float* sums,
+//                      const Ahead& ahead);
+//   };
 #pragma once
 
 #include "kernels/cpu/lanes.h"
@@ -36,7 +44,7 @@ FB_INLINE Vector SumsOf(const float* sums, const std::byte* offsets) {
 }
 #endif
 
-template <typename T>
+template <typename T, typename Products>
 struct Int8Kernel {
   using Packed = uint32_t;  // four codes; or a scale
   static constexpr int kPackedPerPair = 1;
@@ -49,7 +57,7 @@ struct Int8Kernel {
   static FB_INLINE __m128 QuadsOf(const T* x, int64_t elements, Vector scale) {
     const Vector values = elements >= kLanes ? Vector::Load(x) : LoadPart(x, elements);
     __m128i codes = CodesOf(values / scale);
-    if (kInt8Offset) codes = _mm_xor_si128(codes, _mm_set1_epi8(static_cast<char>(0x80)));
+    if (Products::kOffset) codes = _mm_xor_si128(codes, _mm_set1_epi8(static_cast<char>(0x80)));
     return _mm_castsi128_ps(codes);
   }
   template <int kRows>
@@ -73,9 +81,33 @@ struct Int8Kernel {
     FB_SWITCH_ROWS(rows, PackRows, x, elements, scales, out);
   }
 
+  // A row of one leaf: codes, then the scale, as one that is packed alone.
+  static void CodeRow(const T* x, int64_t elements, uint32_t* out) {
+    uint32_t* const scale = out + (elements + kQuadValues - 1) / kQuadValues;
+    FindScales(&x, 1, elements, scale);
+    PackRows<1>(&x, elements, scale, out);
+  }
+  // Such rows side by side: `words` of each, quads and scale alike.
+  template <int kRows>
+  static void JoinRows(const uint32_t* const* x, int64_t words, uint32_t* out) {
+    int64_t i = 0;
+    for (; i + 4 <= words; i += 4, out += 4 * kRows) {
+      __m128 four[kRows];
+      for (int r = 0; r < kRows; ++r)
+        four[r] = _mm_loadu_ps(reinterpret_cast<const float*>(x[r] + i));
+      StoreTransposed<kRows>(four, reinterpret_cast<float*>(out), kRows);
+    }
+    for (; i < words; ++i) {
+      for (int r = 0; r < kRows; ++r) *out++ = x[r][i];
+    }
+  }
+  static void Join(const uint32_t* const* x, int rows, int64_t words, uint32_t* out) {
+    FB_SWITCH_ROWS(rows, JoinRows, x, words, out);
+  }
+
   static FB_INLINE void Run(int rows, const uint32_t* x, const std::byte* w, const Extent& extent,
                             float* sums, const Ahead& ahead) {
-    RunInt8(rows, x, w, extent, sums, ahead);
+    FB_SWITCH_ROWS(rows, Products::template Tile, x, w, extent, sums, ahead);
   }
 
   // Sums of codes become numbers and are added to `merges` lower slots, each to the sum so far.
@@ -86,7 +118,7 @@ struct Int8Kernel {
       const Vector scale = Vector::Set(FloatOf(scales[r]));
       for (int c = 0; c < kPanelColumns; c += kLanes) {
         const std::byte* const column = columns + c * static_cast<int64_t>(sizeof(float));
-        Vector total = SumsOf<kInt8Offset>(sums + c, column + kPanelColumns * sizeof(float)) *
+        Vector total = SumsOf<Products::kOffset>(sums + c, column + kPanelColumns * sizeof(float)) *
                        scale * Vector::Load(reinterpret_cast<const float*>(column));
         float* at = sums + c;
         for (int merge = 0; merge < merges; ++merge) {

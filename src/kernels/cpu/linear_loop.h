@@ -16,9 +16,7 @@
 //
 //   constexpr ExpandFunction kExpand = ...;  // the set's, for stored tiles
 //
-//   constexpr bool kInt8Offset = ...;  // of int8 layers: see linear_int8.h
-//   void RunInt8(int rows, const uint32_t* x, const std::byte* w, const Extent& extent,
-//                float* sums, const Ahead& ahead);
+// and the Products of int8 layers (linear_int8.h), of which a set may have several.
 //
 // A group of segments whose tile is stored is expanded into the worker's scratch before the
 // register tiles of the block pass it.
@@ -43,7 +41,7 @@ constexpr int kMaxStacks = kMaxBlockRows / kTileRows + 1;
 static_assert(kBatchPanels <= kMaxStacks);
 static_assert(kStackSlots * kSlotFloats * sizeof(float) * kMaxStacks <= kSumsBytes);
 
-// kInt8: Kernel is Int8Kernel<T>, and a pair is a quad.
+// kInt8: Kernel is an Int8Kernel, and a pair is a quad.
 template <typename T, typename Kernel, bool kInt8 = false>
 struct LinearLoop {
   using Packed = typename Kernel::Packed;
@@ -78,6 +76,14 @@ struct LinearLoop {
 
   void PackTile(Rows tile) const {
     const int rows = static_cast<int>(tile.end - tile.begin);
+    if constexpr (kInt8) {
+      if (args.coded_x) {
+        const uint32_t* x[kTileRows];
+        for (int r = 0; r < rows; ++r)
+          x[r] = reinterpret_cast<const uint32_t*>(XRow<1>(args, tile.begin + r));
+        return Kernel::Join(x, rows, RowLength(args, schedule), PackedTile(tile));
+      }
+    }
     const LeafBorders& leaves = args.weight.leaves;
     constexpr int64_t kValues = kInt8 ? kQuadValues : 2;  // of a pair
     for (int i = 0; i < schedule.num_segments; ++i) {
@@ -296,13 +302,13 @@ struct LinearLoop {
 };
 
 // Calls f<T, Kernel, kInt8>(args...) for what the layer is computed with.
-#define FB_SWITCH_LINEAR(weight, f, ...)                               \
-  const bool is_bf16 = (weight).dtype == tensor::DType::kBF16;         \
-  if ((weight).forms == nullptr && (weight).form == TileForm::kW8A8) { \
-    if (is_bf16) return f<BF16, Int8Kernel<BF16>, true>(__VA_ARGS__);  \
-    return f<float, Int8Kernel<float>, true>(__VA_ARGS__);             \
-  }                                                                    \
-  if (is_bf16) return f<BF16, Micro<BF16>, false>(__VA_ARGS__);        \
+#define FB_SWITCH_LINEAR(weight, Products, f, ...)                              \
+  const bool is_bf16 = (weight).dtype == tensor::DType::kBF16;                  \
+  if ((weight).forms == nullptr && (weight).form == TileForm::kW8A8) {          \
+    if (is_bf16) return f<BF16, Int8Kernel<BF16, Products>, true>(__VA_ARGS__); \
+    return f<float, Int8Kernel<float, Products>, true>(__VA_ARGS__);            \
+  }                                                                             \
+  if (is_bf16) return f<BF16, Micro<BF16>, false>(__VA_ARGS__);                 \
   return f<float, Micro<float>, false>(__VA_ARGS__)
 
 template <typename T, typename Kernel, bool kInt8>
@@ -327,8 +333,9 @@ void RunLinearOf(const LinearArgs& args, const device::WorkerContext& context) {
   }
 }
 
+template <typename Products>
 void RunLinear(const LinearArgs& args, const device::WorkerContext& context) {
-  FB_SWITCH_LINEAR(args.weight, RunLinearOf, args, context);
+  FB_SWITCH_LINEAR(args.weight, Products, RunLinearOf, args, context);
 }
 
 }  // namespace

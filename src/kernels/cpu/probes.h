@@ -51,18 +51,29 @@ __attribute__((target("avx2"), noinline)) inline void Fma256Loop(int64_t rounds,
   FB_PEAK_LOOP("vfmadd231ps", "ymm", "0,1,2,3,4,5,6,7,8,9,10,11", "14", "15");
 }
 
+// Tiles of random numbers: random signs, magnitudes of 2^-7 to 2^0.
+struct TileOperands {
+  static constexpr int kSteps = 4;
+  alignas(64) uint32_t tiles[kSteps][4][256];  // two of rows, two of columns: 16 KiB in all
+
+  TileOperands() {
+    uint64_t state = 1;
+    for (auto& step : tiles) {
+      for (auto& tile : step) {
+        for (uint32_t& pair : tile) {
+          state = state * 6364136223846793005u + 1442695040888963407u;
+          pair = (static_cast<uint32_t>(state >> 32) & 0x83FF83FFu) | 0x3C003C00u;
+        }
+      }
+    }
+  }
+};
+
 // Products of tiles, a round each: four independent sums, two tiles of rows by two of columns.
 // REQUIRES: HardwareTileOrder() is known.
 __attribute__((noinline)) inline void TileProductLoop(int64_t rounds, const float* data) {
+  static const TileOperands operands;
   const TileConfig config(16);
-  alignas(64) uint32_t operands[4][256];
-  uint64_t state = 1;
-  for (auto& tile : operands) {
-    for (uint32_t& pair : tile) {  // random signs, magnitudes of 2^-7 to 2^0
-      state = state * 6364136223846793005u + 1442695040888963407u;
-      pair = (static_cast<uint32_t>(state >> 32) & 0x83FF83FFu) | 0x3C003C00u;
-    }
-  }
   int64_t loops = rounds / 4;
   asm volatile(
       "ldtilecfg %2\n tileloadd (%1,%3,1), %%tmm4\n tileloadd 1024(%1,%3,1), %%tmm5\n tileloadd "
@@ -73,8 +84,32 @@ __attribute__((noinline)) inline void TileProductLoop(int64_t rounds, const floa
       "%%tmm6, %%tmm5, %%tmm2"
       "\n tdpbf16ps %%tmm7, %%tmm5, %%tmm3\n dec %0\n jnz 1b\n tilerelease"
       : "+r"(loops)
-      : "r"(&operands[0][0]), "m"(config), "r"(int64_t{64})
+      : "r"(operands.tiles[0]), "m"(config), "r"(int64_t{64})
       : "memory", "cc");
+}
+
+// As TileProductLoop, but each product loads a tile from the first cache, as those of linear layers
+// do: what these can reach at this moment. Where another has a part of the tile unit, products and
+// loads add up.
+__attribute__((noinline)) inline void TileFeedLoop(int64_t rounds, const float*) {
+  static const TileOperands operands;
+  const TileConfig config(16);
+  asm volatile(
+      "ldtilecfg %0\n tilezero %%tmm0\n tilezero %%tmm1\n tilezero %%tmm2\n tilezero %%tmm3"
+      :
+      : "m"(config)
+      : "memory");
+  for (int64_t i = 0; i < rounds / 4; ++i) {
+    asm volatile(
+        "tileloadd 2048(%0,%1,1), %%tmm6\n tileloadd (%0,%1,1), %%tmm4\n tdpbf16ps %%tmm6, "
+        "%%tmm4, %%tmm0\n tileloadd 3072(%0,%1,1), %%tmm7\n tdpbf16ps %%tmm7, %%tmm4, %%tmm1"
+        "\n tileloadd 1024(%0,%1,1), %%tmm5\n tdpbf16ps %%tmm6, %%tmm5, %%tmm2\n tdpbf16ps "
+        "%%tmm7, %%tmm5, %%tmm3"
+        :
+        : "r"(operands.tiles[i % TileOperands::kSteps]), "r"(int64_t{64})
+        : "memory");
+  }
+  asm volatile("tilerelease");
 }
 
 struct PeakProbe {
@@ -86,6 +121,7 @@ inline constexpr PeakProbe kInt8Probe{&Int8DotLoop, 24 * 128.0};
 inline constexpr PeakProbe kFma512Probe{&Fma512Loop, 24 * 32.0};
 inline constexpr PeakProbe kFma256Probe{&Fma256Loop, 12 * 16.0};
 inline constexpr PeakProbe kTileProbe{&TileProductLoop, 2.0 * 16 * 16 * 32};
+inline constexpr PeakProbe kTileFeedProbe{&TileFeedLoop, 2.0 * 16 * 16 * 32};
 
 inline const PeakProbe& FmaProbeOf(Isa isa) {
   return isa == Isa::kAvx2 || isa == Isa::kRef ? kFma256Probe : kFma512Probe;
@@ -97,7 +133,9 @@ inline const PeakProbe& ProbeOf(Isa isa) {
 
 // The product of int8 layers, where that is one instruction; or null.
 inline const PeakProbe* Int8ProbeOf(Isa isa) {
-  return isa == Isa::kAmx || isa == Isa::kAvx512bf16 ? &kInt8Probe : nullptr;
+  const bool has = isa == Isa::kAmx || isa == Isa::kAvx512bf16 ||
+                   (isa == Isa::kAvx512f && __builtin_cpu_supports("avx512vnni"));
+  return has ? &kInt8Probe : nullptr;
 }
 
 // Ticks of the time-stamp counter a floating-point operation, in a burst of some microseconds.

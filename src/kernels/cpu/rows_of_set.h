@@ -46,6 +46,9 @@ void ShortConv(const ShortConvArgs& args, const device::WorkerContext& context) 
 void DeltaNet(const DeltaNetArgs& args, const device::WorkerContext& context) {
   DeltaAllRows(args, context);
 }
+void Mamba2(const Mamba2Args& args, const device::WorkerContext& context) {
+  MambaAllRows(args, context);
+}
 void GatedNorm(const GatedNormArgs& args, const device::WorkerContext& context) {
   GatedNormAllRows(args, context);
 }

@@ -439,7 +439,7 @@ FB_INLINE Vector Softplus(Vector x) {
   return Fma(s + s, sum, SelectLess(zero, x, x, zero));
 }
 
-// As kernels::Cap, Gelu, ErfGelu, ClampedSilu and ClampedUp, lane by lane.
+// As kernels::Cap, Gelu, ErfGelu, ReluSquared, ClampedSilu and ClampedUp, lane by lane.
 FB_INLINE Vector Cap(Vector x, Vector c) {
   const Vector one = Vector::Set(1.0f), two = Vector::Set(2.0f), part = x / c;
   return c * (one - two / (Exp(part + part) + one));
@@ -460,6 +460,10 @@ FB_INLINE Vector ErfGelu(Vector x) {
   for (int i = 3; i >= 0; --i) p = Fma(p, t, Vector::Set(C::kP[i]));
   const Vector tail = p * t * Exp(Negate(z * z)) * (size * Vector::Set(0.5f));
   return SelectLess(x, zero, zero, x) - tail;
+}
+FB_INLINE Vector ReluSquared(Vector x) {
+  const Vector zero = Vector::Zero(), above = SelectLess(x, zero, zero, x);
+  return above * above;
 }
 FB_INLINE Vector ClampedSilu(Vector x) {
   using C = ClampedSiluConstants;

@@ -130,6 +130,19 @@ FB_DEVICE uint32_t PairOf(float low, float high) {
   return pair;
 }
 
+// Programmatic launch: the next kernel of the stream may start; what the kernel before wrote is
+// there. Portable code has neither, and no launch of it overlaps (LaunchShape::overlaps).
+FB_DEVICE void LaunchNext() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+FB_DEVICE void AwaitPrevious() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 // What another block wrote in this launch: past the cache that is this block's alone.
 FB_DEVICE float LoadFresh(const float* at) { return __ldcg(at); }
 
@@ -263,6 +276,9 @@ inline uint32_t PairOf(float low, float high) {
   return rounded(low) | rounded(high) << 16;
 }
 
+inline void LaunchNext() {}
+inline void AwaitPrevious() { emulation::AwaitPrevious(); }
+
 inline float LoadFresh(const float* at) { return *at; }
 
 inline uint32_t Smem(const void* shared) { return emulation::SharedAddress(shared); }
@@ -297,6 +313,13 @@ inline void MmaUpper(float (&c)[2], const uint32_t (&a)[2], uint32_t b0, uint32_
 }
 
 #endif
+
+// What begins a kernel whose launch overlaps with the one before it, and which brings nothing of
+// its own meanwhile. By all threads, in front of all memory.
+FB_DEVICE void TakeTurn() {
+  AwaitPrevious();
+  LaunchNext();
+}
 
 FB_DEVICE int Lane() { return Tid() % kWarpLanes; }
 FB_DEVICE int Warp() { return Tid() / kWarpLanes; }

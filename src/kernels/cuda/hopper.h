@@ -95,11 +95,6 @@ FB_DEVICE void ClusterSync() {
   asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }
 
-// Programmatic launch: the next kernel of the stream may start; what the kernel before wrote is
-// there.
-FB_DEVICE void LaunchNext() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
-FB_DEVICE void AwaitPrevious() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
-
 FB_DEVICE void StoreMatrix4(uint32_t shared, const uint32_t (&r)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0],{%1,%2,%3,%4};" ::"r"(shared),
                "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
@@ -200,9 +195,6 @@ inline int ClusterRank() { return emulation::here->cluster_rank; }
 inline void ClusterSync(emulation::Where where = emulation::Where::current()) {
   emulation::ClusterSync(where);
 }
-inline void LaunchNext() {}
-inline void AwaitPrevious() {}
-
 inline void StoreMatrix4(uint32_t shared, const uint32_t (&r)[4],
                          emulation::Where where = emulation::Where::current()) {
   emulation::StoreMatrix(shared, r, 4, false, where);

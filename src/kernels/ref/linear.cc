@@ -165,6 +165,9 @@ class RefLinear {
       case LinearOutput::kSiluMul: *y = tensor::RoundTo<T>(Silu(Sum(panel, column)) * up()); break;
       case LinearOutput::kGeluMul: *y = tensor::RoundTo<T>(Gelu(Sum(panel, column)) * up()); break;
       case LinearOutput::kErfGelu: *y = tensor::RoundTo<T>(ErfGelu(Sum(panel, column))); break;
+      case LinearOutput::kReluSquared:
+        *y = tensor::RoundTo<T>(ReluSquared(Sum(panel, column)));
+        break;
       case LinearOutput::kErfGeluMul:
         *y = tensor::RoundTo<T>(ErfGelu(Sum(panel, column)) * up());
         break;

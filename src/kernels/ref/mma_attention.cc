@@ -5,9 +5,11 @@
 #include <span>
 
 #include "kernels/attention.h"
+#include "kernels/kv_codes.h"
 #include "kernels/ref/mma.h"
 #include "kernels/ref/row.h"
 #include "kernels/sets.h"
+#include "kernels/tile_attention.h"
 #include "tensor/bf16.h"
 
 namespace forebay::kernels::ref {
@@ -26,19 +28,48 @@ struct MmaSum {
   float values[kMaxValueDim] = {};
 };
 
-// Round to nearest even, denormals kept.
-BF16 RoundProbability(float p) {
-  const uint32_t bits = std::bit_cast<uint32_t>(p);
-  return {static_cast<uint16_t>((bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16)};
-}
+// What a class multiplies with, and its steps of the softmax:
+//
+//   static constexpr int kTokens;  // positions of a step
+//   static BF16 Round(float p);
+//   // Goes on with the chains of `columns` outputs: as AddMmaSteps.
+//   static void Add(const BF16* x, int first, int last, const BF16* w, int columns, float* sums);
+template <MmaOrder kOrder>
+struct MmaSteps {
+  static constexpr int kTokens = kMmaStepTokens;
+  // To nearest even, denormals kept.
+  static BF16 Round(float p) {
+    const uint32_t bits = std::bit_cast<uint32_t>(p);
+    return {static_cast<uint16_t>((bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16)};
+  }
+  static void Add(const BF16* x, int first, int last, const BF16* w, int columns, float* sums) {
+    AddMmaSteps(kOrder, x, first, last, w, columns, sums);
+  }
+};
+template <TileOrder kOrder>
+struct TileSteps {
+  static constexpr int kTokens = kPartTokens;
+  static BF16 Round(float p) { return tensor::ToBF16(p); }
+  static void Add(const BF16* x, int first, int last, const BF16* w, int columns, float* sums) {
+    for (int k = first / kTileDepth * kTileDepth; k < last; k += kTileDepth) {
+      const int begin = std::max(first - k, 0), end = std::min(last - k, kTileDepth);
+      BF16 step_x[kTileDepth] = {}, step_w[kTileDepth] = {};
+      std::copy(x + k + begin, x + k + end, step_x + begin);
+      for (int c = 0; c < columns; ++c) {
+        for (int i = begin; i < end; ++i)
+          step_w[i] = w[((k + i) / 2 * columns + c) * 2 + (k + i) % 2];
+        sums[c] = TileStep(kOrder, step_x, step_w, sums[c]);
+      }
+    }
+  }
+};
 
 // One query head of one row.
-class MmaQuery {
+template <typename Steps>
+class StepQuery {
  public:
-  MmaQuery(MmaOrder order, const AttentionArgs& args, const SequenceRows& sequence, int32_t row,
-           int32_t head)
-      : order_(order),
-        args_(args),
+  StepQuery(const AttentionArgs& args, const SequenceRows& sequence, int32_t row, int32_t head)
+      : args_(args),
         table_(args.batch.block_tables + sequence.table_row * args.batch.table_stride),
         kv_head_(head / (args.heads / args.layout.kv_heads)),
         last_(args.reach.Last(sequence.first_position + row, sequence.last_position())),
@@ -54,8 +85,8 @@ class MmaQuery {
       part_ = {};
       std::fill_n(lanes_, kLanes, 0.0f);
       for (int32_t step = part * kPartTokens; step < (part + 1) * kPartTokens;
-           step += kMmaStepTokens) {
-        if (step <= last_ && step + kMmaStepTokens > first_) AddStep(step);
+           step += Steps::kTokens) {
+        if (step <= last_ && step + Steps::kTokens > first_) AddStep(step);
       }
       part_.sum = SumTree(lanes_);
       Merge(value_dim, &total);
@@ -93,23 +124,42 @@ class MmaQuery {
     return {std::clamp(first_ - start, 0, kBlockTokens),
             std::clamp(last_ + 1 - start, 0, kBlockTokens)};
   }
-  const BF16* Keys(int32_t block) const {
-    return reinterpret_cast<const BF16*>(args_.layer.Block(table_[block], args_.layout) +
-                                         kv_head_ * args_.layout.HeadBytes());
+  // The head's part of the block.
+  const std::byte* Part(int32_t block) const {
+    return args_.layer.Block(table_[block], args_.layout) + kv_head_ * args_.layout.HeadBytes();
+  }
+  // The scales of its keys, then of its values; null: there are none.
+  const float* Scales(int32_t block) const {
+    if (args_.layout.codes != KvCodes::kInt8) return nullptr;
+    return reinterpret_cast<const float*>(Part(block) + args_.layout.HeadElements());
+  }
+  // `n` of its elements from `first` on; of codes until the next call.
+  const BF16* Elements(int32_t block, int64_t first, int64_t n) {
+    const std::byte* const part = Part(block);
+    const KvCodes codes = args_.layout.codes;
+    if (codes == KvCodes::kNone) return reinterpret_cast<const BF16*>(part) + first;
+    for (int64_t i = 0; i < n; ++i)
+      elements_[i] = tensor::ToBF16(KvValue(codes, static_cast<uint8_t>(part[first + i])));
+    return elements_;
+  }
+  const BF16* Keys(int32_t block) {
+    return Elements(block, 0, int64_t{kBlockTokens} * args_.layout.key_dim);
   }
 
   void AddStep(int32_t step) {
     const int key_dim = args_.layout.key_dim, value_dim = args_.layout.value_dim;
-    float scores[kMmaStepTokens], best = -kInfinity;
-    std::fill_n(scores, kMmaStepTokens, -kInfinity);
-    for (int t0 = 0; t0 < kMmaStepTokens; t0 += kBlockTokens) {
+    float scores[Steps::kTokens], best = -kInfinity;
+    std::fill_n(scores, Steps::kTokens, -kInfinity);
+    for (int t0 = 0; t0 < Steps::kTokens; t0 += kBlockTokens) {
       const int32_t block = (step + t0) / kBlockTokens;
       const Seen seen = SeenOf(block);
       if (seen.first >= seen.end) continue;
       float all[kBlockTokens] = {};
-      AddMmaSteps(order_, reinterpret_cast<const BF16*>(args_.q) + at_ * key_dim, 0, key_dim,
-                  Keys(block), kBlockTokens, all);
+      Steps::Add(reinterpret_cast<const BF16*>(args_.q) + at_ * key_dim, 0, key_dim, Keys(block),
+                 kBlockTokens, all);
+      const float* const scales = Scales(block);
       for (int t = seen.first; t < seen.end; ++t) {
+        if (scales != nullptr) all[t] *= scales[t];
         if (args_.score_cap > 0) all[t] = Cap(all[t] * args_.scale, args_.score_cap);
         scores[t0 + t] = all[t];
         best = std::fmax(best, all[t]);
@@ -118,38 +168,43 @@ class MmaQuery {
     const float whole = std::fmax(part_.whole, MmaWhole(best, c_));
     const float factor = MmaFactor(part_.whole - whole), bias = MmaBias(whole);
     part_.whole = whole;
-    float lanes[kLanes];
-    BF16 p[kMmaStepTokens];
-    for (int t = 0; t < kMmaStepTokens; ++t) {
-      const float probability = MmaProbability(scores[t], c_ / 128, bias);
-      lanes[t % kLanes] = t < kLanes ? probability : lanes[t % kLanes] + probability;
-      p[t] = RoundProbability(probability);
+    float lanes[kLanes], p[Steps::kTokens];
+    for (int t = 0; t < Steps::kTokens; ++t) {
+      p[t] = MmaProbability(scores[t], c_ / 128, bias);
+      lanes[t % kLanes] = t < kLanes ? p[t] : lanes[t % kLanes] + p[t];
     }
     for (int i = 0; i < kLanes; ++i) lanes_[i] = std::fma(lanes_[i], factor, lanes[i]);
     for (int j = 0; j < value_dim && factor != 1; ++j) part_.values[j] *= factor;
-    for (int t0 = 0; t0 < kMmaStepTokens; t0 += kBlockTokens) {
+    for (int t0 = 0; t0 < Steps::kTokens; t0 += kBlockTokens) {
       const int32_t block = (step + t0) / kBlockTokens;
       const Seen seen = SeenOf(block);
       if (seen.first >= seen.end) continue;
-      AddMmaSteps(order_, p + t0, seen.first, seen.end, Values(block), value_dim, part_.values);
+      const float* const scales = Scales(block);
+      BF16 rounded[kBlockTokens];
+      for (int t = 0; t < kBlockTokens; ++t) {
+        float& of = p[t0 + t];
+        if (scales != nullptr && !(of <= 0)) of *= scales[kBlockTokens + t];
+        rounded[t] = Steps::Round(of);
+      }
+      Steps::Add(rounded, seen.first, seen.end, Values(block), value_dim, part_.values);
     }
   }
 
   // V of the block, pairs along positions.
   const BF16* Values(int32_t block) {
     const int key_dim = args_.layout.key_dim, value_dim = args_.layout.value_dim;
+    if (!args_.layout.values_in_keys)
+      return Elements(block, int64_t{kBlockTokens} * key_dim, int64_t{kBlockTokens} * value_dim);
     const BF16* const keys = Keys(block);
-    if (!args_.layout.values_in_keys) return keys + key_dim * kBlockTokens;
     for (int t = 0; t < kBlockTokens; ++t) {
       for (int j = 0; j < value_dim; ++j) {
-        from_keys_[(t / 2 * value_dim + j) * 2 + t % 2] =
+        elements_[(t / 2 * value_dim + j) * 2 + t % 2] =
             keys[(j / 2 * kBlockTokens + t) * 2 + j % 2];
       }
     }
-    return from_keys_;
+    return elements_;
   }
 
-  const MmaOrder order_;
   const AttentionArgs& args_;
   const uint32_t* const table_;
   const int32_t kv_head_;
@@ -159,17 +214,17 @@ class MmaQuery {
   const int32_t head_;
   MmaSum part_;
   float lanes_[kLanes] = {};
-  BF16 from_keys_[kBlockTokens * kMaxValueDim];
+  BF16 elements_[kBlockTokens * kMaxKeyDim];  // of codes, or values that lie in keys
 };
 
-template <MmaOrder kOrder>
-void AttentionByMma(const AttentionArgs& args, const device::WorkerContext& context) {
+template <typename Steps>
+void AttentionBySteps(const AttentionArgs& args, const device::WorkerContext& context) {
   if (args.layout.dtype == tensor::DType::kF32) return Attention(args, context);
   for (const SequenceRows& sequence : std::span(args.batch.sequences, args.batch.num_sequences)) {
     const device::Range items = StaticPart(context, int64_t{sequence.num_rows} * args.heads);
     for (int64_t item = items.begin; item < items.end; ++item) {
-      MmaQuery(kOrder, args, sequence, static_cast<int32_t>(item / args.heads),
-               static_cast<int32_t>(item % args.heads))
+      StepQuery<Steps>(args, sequence, static_cast<int32_t>(item / args.heads),
+                       static_cast<int32_t>(item % args.heads))
           .Attend();
     }
   }
@@ -178,8 +233,18 @@ void AttentionByMma(const AttentionArgs& args, const device::WorkerContext& cont
 }  // namespace
 
 AttentionFunction MmaAttention(MmaOrder order) {
-  return order == MmaOrder::kK16F25 ? &AttentionByMma<MmaOrder::kK16F25>
-                                    : &AttentionByMma<MmaOrder::kK8F24>;
+  return order == MmaOrder::kK16F25 ? &AttentionBySteps<MmaSteps<MmaOrder::kK16F25>>
+                                    : &AttentionBySteps<MmaSteps<MmaOrder::kK8F24>>;
+}
+
+AttentionFunction TileAttention(TileOrder order) {
+  switch (order) {
+    case TileOrder::kSplit: return &AttentionBySteps<TileSteps<TileOrder::kSplit>>;
+    case TileOrder::kEvenFirst: return &AttentionBySteps<TileSteps<TileOrder::kEvenFirst>>;
+    case TileOrder::kOddFirst: return &AttentionBySteps<TileSteps<TileOrder::kOddFirst>>;
+    case TileOrder::kUnknown: break;
+  }
+  return nullptr;
 }
 
 }  // namespace forebay::kernels::ref

@@ -123,6 +123,13 @@ class AttentionProblem {
     return results;
   }
 
+  // The first element of every KV head's value at a position. REQUIRES: a cache without codes,
+  // values that do not lie in keys.
+  void SetValue(size_t s, int32_t position, T value) {
+    for (int32_t head = 0; head < shape_.kv_heads; ++head)
+      v_[s][(size_t(position) * shape_.kv_heads + head) * shape_.values()] = value;
+  }
+
   // Makes `args()` the next step after `done` positions of each sequence, their K and V written.
   void Prepare(const std::vector<int32_t>& done, int32_t chunk) {
     const size_t width = size_t(shape_.heads) * shape_.head_dim;

@@ -2,11 +2,13 @@
 // no name chooses them.
 #pragma once
 
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "kernels/kernel_set.h"
 #include "kernels/linear_sets.h"
+#include "kernels/tile_attention.h"
 
 namespace forebay::kernels::testing {
 
@@ -29,6 +31,18 @@ inline KernelSet ModelTileKernels(TileOrder order) {
   return WithTiles(fastest_pair, "amx on model tiles", order, amx::LinearOnModelTiles(order),
                    amx::ExpertsOnModelTiles(order));
 }
+// The same of class `amx_*_p1024`, which attends on tiles too.
+inline KernelSet WithParts(KernelSet set, TileOrder order, AttentionFunction attention) {
+  set.numerics_class = PartClassOf(order);
+  set.attention = attention;
+  return set;
+}
+inline KernelSet OracleOfParts(TileOrder order) {
+  return WithParts(OracleOfTiles(order), order, ref::TileAttention(order));
+}
+inline KernelSet ModelPartKernels(TileOrder order) {
+  return WithParts(ModelTileKernels(order), order, amx::AttentionOnModelTiles(order));
+}
 inline bool HasModelTiles() {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
@@ -39,6 +53,17 @@ inline std::vector<std::pair<KernelSet, KernelSet>> SetsWithOracles() {
   for (const KernelSet* set : AvailableKernels()) {
     sets.emplace_back(*set,
                       set->isa == Isa::kAmx ? OracleOfTiles(HardwareTileOrder()) : RefKernels());
+    // What older CPUs multiply codes of int8 with.
+    for (const auto& [isa, linear, experts] :
+         {std::tuple(Isa::kAvx2, &avx2::Linear, &avx2::Experts),
+          std::tuple(Isa::kAvx512f, &avx512f::Linear, &avx512f::Experts)}) {
+      if (set->isa != isa || set->linear == linear) continue;
+      KernelSet plain = *set;
+      plain.name = "without VNNI";
+      plain.linear = linear;
+      plain.experts = experts;
+      sets.emplace_back(plain, RefKernels());
+    }
   }
   for (const TileOrder order : kTileOrders) {
     if (HasModelTiles()) sets.emplace_back(ModelTileKernels(order), OracleOfTiles(order));

@@ -183,6 +183,14 @@ struct BlockBook::State {
     }
   }
 
+  SequenceId NewSequence(const KeySalt& salt) {
+    FB_CHECK(!free_ids.empty(), "all {} sequences are live", options.max_sequences);
+    const SequenceId sequence = free_ids.back();
+    free_ids.pop_back();
+    sequences[sequence] = Sequence{.live = true, .salt = salt, .chain = RootKey(salt)};
+    return sequence;
+  }
+
   void NoteHeld() { stats.held_peak = std::max(stats.held_peak, options.num_blocks - available()); }
 };
 
@@ -199,11 +207,8 @@ BlockBook::~BlockBook() = default;
 SequenceId BlockBook::Open(std::span<const int32_t> tokens, const KeySalt& salt, int64_t max_cached,
                            std::vector<PrefixKey>* keys) {
   State& s = *state_;
-  FB_CHECK(!s.free_ids.empty(), "all {} sequences are live", s.options.max_sequences);
-  const SequenceId sequence = s.free_ids.back();
-  s.free_ids.pop_back();
+  const SequenceId sequence = s.NewSequence(salt);
   Sequence& seq = s.sequences[sequence];
-  seq = Sequence{.live = true, .salt = salt, .chain = RootKey(salt)};
   BlockId* table = s.Table(sequence);
   s.WalkCached(tokens, salt, max_cached, keys, [&](BlockId id, const PrefixKey& key) {
     s.Share(id);
@@ -215,6 +220,29 @@ SequenceId BlockBook::Open(std::span<const int32_t> tokens, const KeySalt& salt,
   s.NoteHeld();
   return sequence;
 }
+
+SequenceId BlockBook::OpenBehind(std::span<const PrefixKey> keys, int64_t first,
+                                 const KeySalt& salt) {
+  State& s = *state_;
+  const SequenceId sequence = s.NewSequence(salt);
+  Sequence& seq = s.sequences[sequence];
+  BlockId* table = s.Table(sequence);
+  for (const PrefixKey& key : keys) {
+    BlockId& entry = table[seq.num_blocks++];
+    entry = s.index.Find(key);
+    if (seq.num_blocks <= first) continue;
+    FB_CHECK(entry >= 0, "sequence {}: block {} is not in the index", sequence, seq.num_blocks - 1);
+    s.Share(entry);
+    ++s.stats.prefix_blocks_hit;
+  }
+  if (!keys.empty()) seq.chain = keys.back();
+  seq.first = static_cast<int32_t>(first);
+  seq.committed = seq.computed = seq.reserved = std::ssize(keys) * int64_t{kBlockTokens};
+  s.NoteHeld();
+  return sequence;
+}
+
+bool BlockBook::Has(const PrefixKey& key) const { return state_->index.Find(key) >= 0; }
 
 CachedPrefix BlockBook::FindCached(std::span<const int32_t> tokens, const KeySalt& salt,
                                    int64_t max_cached, std::vector<PrefixKey>* keys) const {

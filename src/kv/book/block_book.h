@@ -82,6 +82,11 @@ class BlockBook {
   // tokens' first full blocks, as far as earlier calls have come; hashed once, then kept.
   SequenceId Open(std::span<const int32_t> tokens, const KeySalt& salt, int64_t max_cached,
                   std::vector<PrefixKey>* keys = nullptr);
+  // As Open, where the caller knows what the index has: the blocks under keys[first] and behind.
+  // No row sees the first `first` blocks: they are let go. REQUIRES: the index has the others.
+  SequenceId OpenBehind(std::span<const PrefixKey> keys, int64_t first, const KeySalt& salt);
+  // Whether the index has a block under the key.
+  bool Has(const PrefixKey& key) const;
   // What Open would find now; changes nothing.
   CachedPrefix FindCached(std::span<const int32_t> tokens, const KeySalt& salt, int64_t max_cached,
                           std::vector<PrefixKey>* keys = nullptr) const;

@@ -6,21 +6,36 @@
 
 namespace forebay::kv {
 
-GroupBooks::GroupBooks(const BlockBookOptions& options, std::span<const base::Reach> reaches)
-    : reaches_(reaches.begin(), reaches.end()) {
+GroupBooks::GroupBooks(const BlockBookOptions& options, std::span<const base::Reach> reaches,
+                       std::span<const int32_t> most_blocks, bool whole_prefixes)
+    : reaches_(reaches.begin(), reaches.end()), whole_prefixes_(whole_prefixes) {
   FB_CHECK(!reaches.empty(), "books of no group");
-  for (size_t i = 0; i < reaches.size(); ++i) books_.emplace_back(options);
+  for (size_t i = 0; i < reaches.size(); ++i) {
+    BlockBookOptions own = options;
+    if (!most_blocks.empty()) own.num_blocks = std::min(own.num_blocks, most_blocks[i]);
+    counted_.push_back(own.num_blocks == options.num_blocks);
+    books_.emplace_back(own);
+  }
+  const auto lead = std::ranges::find(counted_, true);
+  FB_CHECK(lead != counted_.end(), "no group has {} blocks", options.num_blocks);
+  lead_ = static_cast<int>(lead - counted_.begin());
 }
 
 SequenceId GroupBooks::Open(std::span<const int32_t> tokens, const KeySalt& salt,
                             int64_t max_cached, std::vector<PrefixKey>* keys) {
-  const int64_t cached =
-      num_groups() == 1 ? max_cached : FindCached(tokens, salt, max_cached, keys).tokens;
-  const SequenceId sequence = books_[0].Open(tokens, salt, cached, keys);
-  for (int group = 1; group < num_groups(); ++group) {
-    const SequenceId same = books_[group].Open(tokens, salt, cached, keys);
-    FB_CHECK(same == sequence && books_[group].computed(sequence) == computed(sequence),
-             "sequence {} with {} positions, {} with {}", sequence, computed(sequence), same,
+  if (num_groups() == 1) return books_[0].Open(tokens, salt, max_cached, keys);
+  std::vector<PrefixKey> own_keys;
+  if (keys == nullptr) keys = &own_keys;
+  const int64_t cached = FindCached(tokens, salt, max_cached, keys).tokens;
+  const auto found = std::span(*keys).first(static_cast<size_t>(cached / kBlockTokens));
+  SequenceId sequence = -1;
+  for (int group = 0; group < num_groups(); ++group) {
+    const SequenceId same = counted_[group]
+                                ? books_[group].Open(tokens, salt, cached, keys)
+                                : books_[group].OpenBehind(found, FirstSeen(group, cached), salt);
+    if (group == 0) sequence = same;
+    FB_CHECK(same == sequence && books_[group].computed(same) == cached,
+             "sequence {} with {} positions, {} with {}", sequence, cached, same,
              books_[group].computed(same));
   }
   return sequence;
@@ -28,13 +43,41 @@ SequenceId GroupBooks::Open(std::span<const int32_t> tokens, const KeySalt& salt
 
 CachedPrefix GroupBooks::FindCached(std::span<const int32_t> tokens, const KeySalt& salt,
                                     int64_t max_cached, std::vector<PrefixKey>* keys) const {
-  CachedPrefix least = books_[0].FindCached(tokens, salt, max_cached, keys);
-  for (int group = 1; group < num_groups(); ++group) {
+  std::vector<PrefixKey> own_keys;
+  if (keys == nullptr) keys = &own_keys;
+  CachedPrefix least = books_[lead_].FindCached(tokens, salt, max_cached, keys);
+  for (int group = 0; group < num_groups(); ++group) {
+    if (group == lead_ || !counted_[group]) continue;
     const CachedPrefix found = books_[group].FindCached(tokens, salt, least.tokens, keys);
     least.tokens = std::min(least.tokens, found.tokens);
     least.held_tokens = std::min({least.tokens, least.held_tokens, found.held_tokens});
   }
+  // A shorter prefix may want blocks of a group that had all of a longer one.
+  for (int64_t before = -1; before != least.tokens;) {
+    before = least.tokens;
+    for (int group = 0; group < num_groups(); ++group) {
+      if (counted_[group]) continue;
+      const auto found = static_cast<size_t>(least.tokens / kBlockTokens);
+      least.tokens = FindSeen(group, std::span(*keys).first(found)) * kBlockTokens;
+    }
+  }
+  least.held_tokens = std::min(least.held_tokens, least.tokens);
   return least;
+}
+
+int64_t GroupBooks::FindSeen(int group, std::span<const PrefixKey> keys) const {
+  // The index has all blocks from `begin` to `end`.
+  for (int64_t end = std::ssize(keys), begin = end; end > 0;) {
+    const int64_t first = whole_prefixes_ ? 0 : FirstSeen(group, end * kBlockTokens);
+    if (begin <= first) {
+      return end;
+    } else if (books_[group].Has(keys[static_cast<size_t>(begin - 1)])) {
+      --begin;
+    } else {
+      end = --begin;
+    }
+  }
+  return 0;
 }
 
 SequenceId GroupBooks::OpenAdopted(std::span<const int32_t> tokens, const KeySalt& salt,
@@ -93,19 +136,26 @@ void GroupBooks::Close(SequenceId sequence, int64_t spent_from) {
 }
 
 int32_t GroupBooks::available_blocks() const {
-  const auto least = std::ranges::min_element(books_, {}, &BlockBook::available_blocks);
-  return least->available_blocks();
+  int32_t least = books_[lead_].available_blocks();
+  for (int group = lead_ + 1; group < num_groups(); ++group) {
+    if (counted_[group]) least = std::min(least, books_[group].available_blocks());
+  }
+  return least;
 }
 
 int32_t GroupBooks::exclusive_blocks(SequenceId sequence) const {
-  int32_t least = books_[0].exclusive_blocks(sequence);
-  for (const BlockBook& book : books_) least = std::min(least, book.exclusive_blocks(sequence));
+  int32_t least = books_[lead_].exclusive_blocks(sequence);
+  for (int group = lead_ + 1; group < num_groups(); ++group) {
+    if (counted_[group]) least = std::min(least, books_[group].exclusive_blocks(sequence));
+  }
   return least;
 }
 
 int32_t GroupBooks::held_peak() const {
   int32_t most = 0;
-  for (const BlockBook& book : books_) most = std::max(most, book.stats().held_peak);
+  for (int group = lead_; group < num_groups(); ++group) {
+    if (counted_[group]) most = std::max(most, books_[group].stats().held_peak);
+  }
   return most;
 }
 

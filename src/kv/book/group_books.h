@@ -1,5 +1,9 @@
 // The books of a replica's KV groups, kept in step: a sequence has the same id and the same
 // lengths in each.
+//
+// A group whose rows see a window may have fewer blocks than the others: as many as all sequences
+// hold of it at once, whatever their lengths. It never runs out, so nobody counts its blocks. Of a
+// cached prefix it needs what the rows behind it see, and a sequence holds no more of it.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +18,11 @@ namespace forebay::kv {
 
 class GroupBooks {
  public:
-  // One book a reach: what a row sees.
-  GroupBooks(const BlockBookOptions& options, std::span<const base::Reach> reaches);
+  // One book a reach: what a row sees. `most_blocks`: of each group, where sequences hold no more
+  // of it; else the options' number counts, which at least one group has. `whole_prefixes`: what is
+  // found has all its blocks, and tables name those which Open has let go.
+  GroupBooks(const BlockBookOptions& options, std::span<const base::Reach> reaches,
+             std::span<const int32_t> most_blocks = {}, bool whole_prefixes = false);
 
   // As in BlockBook, in every group. A cached prefix is cached in all groups.
   SequenceId Open(std::span<const int32_t> tokens, const KeySalt& salt, int64_t max_cached,
@@ -57,8 +64,10 @@ class GroupBooks {
   int64_t committed(int group, SequenceId sequence) const {
     return books_[group].committed(sequence);
   }
-  int32_t num_blocks() const { return books_[0].num_blocks(); }  // of each group
-  // Blocks of the group that has least left, or holds most.
+  // The group whose blocks are counted that comes first.
+  int lead() const { return lead_; }
+  int32_t num_blocks() const { return books_[lead_].num_blocks(); }  // of each that is counted
+  // Blocks of the group that has least left, or holds most, of those that are counted.
   int32_t available_blocks() const;
   int32_t exclusive_blocks(SequenceId sequence) const;
   int32_t held_blocks() const { return num_blocks() - available_blocks(); }
@@ -71,11 +80,21 @@ class GroupBooks {
   void ForgetEvicted() {
     for (BlockBook& book : books_) book.evicted().clear();
   }
-  int64_t prefix_blocks_hit() const { return books_[0].stats().prefix_blocks_hit; }
+  int64_t prefix_blocks_hit() const { return books_[lead_].stats().prefix_blocks_hit; }
 
  private:
+  // The first block of the group that the row at `position` sees.
+  int64_t FirstSeen(int group, int64_t position) const {
+    return reaches_[group].First(static_cast<int32_t>(position)) / kBlockTokens;
+  }
+  // How many of the first blocks, with these keys, make a prefix that rows behind it see whole.
+  int64_t FindSeen(int group, std::span<const PrefixKey> keys) const;
+
   std::deque<BlockBook> books_;
   std::vector<base::Reach> reaches_;
+  std::vector<bool> counted_;
+  const bool whole_prefixes_;
+  int lead_ = 0;
 };
 
 }  // namespace forebay::kv

@@ -105,10 +105,10 @@ struct TierBook::State {
     index.Insert(key, id);
   }
 
-  std::optional<TierStay> Hold(std::span<const PrefixKey> keys, bool open,
+  std::optional<TierStay> Hold(std::span<const PrefixKey> keys, int64_t keyless,
                                std::vector<int32_t>* fresh, int64_t spared, bool prefer_far) {
-    TierStay stay{.open = open};
-    int64_t wanted = open ? 1 : 0, near_places = near_room() - spared, far_places = far_room();
+    TierStay stay;
+    int64_t wanted = keyless, near_places = near_room() - spared, far_places = far_room();
     for (const PrefixKey& key : keys) {
       const BlockId id = index.Find(key);
       stay.blocks.push_back(id);
@@ -125,12 +125,12 @@ struct TierBook::State {
     for (const BlockId id : stay.blocks) {
       if (id >= 0) Need(id);
     }
-    stats.found += static_cast<int64_t>(keys.size()) - wanted + (open ? 1 : 0);
+    stats.found += static_cast<int64_t>(keys.size()) - wanted + keyless;
     stats.stored += wanted;
     int64_t near_left = std::min(wanted, near_places);
     // Those that are not for the stay itself.
     far_places -= wanted - near_left;
-    if (open) stay.blocks.push_back(-1);
+    stay.blocks.resize(keys.size() + static_cast<size_t>(keyless), -1);
     for (size_t i = 0; i < stay.blocks.size(); ++i) {
       if (stay.blocks[i] >= 0) continue;
       const BlockId id = stay.blocks[i] = near_left-- > 0 ? TakeNear(&far_places) : TakeFrom(far);
@@ -145,14 +145,14 @@ TierBook::TierBook(int32_t near, int32_t far) : state_(std::make_unique<State>(n
 
 TierBook::~TierBook() = default;
 
-std::optional<TierStay> TierBook::Hold(std::span<const PrefixKey> keys, bool open,
+std::optional<TierStay> TierBook::Hold(std::span<const PrefixKey> keys, int64_t keyless,
                                        std::vector<int32_t>* fresh, int64_t spared) {
-  return state_->Hold(keys, open, fresh, spared, /*prefer_far=*/false);
+  return state_->Hold(keys, keyless, fresh, spared, /*prefer_far=*/false);
 }
 
 std::optional<TierStay> TierBook::HoldFar(const PrefixKey& key, std::vector<int32_t>* fresh,
                                           int64_t spared) {
-  return state_->Hold(std::span(&key, 1), false, fresh, spared, /*prefer_far=*/true);
+  return state_->Hold(std::span(&key, 1), 0, fresh, spared, /*prefer_far=*/true);
 }
 
 BlockId TierBook::HoldNear(const PrefixKey& key, bool* is_fresh) {

@@ -1,6 +1,6 @@
 // The blocks of a tier below the device. Full blocks are found by the content of the prefix that
 // they end, as in the prefix index, so each goes down once. A choice's last, open block has a block
-// of its own. Pure book-keeping, like block_book.h.
+// of its own, and so have the parts of its layers' states. Pure book-keeping, like block_book.h.
 //
 // A tier may have two levels: blocks [0, near), then the far ones. New blocks go near. An evictable
 // block that must make room moves to the far level; it is found in either.
@@ -27,8 +27,7 @@ namespace forebay::kv {
 
 // What a choice has in the tier while it waits.
 struct TierStay {
-  std::vector<BlockId> blocks;  // a full one for each key, in their order, then the open one
-  bool open = false;            // whether there is one
+  std::vector<BlockId> blocks;  // a full one for each key, in their order, then those without
 };
 
 // A full block whose content moves from one level to the other.
@@ -49,11 +48,11 @@ class TierBook {
   explicit TierBook(int32_t near, int32_t far = 0);
   ~TierBook();
 
-  // Pins a block for each key, the one that has it or a new one, and one more if `open`, near ones
+  // Pins a block for each key, the one that has it or a new one, and `keyless` more, near ones
   // first. Evicts kept blocks when none is free. All or nothing; `spared` near blocks stay free or
   // kept. Appends to `fresh` the stay's indices of new blocks, which the caller must write.
   // REQUIRES: keys differ.
-  std::optional<TierStay> Hold(std::span<const PrefixKey> keys, bool open,
+  std::optional<TierStay> Hold(std::span<const PrefixKey> keys, int64_t keyless,
                                std::vector<int32_t>* fresh, int64_t spared = 0);
   // The same of one key, where a new block is a far one if there is such a level.
   std::optional<TierStay> HoldFar(const PrefixKey& key, std::vector<int32_t>* fresh,
@@ -77,7 +76,7 @@ class TierBook {
   int64_t CountFar(std::span<const PrefixKey> keys) const;
   // Near blocks that are free or kept, but for what HoldNear is left of shared blocks.
   int64_t near_room() const;
-  // Ends a stay: its full blocks are kept, the first the longest; the open one is free.
+  // Ends a stay: its full blocks are kept, the first the longest; those without keys are free.
   void Release(const TierStay& stay);
 
   // Full blocks that are there from before, each with its key: kept. REQUIRES: nothing was held

@@ -20,13 +20,22 @@ uint64_t PlaceBytes(std::span<const StateSpec> layers) {
   return sum;
 }
 
+uint64_t MatrixOffset(const StateSpec& layer) { return Padded(layer.tail_bytes); }
+
+base::Part PartOfPlace(uint64_t place_bytes, int32_t parts, int32_t index) {
+  const uint64_t each = Padded(base::CeilDiv(place_bytes, static_cast<uint64_t>(parts))),
+                 begin = std::min(place_bytes, each * static_cast<uint64_t>(index)),
+                 end = std::min(place_bytes, begin + each);
+  return {static_cast<int64_t>(begin), static_cast<int64_t>(end)};
+}
+
 uint64_t StateDigest(std::span<const StateSpec> layers, const StateView& view, int64_t first_layer,
                      int32_t place, int64_t positions, device::Device* device) {
   uint64_t sum = 0;
   std::vector<std::byte> read;
   for (size_t i = 0; i < layers.size(); ++i) {
     const StateSpec& layer = layers[i];
-    if (layer.heads == 0) continue;
+    if (layer.matrix_bytes == 0) continue;
     const auto number = static_cast<int32_t>(first_layer) + static_cast<int32_t>(i);
     const auto* at = reinterpret_cast<const std::byte*>(view.layers[i].matrices.Of(place));
     const auto bytes = static_cast<int64_t>(layer.matrix_bytes) / layer.heads;

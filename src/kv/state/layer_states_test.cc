@@ -20,6 +20,21 @@ TEST(LayerStates, PlacesHoldTheLayersPartsApart) {
   EXPECT_EQ(offset(view.layers[2].matrices.Of(1)), 768 + 448);
 }
 
+TEST(LayerStates, PartsCoverAPlaceOnce) {
+  for (const uint64_t bytes : {uint64_t{0}, uint64_t{64}, uint64_t{1000}, uint64_t{65'536}}) {
+    for (const int32_t parts : {1, 3, 16, 40}) {
+      int64_t next = 0;
+      for (int32_t i = 0; i < parts; ++i) {
+        const base::Part part = PartOfPlace(bytes, parts, i);
+        EXPECT_EQ(part.begin, next);
+        EXPECT_LE(part.size(), PartOfPlace(bytes, parts, 0).size());
+        next = part.end;
+      }
+      EXPECT_EQ(next, static_cast<int64_t>(bytes)) << parts;
+    }
+  }
+}
+
 // Of all heads, or of each half of them on its own.
 TEST(LayerStates, DigestsOfPartsAddUp) {
   constexpr uint64_t kHead = 6000;

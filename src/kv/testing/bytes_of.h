@@ -11,8 +11,7 @@ namespace forebay::kv {
 inline std::vector<std::byte> BytesOf(const Cache& cache, int32_t group, BlockId block) {
   std::vector<std::byte> bytes;
   for (const Cache::Strip& strip : cache.strips()[static_cast<size_t>(group)]) {
-    const std::byte* const data =
-        cache.region().data + strip.offset + static_cast<uint64_t>(block) * strip.bytes;
+    const std::byte* const data = strip.Of(block);
     bytes.insert(bytes.end(), data, data + strip.bytes);
   }
   return bytes;

@@ -20,8 +20,7 @@ inline void WriteBlock(const WriteBlockArgs& args, const device::WorkerContext& 
 // Writes the first strip of a block of the first group, as rope does.
 inline void EnqueueWrite(device::Device& device, const Cache& cache, BlockId block, int value) {
   const Cache::Strip& strip = cache.strips()[0][0];
-  std::byte* const data =
-      cache.region().data + strip.offset + static_cast<uint64_t>(block) * strip.bytes;
+  std::byte* const data = strip.Of(block);
   device::Operation operation =
       device::MakeOperation<&WriteBlock>({.kind = cost::OpKind::kRopeKv, .label = "rope_kv"},
                                          WriteBlockArgs{data, strip.bytes, value});

@@ -50,7 +50,7 @@ struct Rank {
   }
   std::span<std::byte> Strip(int32_t group, BlockId block, size_t strip = 0) const {
     const Cache::Strip& at = cache.strips()[static_cast<size_t>(group)][strip];
-    return {region->data + at.offset + static_cast<uint64_t>(block) * at.bytes, at.bytes};
+    return {at.Of(block), at.bytes};
   }
   void Fill(BlockId block, int value) const {
     for (int32_t group = 0; group < 2; ++group) {

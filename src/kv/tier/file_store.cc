@@ -23,14 +23,9 @@ FileStore::FileStore(const Cache& cache, int32_t num_blocks, const FileOptions& 
       options_(options),
       layer_bytes_(static_cast<uint64_t>(cache.view().groups[0].layout.LayerBytes())),
       num_layers_(options.streams ? static_cast<int64_t>(cache.strips()[0][0].bytes / layer_bytes_)
-                                  : 0) {
-  for (const std::vector<Cache::Strip>& strips : cache.strips()) {
-    group_offsets_.push_back(block_bytes_);
-    used_bytes_.push_back(StripBytes(strips));
-    block_bytes_ += base::RoundUp(used_bytes_.back(), kFileAlignment);
-  }
-  group_offsets_.push_back(block_bytes_);
-  const size_t parts = static_cast<size_t>(num_blocks) * cache.strips().size();
+                                  : 0),
+      block_(cache, kFileAlignment) {
+  const size_t parts = static_cast<size_t>(num_blocks) * cache.num_kv_groups();
   checksums_.resize(parts);
   layer_checksums_.resize(static_cast<size_t>(num_blocks * num_layers_));
   written_.resize(parts);
@@ -41,7 +36,7 @@ base::Result<std::unique_ptr<FileStore>> FileStore::Create(device::Device& devic
                                                            const FileOptions& options) {
   std::unique_ptr<FileStore> store(new FileStore(cache, num_blocks, options));
   const uint64_t staging =
-      base::RoundUp(std::max(options.staging_bytes, store->block_bytes_), kFileAlignment);
+      base::RoundUp(std::max(options.staging_bytes, store->block_.bytes), kFileAlignment);
   store->arena_ = device.NewHostArena(2 * staging);
   FB_ASSIGN_OR_RETURN(store->down_, store->arena_->Allocate("kv file, down", staging));
   FB_ASSIGN_OR_RETURN(store->up_, store->arena_->Allocate("kv file, up", staging));
@@ -51,14 +46,14 @@ base::Result<std::unique_ptr<FileStore>> FileStore::Create(device::Device& devic
 
 base::Status FileStore::OpenFile() {
   const auto open = [&] {
-    return options_.open(options_.path, static_cast<uint64_t>(num_blocks_) * block_bytes_,
+    return options_.open(options_.path, static_cast<uint64_t>(num_blocks_) * block_.bytes,
                          options_.keep ? FileLife::kKept : FileLife::kJob);
   };
   if (!options_.keep) {
     FB_ASSIGN_OR_RETURN(file_, open());
     return base::Status::Ok();
   }
-  const auto groups = static_cast<int32_t>(cache_.strips().size());
+  const auto groups = static_cast<int32_t>(cache_.num_kv_groups());
   FB_ASSIGN_OR_RETURN(index_, KeptFile::Open(options_.path, {options_.identity, options_.name},
                                              num_blocks_, groups, open));
   file_ = index_->TakeFile();
@@ -71,9 +66,8 @@ base::Status FileStore::OpenFile() {
   return base::Status::Ok();
 }
 
-uint64_t FileStore::PartBytes(const TierMove& move) const {
-  const auto group = static_cast<size_t>(move.group);
-  return group_offsets_[group + 1] - group_offsets_[group];
+uint64_t FileStore::UsedBytes(const TierMove& move) const {
+  return StripBytes(cache_.strips()[static_cast<size_t>(move.group)]);
 }
 
 FileStore::Batch& FileStore::NewBatch(const device::Region& staging) {
@@ -95,13 +89,14 @@ void FileStore::ForEachBatch(std::span<const TierMove> moves, const device::Regi
     Batch& batch = NewBatch(staging);
     for (; next < sorted.size(); ++next) {
       const TierMove& each = sorted[next];
-      if (batch.bytes + PartBytes(each) > staging.bytes) break;
+      const uint64_t bytes = base::RoundUp(UsedBytes(each), kFileAlignment);
+      if (batch.bytes + bytes > staging.bytes) break;
       batch.parts.push_back({.move = each,
-                             .file = static_cast<uint64_t>(each.below) * block_bytes_ +
-                                     group_offsets_[static_cast<size_t>(each.group)],
+                             .file = static_cast<uint64_t>(each.below) * block_.bytes +
+                                     block_.offsets[static_cast<size_t>(each.group)],
                              .staged = batch.bytes,
-                             .bytes = PartBytes(each)});
-      batch.bytes += batch.parts.back().bytes;
+                             .bytes = bytes});
+      batch.bytes += bytes;
     }
     move(batch, next == sorted.size());
   }
@@ -126,9 +121,8 @@ void FileStore::Down(device::Stream& stream, std::span<const TierMove> moves,
 
 void FileStore::EnqueueStaging(device::Stream& stream, const TierMove& move, std::byte* staging) {
   if (move.from < 0) return EnqueueDown(stream, cache_, move, staging);
-  device::Operation copy =
-      device::MakeCopy("kv_demote", staging, options_.near->PartAt(move.group, move.from),
-                       used_bytes_[static_cast<size_t>(move.group)]);
+  device::Operation copy = device::MakeCopy(
+      "kv_demote", staging, options_.near->PartAt(move.group, move.from), UsedBytes(move));
   copy.desc.link = cost::Link::kHost;
   stream.Enqueue(copy);
 }
@@ -156,7 +150,7 @@ void FileStore::UpLayer(device::Stream& stream, const LayerFetch& fetch) {
     for (const StreamedBlock& block : some.blocks) {
       batch.parts.push_back(
           {.move = {.below = block.below},
-           .file = static_cast<uint64_t>(block.below) * block_bytes_ + begin - skew,
+           .file = static_cast<uint64_t>(block.below) * block_.bytes + begin - skew,
            .staged = batch.bytes,
            .bytes = bytes,
            .layer = fetch.layer});
@@ -273,7 +267,7 @@ void FileStore::Read(Batch& batch) {
 
 uint64_t FileStore::ChecksumOf(const Batch& batch, const StagedPart& part) const {
   const std::byte* const staged = batch.staging + part.staged;
-  if (part.layer < 0) return Checksum({staged, used_bytes_[static_cast<size_t>(part.move.group)]});
+  if (part.layer < 0) return Checksum({staged, UsedBytes(part.move)});
   const uint64_t skew = static_cast<uint64_t>(part.layer) * layer_bytes_ % kFileAlignment;
   return LayerChecksum(staged + skew);
 }

@@ -1,7 +1,7 @@
 // Blocks below in a file, read and written past the page cache.
 //
-//   file: block 0, block 1, ...; a block: the part of the first KV group, of the second, ...; a
-//   part: its strips (kv/cache.h), filled up to a multiple of kFileAlignment
+//   file: block 0, block 1, ...; a block: the part of the first KV group, of the second, ..., or
+//   that of a state; a part: its strips (kv/cache.h), filled up to a multiple of kFileAlignment
 //
 //   down: the device's blocks -> staging | *stored* | staging -> file
 //   up:   file -> staging, checksums     | staging -> the device's blocks, or a window's slot
@@ -67,7 +67,7 @@ class FileStore final : public Store {
             const std::function<void()>& staged);
   void Up(device::Stream& stream, std::span<const TierMove> moves) override;
   void UpLayer(device::Stream& stream, const LayerFetch& fetch) override;
-  uint64_t block_bytes() const override { return block_bytes_; }
+  uint64_t block_bytes() const override { return block_.bytes; }
   bool can_lose() const override { return true; }
   LostBlocks TakeLost() override;
   std::span<const KeptBlock> kept() const override { return kept_; }
@@ -123,20 +123,20 @@ class FileStore final : public Store {
                      : layer_checksums_[static_cast<size_t>(move.below * num_layers_ + layer)];
   }
   base::Status AppendToIndex(const Batch& batch, const std::vector<bool>& moved);
+  // What is known of a part; a block has one of a state where its first KV group's would lie.
   size_t NumberOf(const TierMove& move) const {
-    return static_cast<size_t>(move.below) * cache_.strips().size() +
-           static_cast<size_t>(move.group);
+    const auto group = static_cast<size_t>(move.group);
+    return static_cast<size_t>(move.below) * cache_.num_kv_groups() +
+           (group < cache_.num_kv_groups() ? group : 0);
   }
-  uint64_t PartBytes(const TierMove& move) const;
+  uint64_t UsedBytes(const TierMove& move) const;  // in its part
 
   const Cache& cache_;
   const int32_t num_blocks_;
   const FileOptions options_;
-  const uint64_t layer_bytes_;           // of the first KV group
-  const int64_t num_layers_;             // its layers, where they are streamed; else 0
-  std::vector<uint64_t> group_offsets_;  // in a block, and its end
-  std::vector<uint64_t> used_bytes_;     // in a group's part
-  uint64_t block_bytes_ = 0;
+  const uint64_t layer_bytes_;  // of the first KV group
+  const int64_t num_layers_;    // its layers, where they are streamed; else 0
+  const BlockBelow block_;
   std::unique_ptr<device::Arena> arena_;
   const device::Region *down_ = nullptr, *up_ = nullptr;
   std::unique_ptr<BlockFile> file_;  // null: there are no data

@@ -3,29 +3,21 @@
 #include <algorithm>
 
 #include "base/units.h"
-#include "kv/tier/strip_copies.h"
 
 namespace forebay::kv {
-
-HostStore::HostStore(const Cache& cache) : cache_(cache) {
-  for (const std::vector<Cache::Strip>& strips : cache.strips()) {
-    group_offsets_.push_back(block_bytes_);
-    block_bytes_ += StripBytes(strips);
-  }
-}
 
 base::Result<std::unique_ptr<HostStore>> HostStore::Create(device::Device& device,
                                                            const Cache& cache, int32_t num_blocks) {
   std::unique_ptr<HostStore> store(new HostStore(cache));
-  const uint64_t bytes = static_cast<uint64_t>(num_blocks) * store->block_bytes_;
+  const uint64_t bytes = static_cast<uint64_t>(num_blocks) * store->block_.bytes;
   store->arena_ = device.NewHostArena(base::RoundUp(std::max(uint64_t{1}, bytes), 4 * base::kKiB));
   FB_ASSIGN_OR_RETURN(store->region_, store->arena_->Allocate("kv below", bytes));
   return store;
 }
 
 std::byte* HostStore::PartAt(int32_t group, BlockId block) const {
-  return region_->data + static_cast<uint64_t>(block) * block_bytes_ +
-         group_offsets_[static_cast<size_t>(group)];
+  return region_->data + static_cast<uint64_t>(block) * block_.bytes +
+         block_.offsets[static_cast<size_t>(group)];
 }
 
 void HostStore::Down(device::Stream& stream, std::span<const TierMove> moves,

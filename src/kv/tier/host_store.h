@@ -1,13 +1,14 @@
 // Blocks below in the memory of the host.
 //
-//   a block below: the strips of the first KV group, of the second, ...   (kv/cache.h)
+//   a block below: the strips of the first KV group, of the second, ...; or a part of a state
+//   (kv/cache.h)
 #pragma once
 
 #include <memory>
-#include <vector>
 
 #include "kv/cache.h"
 #include "kv/tier/store.h"
+#include "kv/tier/strip_copies.h"
 
 namespace forebay::kv {
 
@@ -23,19 +24,18 @@ class HostStore final : public Store {
   void UpLayer(device::Stream& stream, const LayerFetch& fetch) override {
     EnqueueGather(stream, fetch,
                   {.data = region_->data + static_cast<uint64_t>(fetch.layer) * fetch.part_bytes,
-                   .below_stride = block_bytes_});
+                   .below_stride = block_.bytes});
   }
   const HostStore* near() const override { return this; }
-  uint64_t block_bytes() const override { return block_bytes_; }
+  uint64_t block_bytes() const override { return block_.bytes; }
   // Where a group's part of a block lies, all in one piece.
   std::byte* PartAt(int32_t group, BlockId block) const;
 
  private:
-  explicit HostStore(const Cache& cache);
+  explicit HostStore(const Cache& cache) : cache_(cache), block_(cache, /*alignment=*/1) {}
 
   const Cache& cache_;
-  std::vector<uint64_t> group_offsets_;  // in a block below
-  uint64_t block_bytes_ = 0;
+  const BlockBelow block_;
   std::unique_ptr<device::Arena> arena_;
   const device::Region* region_ = nullptr;
 };

@@ -22,7 +22,7 @@ struct TierBlocks {
   int32_t far() const { return all() - near(); }
 };
 
-// A block of a KV group, and where it lies below.
+// A block of a KV group, or a part of a state (kv/cache.h), and where it lies below.
 struct TierMove {
   int32_t group = 0;
   BlockId device = 0, below = 0;
@@ -42,6 +42,15 @@ struct TierMoves {
     up_at_once = false;
   }
 };
+
+// Adds the moves of a state, of which the part in each of these blocks below lies in `place` on the
+// device.
+inline void AddStateMoves(int num_kv_groups, BlockId place, std::span<const BlockId> below,
+                          std::vector<TierMove>* moves) {
+  int32_t group = num_kv_groups;
+  for (const BlockId block : below)
+    moves->push_back({.group = group++, .device = place, .below = block});
+}
 
 // A full block that a store had before the job.
 struct KeptBlock {

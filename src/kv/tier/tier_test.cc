@@ -12,6 +12,7 @@
 #include "base/units.h"
 #include "device/hazard_checker.h"
 #include "kv/testing/bytes_of.h"
+#include "kv/testing/disk.h"
 #include "kv/testing/groups.h"
 #include "kv/testing/write_block.h"
 #include "runtime/real/real_runtime.h"
@@ -48,6 +49,56 @@ struct Rank {
   Cache cache;
   std::unique_ptr<Tier> tier;
 };
+
+// A place's parts lie in blocks of their own below, in memory and in a file, beside blocks of KV.
+TEST(TierTest, StatesComeBackFromTheirParts) {
+  constexpr int32_t kPlaces = 4, kParts = 3;
+  constexpr uint64_t kPlaceBytes = 10'048;
+  for (const bool in_file : {false, true}) {
+    const auto runtime = runtime::CreateRealRuntime();
+    Disk disk;
+    const auto device = Rank::Make(*runtime, {});
+    const device::Region* const region =
+        device->arena().Allocate("kv", kBlocks * KvBlockBytes(Groups(), false)).value();
+    const device::Region* const states =
+        device->arena().Allocate("layer states", kPlaces * kPlaceBytes).value();
+    const Cache cache(*device, *region, Groups(), kBlocks, false,
+                      {.region = states, .place_bytes = kPlaceBytes, .parts = kParts});
+    const auto groups = static_cast<int32_t>(cache.num_kv_groups());
+    ASSERT_EQ(std::ssize(cache.strips()), groups + kParts);
+    FileOptions file{.path = "fake", .open = OpenOn(disk)};
+    const auto tier =
+        Tier::Create(*device, cache,
+                     in_file ? TierBlocks{.in_file = kBlocks} : TierBlocks{.in_memory = kBlocks},
+                     file)
+            .value();
+    EXPECT_GE(tier->store().block_bytes(), KvBlockBytes(Groups(), false));
+    EXPECT_GE(tier->store().block_bytes(), kPlaceBytes / kParts);
+    for (uint64_t i = 0; i < states->bytes; ++i)
+      states->data[i] = static_cast<std::byte>((i * 31 + i / 253) % 256);
+    const std::vector<std::byte> before(states->data, states->data + states->bytes);
+    const auto place = [&](const std::byte* data, int64_t number) {
+      const std::byte* const first = data + static_cast<uint64_t>(number) * kPlaceBytes;
+      return std::vector<std::byte>(first, first + kPlaceBytes);
+    };
+    TierMoves moves;
+    AddStateMoves(groups, 2, std::vector<BlockId>{9, 0, 5}, &moves.down);
+    moves.down.push_back({.group = 0, .device = 3, .below = 7});
+    tier->BeginStep(moves);
+    EXPECT_GE(tier->bytes_down(), kPlaceBytes);
+    moves.Clear();
+    AddStateMoves(groups, 1, std::vector<BlockId>{9, 0, 5}, &moves.up);
+    tier->BeginStep(moves);
+    ASSERT_TRUE(tier->WaitUp(runtime::kForever));
+    EXPECT_EQ(tier->bytes_up(), kPlaceBytes);
+    EXPECT_TRUE(tier->store().TakeLost().blocks.empty());
+    EXPECT_EQ(place(states->data, 1), place(before.data(), 2));
+    for (const int64_t other : {0, 2, 3})
+      EXPECT_EQ(place(states->data, other), place(before.data(), other)) << other;
+    EXPECT_TRUE(device->Synchronize(device->compute()).ok());
+    tier->Quiesce();
+  }
+}
 
 TEST(TierTest, BlocksComeBackWithTheirDigestsAndNothingElseMoves) {
   const auto runtime = runtime::CreateRealRuntime();

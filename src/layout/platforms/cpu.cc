@@ -67,20 +67,32 @@ class Cpu final : public Platform {
                       cost::Name(*options.kv_cache_format), model.architecture));
     }
     model.stored_kv = options.kv_cache_format;
-    const std::optional<cost::NumberFormat> format = options.quantization.format;
-    if (format && *format != cost::NumberFormat::kInt8) {
+    using cost::NumberFormat;
+    const std::optional<NumberFormat> format = options.quantization.format;
+    if (format && *format != NumberFormat::kInt8 && *format != NumberFormat::kInt4) {
       return base::Status(
           kQuantization,
           fmt::format("--quantization {}: real devices keep what the files hold; expected auto, "
-                      "expanded, int8, or --devices sim:...",
+                      "expanded, int8, int4, or --devices sim:...",
                       cost::Name(*format)));
+    }
+    if (format == NumberFormat::kInt4 && options.dtype == tensor::DType::kF32) {
+      return base::Status(
+          kQuantization,
+          "--quantization int4 with --dtype float32: weights of 4 bits are rounded to 16 levels, "
+          "and computed with in bfloat16 alone; expected --dtype bfloat16, or --quantization auto");
     }
     if (options.quantization.expanded) {
       model.forms.reset();
       model.int8 = model::Int8::kNone;
     }
     // Folders of int8 models say which matrices are not.
-    if (format && model.int8 == model::Int8::kNone) model.int8 = model::Int8::kAll;
+    if (format == NumberFormat::kInt8 && model.int8 == model::Int8::kNone)
+      model.int8 = model::Int8::kAll;
+    if (format == NumberFormat::kInt4) {
+      model.int8 = model::Int8::kNone;
+      model.int4 = true;
+    }
     model.stored.reset();
     return model;
   }
@@ -96,7 +108,7 @@ class Cpu final : public Platform {
   base::Status Check(const EngineOptions& options, const LayoutDraft& draft) const override {
     const std::string_view numerics = draft.kernels->numerics_class;
     if (draft.config.stored_kv && draft.dtype == tensor::DType::kBF16 &&
-        numerics.starts_with("mma_")) {
+        numerics.ends_with("_p1024")) {
       return {kKvCacheDtype,
               fmt::format("--kv-cache-dtype {} with --numerics {}: attention of that class reads "
                           "values of the compute type alone; expected auto, or --numerics pair",

@@ -141,6 +141,12 @@ class Cuda final : public Platform {
                           "int8 layers have no kernels for GPUs; expected --quantization expanded, "
                           "or --devices cpu");
     }
+    if (stored.int4) {
+      return base::Status(
+          kQuantization,
+          "--quantization int4: kernels of GPUs read expanded tiles alone; expected "
+          "auto or expanded, or --devices cpu");
+    }
     stored.forms.reset();  // Kernels read expanded tiles alone.
     return stored;
   }
@@ -151,15 +157,7 @@ class Cuda final : public Platform {
   }
 
   base::Status Check(const EngineOptions& options, const LayoutDraft& draft) const override {
-    FB_RETURN_IF_ERROR(CpuPlatform().Check(options, draft));
-    // What has no kernels yet.
-    if (draft.config.both_ways && draft.kernels->packed == kernels::PackedForm::kCuda) {
-      return Refusal(fmt::format(
-          "--numerics {}: {} reads both ways, for which that class has no kernels on GPUs yet; "
-          "expected --numerics pair",
-          draft.kernels->numerics_class, draft.config.architecture));
-    }
-    return {};
+    return CpuPlatform().Check(options, draft);
   }
 };
 

@@ -67,12 +67,14 @@ kernels::RowForm RowFormOf(const BlockContext& context, int64_t layer, const Rol
   return kernels::RowFormOf(context.weights.layers[layer].matrix(role));
 }
 
-kernels::LinearOutput GatedOutput(const ModelConfig& config) {
+kernels::LinearOutput FfnOutput(const ModelConfig& config) {
   switch (config.activation) {
     case Activation::kSilu: break;
     case Activation::kGelu: return kernels::LinearOutput::kGeluMul;
-    case Activation::kErfGelu: return kernels::LinearOutput::kErfGeluMul;
+    case Activation::kErfGelu:
+      return config.gated ? kernels::LinearOutput::kErfGeluMul : kernels::LinearOutput::kErfGelu;
     case Activation::kClampedSilu: return kernels::LinearOutput::kClampedSiluMul;
+    case Activation::kReluSquared: return kernels::LinearOutput::kReluSquared;
   }
   return kernels::LinearOutput::kSiluMul;
 }

@@ -25,7 +25,10 @@ struct BlockContext {
   StepCapacity capacity;
   Activations activations;
   kv::CacheView kv;
-  kv::StateView states;          // of layers that keep one
+  kv::StateView states;  // of layers that keep one
+  // The stage's first layer with attention or a state, which writes its digests where others add to
+  // theirs.
+  int64_t first_attention = 0;
   kv::Window* window = nullptr;  // null: all blocks are resident
   ReplicaLinks links;
   // Where there is no data, what says which experts rows go to.
@@ -140,8 +143,8 @@ void AddLinear(const BlockContext& context, int64_t layer, const Role& role, con
 // fp32 rows [rows, hidden] through one of a layer's norms, in place and unrounded.
 void NormSums(const BlockContext& context, int64_t layer, const Role& role, float* sums,
               int32_t rows);
-// What a gated block makes of its gate and up.
-kernels::LinearOutput GatedOutput(const ModelConfig& config);
+// What a feed-forward block makes of its gate and up, or of its up alone.
+kernels::LinearOutput FfnOutput(const ModelConfig& config);
 
 // The batch with the block tables of a KV group.
 kernels::StepBatch InGroup(const kernels::StepBatch& batch, int32_t group);

@@ -8,10 +8,12 @@ namespace {
 constexpr Role kUp{"up"};
 
 bool HasDenseFfn(const ModelConfig& config, int64_t layer) {
-  return config.gated && (!config.moe || config.moe->has_experts[layer] == 0);
+  return config.gated && config.HasFfn(layer) && !config.HasExperts(layer);
 }
 
-bool HasPlainFfn(const ModelConfig& config, int64_t /*layer*/) { return !config.gated; }
+bool HasPlainFfn(const ModelConfig& config, int64_t layer) {
+  return !config.gated && config.HasFfn(layer) && !config.HasExperts(layer);
+}
 
 void AddDown(const LayerSite& site, LayerPlan* layer) {
   const auto& [config, names, shard, heads, dtype, index] = site;
@@ -55,10 +57,10 @@ void Run(const BlockContext& context, int64_t layer, int32_t rows, const Role& f
   AddLinear(context, layer, kDown, kFfnPostNorm, {inputs.at, inputs.form}, rows);
 }
 void RunDenseFfn(const BlockContext& context, int64_t layer, int32_t rows) {
-  Run(context, layer, rows, kGateUp, GatedOutput(*context.config));
+  Run(context, layer, rows, kGateUp, FfnOutput(*context.config));
 }
 void RunPlainFfn(const BlockContext& context, int64_t layer, int32_t rows) {
-  Run(context, layer, rows, kUp, kernels::LinearOutput::kErfGelu);
+  Run(context, layer, rows, kUp, FfnOutput(*context.config));
 }
 
 }  // namespace

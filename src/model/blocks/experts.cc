@@ -20,13 +20,27 @@ constexpr Role kRouter{"router"}, kSelectionBias{"selection_bias"}, kSharedGateU
     kExpertsPostNorm{"experts_post_norm"}, kDensePostNorm{"dense_post_norm"};
 
 bool HasExperts(const ModelConfig& config, int64_t layer) {
-  return config.moe && config.moe->has_experts[layer] != 0 && !config.moe->beside_dense;
+  return config.HasExperts(layer) && !config.moe->beside_dense;
 }
 bool HasExpertsBesideDense(const ModelConfig& config, int64_t layer) {
-  return config.moe && config.moe->has_experts[layer] != 0 && config.moe->beside_dense;
+  return config.HasExperts(layer) && config.moe->beside_dense;
 }
 
-int64_t SharedWidth(const MoeConfig& moe) { return moe.num_shared_experts * moe.intermediate_size; }
+// A matrix and its bias.
+struct MatrixNames {
+  std::string weight, bias;
+};
+// gate and up, or where blocks have no gate up alone.
+weights::MatrixPlan PlanUp(const LayerSite& site, const Role& role, const MatrixNames& gate,
+                           const MatrixNames& up, int64_t width) {
+  const int64_t hidden = site.config.hidden_size;
+  if (site.config.gated) {
+    return weights::PlanGateUp(site.Label(role), site.dtype, gate.weight, up.weight, gate.bias,
+                               up.bias, width, hidden);
+  }
+  return weights::PlanMatrix(site.Label(role), site.dtype, up.weight, up.bias, width, hidden,
+                             kernels::LeafBorders::Single(hidden));
+}
 
 // Each matrix of an expert is one run of tiles, and K of it one leaf.
 void PlanExpertMatrices(const LayerSite& site, LayerPlan* layer) {
@@ -40,10 +54,8 @@ void PlanExpertMatrices(const LayerSite& site, LayerPlan* layer) {
     layer->matrices.push_back({role, Block::kFfn, LeafRule::kOwn, std::move(plan)});
   };
   const auto bias = [&](const std::string& name) { return name.empty() ? "" : prefix + name; };
-  add(kExpertsGateUp,
-      weights::PlanGateUp(site.Label(kExpertsGateUp), site.dtype, prefix + names.gate,
-                          prefix + names.up, bias(names.gate_bias), bias(names.up_bias),
-                          moe.intermediate_size, hidden));
+  add(kExpertsGateUp, PlanUp(site, kExpertsGateUp, {prefix + names.gate, bias(names.gate_bias)},
+                             {prefix + names.up, bias(names.up_bias)}, moe.intermediate_size));
   add(kExpertsDown, weights::PlanMatrix(site.Label(kExpertsDown), site.dtype, prefix + names.down,
                                         bias(names.down_bias), hidden, moe.intermediate_size,
                                         kernels::LeafBorders::Single(moe.intermediate_size)));
@@ -67,11 +79,10 @@ void PlanExperts(const LayerSite& site, LayerPlan* layer) {
     layer->vectors.push_back({kSelectionBias, names.experts.selection_bias, moe.num_experts, true});
   }
   AddRouter(site, layer);
-  if (const int64_t width = SharedWidth(moe); width > 0) {
-    layer->matrices.push_back(
-        {kSharedGateUp, Block::kFfn, LeafRule::kReader,
-         weights::PlanGateUp(site.Label(kSharedGateUp), dtype, names.experts.shared_gate,
-                             names.experts.shared_up, "", "", width, config.hidden_size)});
+  if (const int64_t width = moe.SharedWidth(); width > 0) {
+    layer->matrices.push_back({kSharedGateUp, Block::kFfn, LeafRule::kReader,
+                               PlanUp(site, kSharedGateUp, {names.experts.shared_gate, ""},
+                                      {names.experts.shared_up, ""}, width)});
     layer->matrices.push_back(
         {kSharedDown, Block::kFfn, LeafRule::kOwn,
          weights::PlanMatrix(site.Label(kSharedDown), dtype, names.experts.shared_down, "",
@@ -113,10 +124,12 @@ BlockWorkspace ExpertsWorkspace(const ModelConfig& config, const Shard&, tensor:
                                 int64_t rows) {
   ExpertBuffers none;
   return {CutExpertBuffers(config, dtype, rows, nullptr, &none),
-          std::max(config.hidden_size, SharedWidth(*config.moe))};
+          std::max(config.hidden_size, config.moe->SharedWidth())};
 }
 
-kernels::Router RouterOf(const MoeConfig& moe, const LayerWeights& w) {
+// What experts give is added to the residual as it comes: its factor is one of their weights.
+kernels::Router RouterOf(const ModelConfig& config, const LayerWeights& w) {
+  const MoeConfig& moe = *config.moe;
   return {.num_experts = static_cast<int32_t>(moe.num_experts),
           .experts_per_token = static_cast<int32_t>(moe.experts_per_token),
           .num_groups = static_cast<int32_t>(moe.num_groups),
@@ -125,7 +138,7 @@ kernels::Router RouterOf(const MoeConfig& moe, const LayerWeights& w) {
           .group_score = moe.group_score,
           .renormalize = moe.renormalize,
           .epsilon = moe.epsilon,
-          .scale = moe.scale,
+          .scale = moe.beside_dense ? moe.scale : moe.scale * config.residual_factor,
           .expert_scales = w.vector(kExpertScales),
           .bias = w.vector(kSelectionBias)};
 }
@@ -173,24 +186,35 @@ const int32_t* OwnOffsets(const BlockContext& context) {
   return context.weights.expert_offsets + context.weights.shard.experts.begin;
 }
 
-// One of the matrices of these experts of the rank, for all of their rows.
+// Whether the experts share the codes of their inputs: where a row is expected to go through more
+// than one of those that the rank has.
+bool SharesCodes(const MoeConfig& moe, const weights::PlacedWeight& placed,
+                 const GroupedRows& rows) {
+  return placed.weight.is_int8() && rows.codes != nullptr &&
+         moe.experts_per_token * placed.num_experts > moe.num_experts;
+}
+
+// One of the matrices of these experts of the rank, for all of their rows. `coded`: the codes of
+// their inputs are there.
 void RunMatrix(const BlockContext& context, const Role& role, const weights::PlacedWeight& placed,
-               const ExpertPart& experts, const GroupedRows& rows) {
+               const ExpertPart& experts, const GroupedRows& rows, bool coded) {
   const bool first = role == kExpertsGateUp;
-  kernels::Experts(
-      *context.stream, *context.kernels, role.name,
-      {.weight = placed.weight,
-       .runs = placed.runs + experts.begin,
-       .offsets = OwnOffsets(context) + experts.begin,
-       .num_experts = experts.end - experts.begin,
-       .max_rows = rows.max_rows,
-       .x = first ? rows.x : rows.gated,
-       .x_rows = first ? rows.source : nullptr,
-       .x_count = first ? rows.x_count : 0,
-       .y = first ? rows.gated : rows.outputs,
-       .x_stride = placed.weight.k,
-       .y_stride = placed.weight.n,
-       .output = first ? GatedOutput(*context.config) : kernels::LinearOutput::kRounded});
+  const bool shares = first && SharesCodes(*context.config->moe, placed, rows);
+  kernels::Experts(*context.stream, *context.kernels, role.name,
+                   {.weight = placed.weight,
+                    .runs = placed.runs + experts.begin,
+                    .offsets = OwnOffsets(context) + experts.begin,
+                    .num_experts = experts.end - experts.begin,
+                    .max_rows = rows.max_rows,
+                    .x = first ? rows.x : rows.gated,
+                    .x_rows = first ? rows.source : nullptr,
+                    .x_count = first ? rows.x_count : 0,
+                    .y = first ? rows.gated : rows.outputs,
+                    .x_stride = placed.weight.k,
+                    .y_stride = placed.weight.n,
+                    .output = first ? FfnOutput(*context.config) : kernels::LinearOutput::kRounded,
+                    .codes = shares ? rows.codes : nullptr,
+                    .coded = shares && coded});
 }
 
 // Both matrices of each part, once it is there.
@@ -199,8 +223,8 @@ void RunParts(const BlockContext& context, int64_t layer, std::span<const Expert
   const LayerWeight gate_up(context, layer, kExpertsGateUp), down(context, layer, kExpertsDown);
   for (size_t part = 0; part < parts.size(); ++part) {
     if (part > 0) context.shared->AcquirePart(layer, part);
-    RunMatrix(context, kExpertsGateUp, gate_up.placed(), parts[part], rows);
-    RunMatrix(context, kExpertsDown, down.placed(), parts[part], rows);
+    RunMatrix(context, kExpertsGateUp, gate_up.placed(), parts[part], rows, part > 0);
+    RunMatrix(context, kExpertsDown, down.placed(), parts[part], rows, false);
   }
 }
 
@@ -258,7 +282,8 @@ void RunRouted(const BlockContext& context, int64_t layer, const std::byte* norm
               .source = b.source,
               .max_rows = rows * chosen,
               .gated = b.gated,
-              .outputs = tensor == nullptr ? b.outputs : tensor->mine()});
+              .outputs = tensor == nullptr ? b.outputs : tensor->mine(),
+              .codes = b.codes});
   if (!routed) RunSharedExpert(context, layer, normed, rows, b);
   if (tensor != nullptr && rows > 0) GatherOutputs(context, int64_t{rows} * chosen, b.outputs);
 }
@@ -319,7 +344,7 @@ void RunExpertsBesideDense(const BlockContext& context, int64_t layer, int32_t r
                         .columns = static_cast<int32_t>(config.hidden_size)});
   NormSums(context, layer, kExpertsPostNorm, beside.sums, rows);
   LayerNorm(context, layer, kFfnNorm, rows, normed);
-  LayerLinear(context, layer, kGateUp, normed, beside.gated, rows, GatedOutput(config));
+  LayerLinear(context, layer, kGateUp, normed, beside.gated, rows, FfnOutput(config));
   AddLinear(context, layer, kDown, kFfnPostNorm, beside.gated, rows,
             {.norm = &kDensePostNorm, .sums = beside.sums});
 }
@@ -333,7 +358,7 @@ uint64_t CutExpertBuffers(const ModelConfig& config, tensor::DType dtype, int64_
   const auto rows = static_cast<uint64_t>(step_rows),
              slots = rows * static_cast<uint64_t>(moe.experts_per_token),
              hidden = static_cast<uint64_t>(config.hidden_size);
-  const auto shared = static_cast<uint64_t>(SharedWidth(moe));
+  const auto shared = static_cast<uint64_t>(moe.SharedWidth());
   BufferCutter cutter(at);
   cutter.Cut(&buffers->logits, rows * static_cast<uint64_t>(moe.num_experts) * sizeof(float));
   cutter.Cut(&buffers->experts, slots * sizeof(int32_t));
@@ -341,6 +366,10 @@ uint64_t CutExpertBuffers(const ModelConfig& config, tensor::DType dtype, int64_
   cutter.Cut(&buffers->source, slots * sizeof(int32_t));
   cutter.Cut(&buffers->positions, slots * sizeof(int32_t));
   cutter.Cut(&buffers->weighed, moe.weighs_input ? rows * hidden * t : 0);
+  cutter.Cut(&buffers->codes,
+             moe.experts_per_token > 1 && config.int8 != Int8::kNone
+                 ? rows * static_cast<uint64_t>(kernels::CodedRowBytes(config.hidden_size))
+                 : 0);
   cutter.Cut(&buffers->gated, slots * static_cast<uint64_t>(moe.intermediate_size) * t);
   cutter.Cut(&buffers->outputs, slots * hidden * t);
   cutter.Cut(&buffers->shared_gated, rows * shared * t);
@@ -355,7 +384,7 @@ void RouteRows(const BlockContext& context, int64_t layer, const std::byte* norm
   LayerLinear(context, layer, kRouter, normed, reinterpret_cast<std::byte*>(b.logits), rows,
               kernels::LinearOutput::kF32);
   kernels::Route(*context.stream, *context.kernels,
-                 {.router = RouterOf(moe, context.weights.layers[layer]),
+                 {.router = RouterOf(*context.config, context.weights.layers[layer]),
                   .logits = b.logits,
                   .stride = moe.num_experts,
                   .rows = rows,
@@ -389,17 +418,23 @@ void RunExperts(const BlockContext& context, int64_t layer, ExpertsFrom from,
     if (everywhere) shared.emplace(context, layer, role);
     const weights::PlacedWeight& placed =
         everywhere ? shared->placed() : context.weights.layers[layer].placed(role);
-    RunMatrix(context, role, placed, {0, placed.num_experts}, rows);
+    RunMatrix(context, role, placed, {0, placed.num_experts}, rows, false);
   }
 }
 
 void RunSharedExpert(const BlockContext& context, int64_t layer, const std::byte* normed,
                      int32_t rows, const ExpertBuffers& b) {
-  if (SharedWidth(*context.config->moe) == 0) return;
+  if (context.config->moe->SharedWidth() == 0) return;
   LayerLinear(context, layer, kSharedGateUp, normed, b.shared_gated, rows,
-              GatedOutput(*context.config));
+              FfnOutput(*context.config));
   LayerLinear(context, layer, kSharedDown, b.shared_gated, reinterpret_cast<std::byte*>(b.shared),
               rows, kernels::LinearOutput::kF32);
+  if (context.config->residual_factor != 1) {
+    kernels::FinishLogits(*context.stream, *context.kernels,
+                          {.values = b.shared,
+                           .count = rows * context.config->hidden_size,
+                           .factor = context.config->residual_factor});
+  }
   if (!context.config->moe->shared_gate) return;
   LayerLinear(context, layer, kSharedGate, normed, reinterpret_cast<std::byte*>(b.shared_gates),
               rows, kernels::LinearOutput::kF32);
@@ -420,7 +455,7 @@ void CombineExperts(const BlockContext& context, int32_t rows, const ExpertBuffe
                         .expert_rows = b.outputs,
                         .positions = positions,
                         .weights = moe.weighs_input ? nullptr : b.weights,
-                        .shared = SharedWidth(moe) > 0 ? b.shared : nullptr,
+                        .shared = moe.SharedWidth() > 0 ? b.shared : nullptr,
                         .y = residual,
                         .rows = rows,
                         .experts_per_token = static_cast<int32_t>(moe.experts_per_token),

@@ -9,12 +9,14 @@ inline constexpr Role kExpertsGateUp{"experts_gate_up"}, kExpertsDown{"experts_d
 
 // The experts' outputs for rows of Activations::ffn.
 struct ExpertBuffers {
-  float* logits = nullptr;            // [rows, experts]
-  int32_t* experts = nullptr;         // [rows, chosen]
-  float* weights = nullptr;           // [rows, chosen]
-  int32_t* source = nullptr;          // [rows * chosen], the grouped order
-  int32_t* positions = nullptr;       // [rows, chosen]
-  std::byte* weighed = nullptr;       // [rows, hidden] T, where the weight meets the input
+  float* logits = nullptr;       // [rows, experts]
+  int32_t* experts = nullptr;    // [rows, chosen]
+  float* weights = nullptr;      // [rows, chosen]
+  int32_t* source = nullptr;     // [rows * chosen], the grouped order
+  int32_t* positions = nullptr;  // [rows, chosen]
+  std::byte* weighed = nullptr;  // [rows, hidden] T, where the weight meets the input
+  std::byte* codes =
+      nullptr;  // of the experts' inputs (kernels::CodedRowBytes), where they are int8
   std::byte* gated = nullptr;         // [rows * chosen, width] T
   std::byte* outputs = nullptr;       // [rows * chosen, hidden] T
   std::byte* shared_gated = nullptr;  // [rows, shared width] T
@@ -37,6 +39,7 @@ struct GroupedRows {
   int32_t max_rows;
   std::byte* gated;    // [max_rows, width] T, on the way
   std::byte* outputs;  // [max_rows, hidden] T: the experts' outputs
+  std::byte* codes;    // ExpertBuffers::codes; null: the experts share none
 };
 // With all experts, or with those alone that the rank holds; no other has rows then.
 enum class ExpertsFrom : uint8_t { kEverywhere, kHeld };

@@ -4,13 +4,37 @@
 
 namespace forebay::model {
 
-#define FOREBAY_ATTENTION_KINDS(X) X(kDeltaNet) X(kGqa) X(kLatentAttention)
-#define FOREBAY_FFN_KINDS(X) X(kDenseFfn) X(kPlainFfn) X(kExperts) X(kExpertsBesideDense)
+#define FOREBAY_ATTENTION_KINDS(X) X(kNoAttention) X(kStateLayer) X(kGqa) X(kLatentAttention)
+#define FOREBAY_FFN_KINDS(X) X(kNoFfn) X(kDenseFfn) X(kPlainFfn) X(kExperts) X(kExpertsBesideDense)
 
 #define FOREBAY_DECLARE_ATTENTION(kind) extern const AttentionKind kind;
 #define FOREBAY_DECLARE_FFN(kind) extern const FfnKind kind;
 FOREBAY_ATTENTION_KINDS(FOREBAY_DECLARE_ATTENTION)
 FOREBAY_FFN_KINDS(FOREBAY_DECLARE_FFN)
+
+namespace {
+
+void PlanNothing(const LayerSite&, LayerPlan*) {}
+BlockWorkspace NoAttentionWorkspace(const ModelConfig&, const Shard&, tensor::DType, int64_t,
+                                    const StepCapacity&) {
+  return {};
+}
+BlockWorkspace NoFfnWorkspace(const ModelConfig&, const Shard&, tensor::DType, int64_t) {
+  return {};
+}
+void RunNoAttention(const BlockContext&, const kernels::StepBatch&, const kernels::ContextSums&,
+                    int64_t) {}
+void RunNoFfn(const BlockContext&, int64_t, int32_t) {}
+
+}  // namespace
+
+// Of layers that are one block.
+const AttentionKind kNoAttention{
+    "none", [](const ModelConfig& config, int64_t layer) { return !config.HasAttention(layer); },
+    &PlanNothing, &NoAttentionWorkspace, &RunNoAttention};
+const FfnKind kNoFfn{"none",
+                     [](const ModelConfig& config, int64_t layer) { return !config.HasFfn(layer); },
+                     &PlanNothing, &NoFfnWorkspace, &RunNoFfn};
 
 namespace {
 

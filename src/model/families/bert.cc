@@ -48,10 +48,9 @@ std::string BertNameHere(const ModelConfig& config, std::string_view stored) {
 }
 
 // Both heads are a dense layer with tanh on the first row, and one that gives labels.
-void ReadHead(std::string_view dense, std::string_view labels, JsonFields* in,
-              ModelConfig* config) {
-  if (!HasClassifier(*config)) return;
-  Classifier& head = config->classifier.emplace(Classifier{.labels = ReadLabels(in)});
+void AddHead(std::string_view dense, std::string_view labels, ModelConfig* config) {
+  if (!config->classifier) return;
+  Classifier& head = *config->classifier;
   const int64_t width = config->hidden_size;
   head.layers = {{.name = std::string(dense),
                   .in = width,
@@ -79,12 +78,12 @@ void ReadEncoder(JsonFields* in, ModelConfig* config) {
 
 void ReadBert(JsonFields* in, ModelConfig* config) {
   ReadEncoder(in, config);
-  ReadHead("pooler.dense", "classifier", in, config);
+  AddHead("pooler.dense", "classifier", config);
 }
 
 void ReadRoberta(JsonFields* in, ModelConfig* config) {
   ReadEncoder(in, config);
-  ReadHead("classifier.dense", "classifier.out_proj", in, config);
+  AddHead("classifier.dense", "classifier.out_proj", config);
   config->position_offset = in->Int("pad_token_id", 0, kMostVocabulary, 1) + 1;
   config->max_position_embeddings -= config->position_offset;
   if (config->max_position_embeddings < 1) {

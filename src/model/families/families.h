@@ -35,8 +35,22 @@ extern const Family kBert, kRoberta, kModernBert;
 extern const Family kQwen35;
 extern const Family kQwen35Moe;
 extern const Family kQwen3Next;
+extern const Family kLfm2;
+extern const Family kNemotronH;
+extern const Family kGraniteHybrid;
 
 // What all Gemmas have: norms behind blocks, a factor of the embedding, a cap of logits (gemma.cc).
 void ReadAnyGemma(JsonFields* in, ModelConfig* config);
+// Factors of embeddings, scores, residual and logits (granite.cc).
+void ReadGraniteFactors(JsonFields* in, ModelConfig* config);
+
+// What a family calls the sizes of its Mamba-2 layers. ModelConfig::states has them afterwards, but
+// for the layers, the heads of a norm and the least step (nemotron_h.cc).
+struct Mamba2Keys {
+  const char *heads, *head_dim, *state, *groups, *taps, *conv_bias;
+};
+StateConfig& ReadMamba2(const Mamba2Keys& keys, JsonFields* in, ModelConfig* config);
+// Names of a layer's tensors, which all families share behind `prefix`.
+StateNames Mamba2Names(const std::string& prefix);
 
 }  // namespace forebay::model

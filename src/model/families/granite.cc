@@ -8,7 +8,9 @@ namespace {
 
 constexpr std::string_view kGraniteArchitectures[] = {"GraniteForCausalLM", "granite"};
 
-void ReadGranite(JsonFields* in, ModelConfig* config) {
+}  // namespace
+
+void ReadGraniteFactors(JsonFields* in, ModelConfig* config) {
   constexpr double kLeast = 1e-6, kMost = 1e6;
   const auto factor = [&](const char* key) {
     return static_cast<float>(in->Float(key, kLeast, kMost, 1.0));
@@ -19,12 +21,10 @@ void ReadGranite(JsonFields* in, ModelConfig* config) {
   config->logits_factor = 1 / factor("logits_scaling");
 }
 
-}  // namespace
-
 const Family kGranite{"granite",
                       "Granite 3, 4 (dense)",
                       kGraniteArchitectures,
                       &LlamaLayerNames,
-                      {.read_more = &ReadGranite, .gguf_implies = &NothingImplied}};
+                      {.read_more = &ReadGraniteFactors, .gguf_implies = &NothingImplied}};
 
 }  // namespace forebay::model

@@ -34,7 +34,7 @@ std::string ModernBertNameHere(const ModelConfig& /*config*/, std::string_view s
 
 // A dense layer with GELU and a norm, then one that gives labels.
 void ReadModernBertHead(JsonFields* in, ModelConfig* config) {
-  Classifier& head = config->classifier.emplace(Classifier{.labels = ReadLabels(in)});
+  Classifier& head = *config->classifier;
   const std::string rows = in->String("classifier_pooling", "cls");
   if (rows == "mean") {
     head.rows = Pooling::Rows::kMean;
@@ -63,7 +63,7 @@ void ReadModernBert(JsonFields* in, ModelConfig* config) {
   config->both_ways = true;
   config->embedding_norm = true;
   config->tie_word_embeddings = true;  // no head is computed
-  if (HasClassifier(*config)) ReadModernBertHead(in, config);
+  if (config->classifier) ReadModernBertHead(in, config);
   const int64_t full_every = in->Int("global_attn_every_n_layers", 1, kMostLayers, 3);
   const int64_t local = in->Int("local_attention", 2, kMostPositions, 128);
   for (int64_t layer = 0; layer < config->num_layers; ++layer) {

@@ -19,7 +19,7 @@ constexpr std::string_view kQwen3NextArchitectures[] = {"Qwen3NextForCausalLM", 
 // Which layers keep a state: those that layer_types names, or all but every
 // full_attention_interval-th.
 void ReadLayers(JsonFields* in, ModelConfig* config) {
-  DeltaNetConfig& net = *config->delta_net;
+  StateConfig& net = *config->states;
   const int64_t interval = in->Int("full_attention_interval", 1, kMostLayers, 4);
   const std::vector<std::string> types = in->Strings("layer_types");
   if (!types.empty() && !HasEntryALayer(in, "layer_types", types.size(), config->num_layers))
@@ -39,7 +39,7 @@ void ReadLayers(JsonFields* in, ModelConfig* config) {
 }
 
 void ReadDeltaNet(JsonFields* in, ModelConfig* config) {
-  DeltaNetConfig& net = config->delta_net.emplace();
+  StateConfig& net = config->states.emplace();
   net.key_heads = in->Int("linear_num_key_heads", 1, kMostHeads);
   net.value_heads = in->Int("linear_num_value_heads", 1, kMostHeads);
   net.key_dim = in->Int("linear_key_head_dim", 1, kernels::kMaxStateKeyDim);

@@ -66,7 +66,8 @@ void ReadSizes(JsonFields* in, const ConfigRules& rules, ModelConfig* config) {
   // Models of experts alone need not say how wide a dense block would be.
   std::optional<int64_t> of_expert;
   if (in->Has("moe_intermediate_size")) of_expert = in->Int("moe_intermediate_size", 1, kMostWidth);
-  config->intermediate_size = in->Int("intermediate_size", 1, kMostWidth, of_expert);
+  const std::string_view width = in->Has(rules.width_key) ? rules.width_key : "intermediate_size";
+  config->intermediate_size = in->Int(width, 1, kMostWidth, of_expert);
   config->num_layers = in->Int("num_hidden_layers", 1, kMostLayers);
   config->num_heads = in->Int("num_attention_heads", 1, kMostHeads);
   config->num_kv_heads = in->Int("num_key_value_heads", 1, kMostHeads, config->num_heads);
@@ -403,6 +404,17 @@ void ReadDtype(JsonFields* in, ModelConfig* config) {
   if (name == "float16") config->stored_dtype = tensor::DType::kF16;
 }
 
+// A decoder's head of labels: of the last token's row, and in place of the head of tokens.
+void AddScore(ModelConfig* config) {
+  Classifier& head = *config->classifier;
+  head.rows = Pooling::Rows::kLast;
+  head.layers = {{.name = "score",
+                  .in = config->hidden_size,
+                  .out = std::ssize(head.labels.names),
+                  .bias = false}};
+  config->tie_word_embeddings = true;  // no head of tokens is loaded
+}
+
 }  // namespace
 
 Result<ModelConfig> ParseHfConfig(std::string_view json, std::string_view file) {
@@ -413,6 +425,8 @@ Result<ModelConfig> ParseHfConfig(std::string_view json, std::string_view file) 
   FB_ASSIGN_OR_RETURN(const Family* family, FindConfigFamily(&in, &config));
   const ConfigRules& rules = family->rules;
   ReadQuantization(&in, &config);
+  if (config.architecture.ends_with(kOfLabels))
+    config.classifier.emplace(Classifier{.labels = ReadLabels(&in)});
   std::optional<JsonFields> text = in.Object("text_config");
   FB_RETURN_IF_ERROR(in.status());
   if (text && rules.text_part) {
@@ -438,6 +452,7 @@ Result<ModelConfig> ParseHfConfig(std::string_view json, std::string_view file) 
   ReadWindows(&in, rules, null_window, &config);
   FB_RETURN_IF_ERROR(in.status());
   if (rules.read_more != nullptr) rules.read_more(&in, &config);
+  if (config.classifier && config.classifier->layers.empty()) AddScore(&config);
   FB_RETURN_IF_ERROR(in.status());
   FB_RETURN_IF_ERROR(ValidateConfig(config, file));
 

@@ -2,11 +2,18 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <memory>
+#include <string_view>
 #include <vector>
 
 #include "base/normal.h"
+#include "engine/open_model.h"
 #include "job/traffic/arrivals.h"
+#include "model/builtin_configs.h"
+#include "model/decoder_weights.h"
+#include "model/files/config_reader.h"
 #include "model/routing.h"
+#include "weights/random_reader.h"
 
 namespace forebay::repro {
 namespace {
@@ -35,6 +42,22 @@ trace::LengthTrace TraceOf(const Serving& serving) {
         {.prompt_tokens = std::max(1, static_cast<int32_t>(tokens)), .output_tokens = output});
   }
   return trace;
+}
+
+// The model with a layer more for each draft that is predicted (Serving::drafts).
+base::Result<engine::ModelFiles> FilesOf(const Serving& serving) {
+  const std::string name = std::string(model::kBuiltinPrefix) + serving.model;
+  FB_ASSIGN_OR_RETURN(engine::ModelFiles files, engine::OpenModel(name, true, 0));
+  if (serving.drafts == 0) return files;
+  std::string json(model::FindBuiltinConfig(name)->json);
+  constexpr std::string_view kLayers = "\"num_hidden_layers\": ";
+  const size_t key = json.find(kLayers), begin = key + kLayers.size(), end = json.find(',', begin);
+  FB_CHECK(key != json.npos, "{} does not say how many layers it has", name);
+  json.replace(begin, end - begin, fmt::format("{}", files.config.num_layers + serving.drafts));
+  FB_ASSIGN_OR_RETURN(files.config, model::ParseHfConfig(json, name));
+  files.reader = std::make_unique<weights::RandomReader>(
+      0, model::PlanDecoder(files.config, tensor::DType::kBF16).TensorShapes());
+  return files;
 }
 
 layout::EngineOptions OptionsOf(const Serving& serving) {
@@ -106,10 +129,12 @@ base::Result<trace::SimulationResult> Simulate(const Serving& serving) {
   job::ArrivalOptions when{.max_concurrency = serving.concurrency};
   if (serving.rate > 0) when.request_rate = serving.rate;
   FB_ASSIGN_OR_RETURN(job::Arrivals arrivals, job::PlanArrivals(when, serving.requests, kSeed));
+  FB_ASSIGN_OR_RETURN(const engine::ModelFiles files, FilesOf(serving));
   RunControl control;
   Clock clock(serving.seconds, control);
   FB_ASSIGN_OR_RETURN(trace::SimulationResult result,
                       trace::Simulate({.engine = OptionsOf(serving),
+                                       .files = &files,
                                        .trace = &trace,
                                        .arrivals = std::move(arrivals),
                                        .observer = &clock,

@@ -19,7 +19,9 @@ struct Serving {
   // How answers are generated, by the generation group or, without one, by all ranks: cut over so
   // many (1: DEP); and with how many drafts a choice and step (multi-token prediction), of which
   // those kept and its own token are `tokens_a_step`. A draft costs a row that sees the choice's
-  // prompt, as a further choice of the request does.
+  // prompt, as a further choice of the request does, and one more layer of the model, of a mixture
+  // one with experts, through which prompts and answers go; not the layer's own head and the
+  // projection before it.
   int tp = 1, drafts = 0;
   double tokens_a_step = 1;
   int32_t prompt = 8192;  // tokens of the longest

@@ -12,11 +12,6 @@
 namespace forebay::schedule {
 namespace {
 
-// Foreseen needs may fill so much of the cache: rows that are computed again ride along with steps
-// that memory bounds, so that a fuller cache pays (bench/results/offload.md). From 1.25 on jobs on
-// cards take the same time to .2 %, whatever preemption costs there (bench/results/vasuki.md).
-constexpr double kFill = 1.5;
-
 class Makespan final : public Policy {
  public:
   std::string_view name() const override { return "makespan"; }

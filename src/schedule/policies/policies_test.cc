@@ -559,6 +559,46 @@ TEST(MakespanTest, Table) {
         });
 }
 
+TEST(PackedTest, Table) {
+  const auto wait = [](int64_t known, int64_t left) {
+    WaitingView choice = Wait(known);
+    choice.expected_left = left;
+    return choice;
+  };
+  // 28 blocks may be filled one and a half times; the one that runs ends with 640 tokens.
+  StepView view{.running = {Decode(320, 320)},
+                .waiting = {wait(96, 96), wait(384, 640), wait(64, 64), wait(64, 600)},
+                .available_blocks = 18,
+                .limits = Of(9, 2000, 28)};
+  StepView whole = view;
+  whole.waiting[1] = wait(320, 320);
+  StepView alone{.waiting = {Wait(32)}, .available_blocks = 28, .limits = Of(9, 2000, 28)};
+  alone.waiting[0].remaining_output = 10 * kLong;
+  Check("packed",
+        {
+            {"nothing to do", {.limits = Of(4, 64, 10)}, {}, {}, {}},
+            {"all that fit until they end, as in makespan's order",
+             whole,
+             {},
+             {{0, 1}},
+             {{0, 96}, {1, 320}}},
+            {"one that does not fit is overtaken, but not by one that is in its way later",
+             view,
+             {},
+             {{0, 1}},
+             {{0, 96}, {2, 64}}},
+            {"one always runs", alone, {}, {}, {{0, 32}}},
+            {"the latest gives way",
+             {.running = {Decode(1), Decode(64), Decode(32), Decode(96)},
+              .waiting = {Wait(1)},
+              .available_blocks = 0,
+              .limits = Of(9, 64, 6)},
+             {3},
+             {{0, 1}, {1, 1}, {2, 1}},
+             {}},
+        });
+}
+
 TEST(CreatePolicyTest, AnUnknownNameListsTheKnownOnes) {
   const auto policy = CreatePolicy("contiguous");
   ASSERT_FALSE(policy.ok());
@@ -566,7 +606,7 @@ TEST(CreatePolicyTest, AnUnknownNameListsTheKnownOnes) {
   EXPECT_EQ(
       policy.status().message(),
       "policy 'contiguous' is unknown; there are: adaptive, continuous, interactive, makespan, "
-      "sarathi, static_batch, vasuki-printed, vllm, whole");
+      "packed, sarathi, static_batch, vasuki-printed, vllm, whole");
 }
 
 TEST(VasukiPrintedTest, Table) {

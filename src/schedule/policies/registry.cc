@@ -7,6 +7,7 @@
   X("continuous", MakeContinuous)        \
   X("interactive", MakeInteractive)      \
   X("makespan", MakeMakespan)            \
+  X("packed", MakePacked)                \
   X("sarathi", MakeSarathi)              \
   X("static_batch", MakeStaticBatch)     \
   X("vasuki-printed", MakeVasukiPrinted) \

@@ -1,6 +1,7 @@
 #include "weights/formats/expert_tensors.h"
 
 #include <algorithm>
+#include <cstring>
 #include <initializer_list>
 #include <map>
 #include <optional>
@@ -38,6 +39,20 @@ std::optional<StackName> ParseStack(const TensorInfo& tensor, int rank,
     if (matrix == known) return StackName{std::string(name.substr(0, end)), known};
   }
   return std::nullopt;
+}
+
+// Granite's names of a stack, as the others': "X.input_linear.weight" [experts, 2 out, in] and
+// "X.output_linear.weight" [experts, in, out].
+void UseCommonName(TensorInfo* tensor) {
+  constexpr std::string_view kMoe = ".block_sparse_moe.";
+  if (tensor->shape.rank() != 3) return;
+  for (const auto& [there, here] : {std::pair{"input_linear.weight", "experts.gate_up_proj"},
+                                    {"output_linear.weight", "experts.down_proj"}}) {
+    const std::string end = std::string(kMoe) + there;
+    if (!tensor->name.ends_with(end)) continue;
+    tensor->name.replace(tensor->name.size() - std::strlen(there), std::string::npos, here);
+    return;
+  }
 }
 
 // "X.experts.gate_up_proj" [experts, a, b].
@@ -178,6 +193,7 @@ Status SplitFused(const std::string& prefix, const Layer& layer, std::vector<Ten
 Status SplitExpertStacks(std::vector<TensorInfo>* tensors) {
   std::vector<TensorInfo> kept, split;
   std::map<std::string, Layer> fused;
+  for (TensorInfo& tensor : *tensors) UseCommonName(&tensor);
   // down_proj stands beside gate_up_proj, or beside gate_proj and up_proj.
   for (const TensorInfo& tensor : *tensors) {
     const auto stack = ParseMatrices(tensor);

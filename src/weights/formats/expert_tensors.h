@@ -11,6 +11,8 @@
 //   X.experts.gate_up_proj     [experts, in, 2 out], gate and up in turn, X.experts.down_proj
 //                              [experts, out, in], and with both X.experts.gate_up_proj_bias
 //                              [experts, 2 out] and down_proj_bias [experts, in] (gpt-oss)
+//   X.block_sparse_moe.input_linear.weight [experts, 2 out, in], output_linear.weight [experts, in,
+//                              out] (Granite 4): with X.block_sparse_moe in place of X
 //     -> X.experts.N.gate_proj.weight (and .bias), up_proj, down_proj, rows as Hugging Face has
 //     them
 #pragma once

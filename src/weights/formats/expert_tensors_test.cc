@@ -77,6 +77,21 @@ TEST(ExpertTensors, StacksAsTheyAreMultiplied) {
             (std::vector<float>{100, 101, 102, 103, 104, 105}));
 }
 
+// Granite's names of the same.
+TEST(ExpertTensors, StacksOfGranite) {
+  Folder folder;
+  folder.F32("m.block_sparse_moe.input_linear.weight", "[2, 4, 3]", Counted(24));
+  folder.F32("m.block_sparse_moe.output_linear.weight", "[2, 3, 2]", Counted(12, 100));
+  folder.F32("m.shared_mlp.input_linear.weight", "[4, 3]", Counted(12));
+  const auto source = WeightSource::Open(folder.Write());
+  ASSERT_TRUE(source.ok()) << source.status().ToString();
+  EXPECT_EQ(Read(*source, "m.block_sparse_moe.experts.1.up_proj.weight"),
+            (std::vector<float>{18, 19, 20, 21, 22, 23}));
+  EXPECT_EQ(Read(*source, "m.block_sparse_moe.experts.0.down_proj.weight"),
+            (std::vector<float>{100, 101, 102, 103, 104, 105}));
+  EXPECT_NE(source->Find("m.shared_mlp.input_linear.weight"), nullptr);
+}
+
 TEST(ExpertTensors, OfLlama4AreThoseOfItsFile) {
   const auto source = WeightSource::Open(TestData() + "/golden/models/llama4-text");
   ASSERT_TRUE(source.ok()) << source.status().ToString();

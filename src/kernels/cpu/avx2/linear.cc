@@ -112,64 +112,84 @@ struct Micro {
 
 constexpr ExpandFunction kExpand = &avx2::Expand;
 
-constexpr bool kInt8Offset = false;
+// Eight columns of a quad, which meet rows of codes. Here products of |w| and x with w's sign: two
+// of them stay within int16, of w = -128 too.
+struct SignedColumns {
+  static constexpr bool kOffset = false;
 
-// kRows x 8 kVectors columns, from w on. Products of |w| and x with w's sign: two of them stay
-// within int16, of w = -128 too.
-template <int kRows, int kVectors>
-FB_INLINE void ColumnsInt8(const uint32_t* x, const std::byte* w, const Extent& extent, float* sums,
-                           const Ahead& ahead) {
-  __m256i sum[kRows][kVectors];
-#pragma GCC unroll 6
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 8
-    for (int c = 0; c < kVectors; ++c) {
-      sum[r][c] = extent.resume ? _mm256_load_si256(reinterpret_cast<const __m256i*>(
-                                      sums + r * kPanelColumns + c * 8))
-                                : _mm256_setzero_si256();
-    }
+  FB_INLINE explicit SignedColumns(__m256i codes)
+      : codes(codes), magnitudes(_mm256_abs_epi8(codes)) {}
+  FB_INLINE void AddTo(__m256i& sum, __m256i row) const {
+    const __m256i pairs = _mm256_maddubs_epi16(magnitudes, _mm256_sign_epi8(row, codes));
+    sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
   }
-  const __m256i ones = _mm256_set1_epi16(1);
-  AheadPointer pointer(ahead, kQuadBytes, extent.pairs);
-  for (int64_t quad = 0; quad < extent.pairs; ++quad, x += kRows, w += kQuadBytes) {
-    pointer.template Prefetch<kQuadBytes / kLineBytes * kVectors / 8>();
-#pragma GCC unroll 8
-    for (int c = 0; c < kVectors; ++c) {
-      const __m256i column = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(w + c * 32));
-      const __m256i magnitude = _mm256_abs_epi8(column);
+
+  __m256i codes, magnitudes;
+};
+
+// Where the CPU has that as one instruction (AVX-VNNI), written as assembly since this file is not
+// compiled for it.
+struct DotColumns {
+  static constexpr bool kOffset = true;
+
+  FB_INLINE explicit DotColumns(__m256i codes) : codes(codes) {}
+  FB_INLINE void AddTo(__m256i& sum, __m256i row) const {
+    asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(row), "x"(codes));
+  }
+
+  __m256i codes;
+};
+
+template <typename Columns>
+struct ProductsOf {
+  static constexpr bool kOffset = Columns::kOffset;
+
+  // kRows x 8 kVectors columns, from w on.
+  template <int kRows, int kVectors>
+  static FB_INLINE void Slice(const uint32_t* x, const std::byte* w, const Extent& extent,
+                              float* sums, const Ahead& ahead) {
+    __m256i sum[kRows][kVectors];
 #pragma GCC unroll 6
-      for (int r = 0; r < kRows; ++r) {
-        const __m256i row = _mm256_set1_epi32(static_cast<int>(x[r]));
-        const __m256i products =
-            _mm256_madd_epi16(_mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(row, column)), ones);
-        sum[r][c] = _mm256_add_epi32(sum[r][c], products);
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+      for (int c = 0; c < kVectors; ++c) {
+        sum[r][c] = extent.resume ? _mm256_load_si256(reinterpret_cast<const __m256i*>(
+                                        sums + r * kPanelColumns + c * 8))
+                                  : _mm256_setzero_si256();
+      }
+    }
+    AheadPointer pointer(ahead, kQuadBytes, extent.pairs);
+    for (int64_t quad = 0; quad < extent.pairs; ++quad, x += kRows, w += kQuadBytes) {
+      pointer.template Prefetch<kQuadBytes / kLineBytes * kVectors / 8>();
+#pragma GCC unroll 8
+      for (int c = 0; c < kVectors; ++c) {
+        const Columns columns(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(w + c * 32)));
+#pragma GCC unroll 6
+        for (int r = 0; r < kRows; ++r)
+          columns.AddTo(sum[r][c], _mm256_set1_epi32(static_cast<int>(x[r])));
+      }
+    }
+#pragma GCC unroll 6
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+      for (int c = 0; c < kVectors; ++c) {
+        _mm256_store_si256(reinterpret_cast<__m256i*>(sums + r * kPanelColumns + c * 8), sum[r][c]);
       }
     }
   }
-#pragma GCC unroll 6
-  for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 8
-    for (int c = 0; c < kVectors; ++c) {
-      _mm256_store_si256(reinterpret_cast<__m256i*>(sums + r * kPanelColumns + c * 8), sum[r][c]);
+
+  template <int kRows>
+  static void Tile(const uint32_t* x, const std::byte* w, const Extent& extent, float* sums,
+                   const Ahead& ahead) {
+    constexpr int kVectors = kRows == 1 ? 8 : kRows <= 3 ? 4 : 2;
+    constexpr int kSlices = 8 / kVectors;
+    for (int slice = 0; slice < kSlices; ++slice) {
+      const Ahead part{ahead.next, false, ahead.part * kSlices + slice, ahead.parts * kSlices};
+      Slice<kRows, kVectors>(x, w + slice * kVectors * 32, extent, sums + slice * kVectors * 8,
+                             part);
     }
   }
-}
-
-template <int kRows>
-void TileInt8(const uint32_t* x, const std::byte* w, const Extent& extent, float* sums,
-              const Ahead& ahead) {
-  constexpr int kVectors = kRows == 1 ? 8 : kRows <= 3 ? 4 : 2;
-  constexpr int kSlices = 8 / kVectors;
-  for (int slice = 0; slice < kSlices; ++slice) {
-    const Ahead part{ahead.next, false, ahead.part * kSlices + slice, ahead.parts * kSlices};
-    ColumnsInt8<kRows, kVectors>(x, w + slice * kVectors * 32, extent, sums + slice * kVectors * 8,
-                                 part);
-  }
-}
-void RunInt8(int rows, const uint32_t* x, const std::byte* w, const Extent& extent, float* sums,
-             const Ahead& ahead) {
-  FB_SWITCH_ROWS(rows, TileInt8, x, w, extent, sums, ahead);
-}
+};
 
 }  // namespace
 }  // namespace forebay::kernels
@@ -178,9 +198,15 @@ void RunInt8(int rows, const uint32_t* x, const std::byte* w, const Extent& exte
 
 namespace forebay::kernels::avx2 {
 void Linear(const LinearArgs& args, const device::WorkerContext& context) {
-  RunLinear(args, context);
+  RunLinear<ProductsOf<SignedColumns>>(args, context);
 }
 void Experts(const ExpertsArgs& args, const device::WorkerContext& context) {
-  RunExperts(args, context);
+  RunExperts<ProductsOf<SignedColumns>>(args, context);
+}
+void LinearWithVnni(const LinearArgs& args, const device::WorkerContext& context) {
+  RunLinear<ProductsOf<DotColumns>>(args, context);
+}
+void ExpertsWithVnni(const ExpertsArgs& args, const device::WorkerContext& context) {
+  RunExperts<ProductsOf<DotColumns>>(args, context);
 }
 }  // namespace forebay::kernels::avx2

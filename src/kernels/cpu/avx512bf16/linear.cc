@@ -47,34 +47,6 @@ struct Micro<BF16> {
 
 constexpr ExpandFunction kExpand = &avx512bf16::Expand;
 
-constexpr bool kInt8Offset = true;
-
-template <int kRows>
-void TileInt8(const uint32_t* x, const std::byte* w, const Extent& extent, float* sums,
-              const Ahead& ahead) {
-  RunTile512<kRows, 1, kQuadBytes>(
-      x, w, extent, sums, ahead,
-      [](__m512(&sum)[kRows][4], const uint32_t* x, const std::byte* w)
-          __attribute__((always_inline)) {
-            __m512i columns[4];
-#pragma GCC unroll 4
-            for (int c = 0; c < 4; ++c) columns[c] = _mm512_loadu_si512(w + c * 64);
-#pragma GCC unroll 6
-            for (int r = 0; r < kRows; ++r) {
-              const __m512i row = _mm512_set1_epi32(static_cast<int>(x[r]));
-#pragma GCC unroll 4
-              for (int c = 0; c < 4; ++c) {
-                sum[r][c] = _mm512_castsi512_ps(
-                    _mm512_dpbusd_epi32(_mm512_castps_si512(sum[r][c]), row, columns[c]));
-              }
-            }
-          });
-}
-void RunInt8(int rows, const uint32_t* x, const std::byte* w, const Extent& extent, float* sums,
-             const Ahead& ahead) {
-  FB_SWITCH_ROWS(rows, TileInt8, x, w, extent, sums, ahead);
-}
-
 }  // namespace
 }  // namespace forebay::kernels
 
@@ -83,11 +55,11 @@ void RunInt8(int rows, const uint32_t* x, const std::byte* w, const Extent& exte
 namespace forebay::kernels::avx512bf16 {
 
 void Linear(const LinearArgs& args, const device::WorkerContext& context) {
-  RunLinear(args, context);
+  RunLinear<DotProducts>(args, context);
 }
 
 void Experts(const ExpertsArgs& args, const device::WorkerContext& context) {
-  RunExperts(args, context);
+  RunExperts<DotProducts>(args, context);
 }
 
 namespace {

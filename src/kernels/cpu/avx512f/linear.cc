@@ -7,38 +7,38 @@ template <typename T>
 struct Micro : FmaMicro<T> {};
 constexpr ExpandFunction kExpand = &avx512f::Expand;
 
-constexpr bool kInt8Offset = false;
+// Without VNNI. Products of |w| and x with w's sign: two of them stay within int16, of w = -128
+// too.
+struct SignedProducts {
+  static constexpr bool kOffset = false;
 
-// Products of |w| and x with w's sign: two of them stay within int16, of w = -128 too.
-template <int kRows>
-void TileInt8(const uint32_t* x, const std::byte* w, const Extent& extent, float* sums,
-              const Ahead& ahead) {
-  RunTile512<kRows, 1, kQuadBytes>(
-      x, w, extent, sums, ahead,
-      [](__m512(&sum)[kRows][4], const uint32_t* x,
-         const std::byte* w) __attribute__((always_inline)) {
-        const __m512i ones = _mm512_set1_epi16(1);
+  template <int kRows>
+  static void Tile(const uint32_t* x, const std::byte* w, const Extent& extent, float* sums,
+                   const Ahead& ahead) {
+    RunTile512<kRows, 1, kQuadBytes>(
+        x, w, extent, sums, ahead,
+        [](__m512(&sum)[kRows][4], const uint32_t* x,
+           const std::byte* w) __attribute__((always_inline)) {
+          const __m512i ones = _mm512_set1_epi16(1);
 #pragma GCC unroll 4
-        for (int c = 0; c < 4; ++c) {
-          const __m512i column = _mm512_loadu_si512(w + c * 64);
-          const __m512i magnitude = _mm512_abs_epi8(column);
-          const __mmask64 negative = _mm512_movepi8_mask(column);
+          for (int c = 0; c < 4; ++c) {
+            const __m512i column = _mm512_loadu_si512(w + c * 64);
+            const __m512i magnitude = _mm512_abs_epi8(column);
+            const __mmask64 negative = _mm512_movepi8_mask(column);
 #pragma GCC unroll 6
-          for (int r = 0; r < kRows; ++r) {
-            const __m512i row = _mm512_set1_epi32(static_cast<int>(x[r]));
-            const __m512i turned = _mm512_mask_sub_epi8(row, negative, _mm512_setzero_si512(), row);
-            const __m512i products =
-                _mm512_madd_epi16(_mm512_maddubs_epi16(magnitude, turned), ones);
-            sum[r][c] =
-                _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(sum[r][c]), products));
+            for (int r = 0; r < kRows; ++r) {
+              const __m512i row = _mm512_set1_epi32(static_cast<int>(x[r]));
+              const __m512i turned =
+                  _mm512_mask_sub_epi8(row, negative, _mm512_setzero_si512(), row);
+              const __m512i products =
+                  _mm512_madd_epi16(_mm512_maddubs_epi16(magnitude, turned), ones);
+              sum[r][c] =
+                  _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(sum[r][c]), products));
+            }
           }
-        }
-      });
-}
-void RunInt8(int rows, const uint32_t* x, const std::byte* w, const Extent& extent, float* sums,
-             const Ahead& ahead) {
-  FB_SWITCH_ROWS(rows, TileInt8, x, w, extent, sums, ahead);
-}
+        });
+  }
+};
 
 }  // namespace
 }  // namespace forebay::kernels
@@ -47,9 +47,15 @@ void RunInt8(int rows, const uint32_t* x, const std::byte* w, const Extent& exte
 
 namespace forebay::kernels::avx512f {
 void Linear(const LinearArgs& args, const device::WorkerContext& context) {
-  RunLinear(args, context);
+  RunLinear<SignedProducts>(args, context);
 }
 void Experts(const ExpertsArgs& args, const device::WorkerContext& context) {
-  RunExperts(args, context);
+  RunExperts<SignedProducts>(args, context);
+}
+void LinearWithVnni(const LinearArgs& args, const device::WorkerContext& context) {
+  RunLinear<DotProducts>(args, context);
+}
+void ExpertsWithVnni(const ExpertsArgs& args, const device::WorkerContext& context) {
+  RunExperts<DotProducts>(args, context);
 }
 }  // namespace forebay::kernels::avx512f

@@ -5,10 +5,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -456,6 +459,13 @@ void RunStep(const Thread& thread, const WgmmaStep& step, const Fragments& fragm
 
 Thread& Running() { return cluster->running(); }
 
+// What of the grid's order is known.
+struct Overlap {
+  const std::function<void()>* previous = nullptr;  // null: it has run
+  bool block_awaits = false;
+};
+thread_local Overlap overlap;
+
 }  // namespace
 
 base::Status RunGrid(ThreadFunction function, const void* params, size_t params_bytes,
@@ -478,17 +488,27 @@ base::Status RunGrid(ThreadFunction function, const void* params, size_t params_
   const unsigned saved = _mm_getcsr();
   _mm_setcsr(saved | kFlushDenormals);
   cluster = &runner;
+  overlap.previous = grid.previous ? &grid.previous : nullptr;
   std::optional<std::string> fault;
   for (size_t i = 0; i < order.size() && !fault; ++i) {
     const int number = order[i];
     const int first[3] = {number % along_x * grid.cluster_blocks, number / along_x % grid.blocks[1],
                           number / along_x / grid.blocks[1]};
+    overlap.block_awaits = false;
     fault = runner.Run(function, copy.data(), grid, first,
                        grid.seed == 0 ? 0 : base::Combine64(grid.seed, i) | 1);
+    if (!fault && grid.previous && !overlap.block_awaits)
+      fault = "a block ends and has not awaited the kernel before it";
   }
   cluster = nullptr;
   _mm_setcsr(saved);
   return fault ? base::Status(kKernelFault, *fault) : base::Status::Ok();
+}
+
+void AwaitPrevious() {
+  overlap.block_awaits = true;
+  if (overlap.previous == nullptr) return;
+  std::thread([previous = std::exchange(overlap.previous, nullptr)] { (*previous)(); }).join();
 }
 
 void* SharedBase() { return Running().block->shared; }

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 
 #include "base/status.h"
 
@@ -21,6 +22,9 @@ struct Grid {
   int cluster_blocks = 1;   // along x
   size_t shared_bytes = 0;  // dynamic, a block
   uint64_t seed = 0;        // of the schedule; 0: threads take turns
+  // Runs the kernel before, which this one overlaps with, as late as that may be: the first thread
+  // that awaits it calls it, and each block awaits it. On a thread of its own.
+  std::function<void()> previous = {};
 };
 
 // `params` are copied before the first thread starts. Errors: kKernelFault, which names the block,

@@ -354,6 +354,36 @@ TEST(Emulation, NamesLanesThatStandElsewhere) {
   EXPECT_THAT(fault(&fb_emulated_beyond_shared, 16), HasSubstr("of 16 bytes"));
 }
 
+struct CopyWordParams {
+  const int* from;
+  int* to;
+  bool awaits;
+};
+FB_KERNEL(copy_word, CopyWordParams, 32) {
+  if (args.awaits) gpu::TakeTurn();
+  if (gpu::Tid() == 0) args.to[gpu::BlockX()] = args.from[gpu::BlockX()] + 1;
+}
+
+// A kernel that overlaps with the one before it and does not await it.
+TEST(Emulation, RunsTheKernelBeforeAsLateAsItMay) {
+  std::vector<int> words = {1, 2}, between(2), out(2);
+  for (const bool awaits : {true, false}) {
+    const CopyWordParams first{words.data(), between.data(), true},
+        second{between.data(), out.data(), awaits};
+    Grid grid{.blocks = {2, 1, 1}};
+    grid.previous = [&] {
+      EXPECT_TRUE(
+          RunGrid(&fb_emulated_copy_word, &first, sizeof first, {.blocks = {2, 1, 1}}).ok());
+    };
+    const base::Status status = RunGrid(&fb_emulated_copy_word, &second, sizeof second, grid);
+    if (awaits) {
+      EXPECT_EQ(out, (std::vector{3, 4}));
+    } else {
+      EXPECT_THAT(status.message(), HasSubstr("has not awaited the kernel before it"));
+    }
+  }
+}
+
 // One step against values that a person can add: what is cut, and what is not.
 TEST(TensorCoreStep, CutsBelow25BitsTowardsZero) {
   const auto bf16 = [](float value) { return tensor::ToBF16(value).bits; };

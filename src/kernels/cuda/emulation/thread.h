@@ -63,6 +63,8 @@ void BulkCommit();
 void BulkWaitRead(int groups);
 
 void ClusterSync(Where where);
+// Grid::previous, unless it was called.
+void AwaitPrevious();
 
 // One asynchronous step of 64 x n x 16, described as the hardware takes it: A from shared memory by
 // descriptor, or from the four registers at `registers`, read when it is waited for.

@@ -58,7 +58,8 @@ bool LaunchExperts(const ExpertsArgs& args, const device::LaunchContext& context
   const ExpertsParams params = ParamsOf(args, context);
   if (context.architecture != 90 || !IsAligned(args.weight.k) || !IsAligned(args.x_stride) ||
       !IsAligned(args.x_step) || reinterpret_cast<uintptr_t>(args.x) % 16 != 0 ||
-      ManySharedBytes(kMany256) + OffsetsBytes(params) > kSharedBytes)
+      ManySharedBytes(kMany256) + OffsetsBytes(params) > kSharedBytes ||
+      !TensorCoresStore(args.output))
     return false;
   const int64_t few = int64_t{kFewExpertRows} * (args.heads() ? 1 : args.num_experts);
   if (args.max_rows <= few) {

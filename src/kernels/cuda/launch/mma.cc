@@ -120,7 +120,7 @@ bool LaunchLinear(const LinearArgs& args, const device::LaunchContext& context) 
   const PackedWeight& weight = args.weight;
   const bool gated = IsGated(args.output), partial = args.output == LinearOutput::kPartial;
   if (context.architecture != 90 || context.multiprocessors < 2 || args.x_rows != nullptr ||
-      (gated && weight.leaves.num_leaves > 1))
+      (gated && weight.leaves.num_leaves > 1) || !TensorCoresStore(args.output))
     return false;
   PackRowsParams packed{.x = args.x,
                         .chunks = args.workspace,
@@ -227,20 +227,26 @@ std::vector<DecodeUnit> ListDecodeUnits(std::span<const DecodeRow> rows, int kv_
   return units;
 }
 
-KernelPlan PlanDecode(int multiprocessors, int head_dim, int group, int units) {
+KernelPlan PlanDecode(int multiprocessors, int head_dim, int group, int units, bool coded) {
   FB_CHECK((head_dim == 64 || head_dim == 128) && group <= kMostGroup,
            "decode attention of {} heads of {}", group, head_dim);
   const int piece = HeadHalfBytes(head_dim), warps = DecodeWarps(head_dim);
-  if (units <= 2 * multiprocessors) {
+  if (units <= 2 * multiprocessors && !coded) {
     return {head_dim == 64 ? "mma_decode_wide_64" : "mma_decode_wide_128",
             {.blocks = {multiprocessors * (head_dim == 64 ? 2 : 1), 1, 1},
              .threads = kWideThreads,
-             .shared_bytes = WidePieces(head_dim) * (piece + 2 * kBarrierBytes) + kWideExtraBytes}};
+             .shared_bytes = WidePieces(head_dim) * (piece + 2 * kBarrierBytes) + kWideExtraBytes,
+             .overlaps = true}};
   }
-  return {head_dim == 64 ? "mma_decode_64" : "mma_decode_128",
+  const int of_warp = DecodePieces(head_dim) * (DecodePlaceBytes(head_dim, coded) + kBarrierBytes) +
+                      DecodeTileBytes(head_dim, coded);
+  return {coded            ? head_dim == 64 ? "mma_decode_codes_64" : "mma_decode_codes_128"
+          : head_dim == 64 ? "mma_decode_64"
+                           : "mma_decode_128",
           {.blocks = {multiprocessors, 1, 1},
            .threads = warps * 32,
-           .shared_bytes = warps * DecodePieces(head_dim) * (piece + kBarrierBytes)}};
+           .shared_bytes = warps * of_warp,
+           .overlaps = true}};
 }
 
 std::vector<PrefillTile> ListPrefillTiles(std::span<const SequenceRows> sequences) {
@@ -260,11 +266,12 @@ std::vector<PrefillTile> ListPrefillTiles(std::span<const SequenceRows> sequence
   return tiles;
 }
 
-KernelPlan PlanPrefill(int multiprocessors, int tiles, int heads) {
-  return {"mma_prefill_128",
+KernelPlan PlanPrefill(int multiprocessors, int tiles, int heads, bool coded) {
+  return {coded ? "mma_prefill_codes_128" : "mma_prefill_128",
           {.blocks = {std::min(multiprocessors, tiles * heads), 1, 1},
            .threads = kPrefillThreads,
-           .shared_bytes = kPrefillSharedBytes}};
+           .shared_bytes = kPrefillSharedBytes + (coded ? kPrefillScaleBytes : 0),
+           .overlaps = true}};
 }
 
 void LaunchPlainAttention(const AttentionArgs& args, AttentionParams params,
@@ -276,7 +283,8 @@ void LaunchPlainAttention(const AttentionArgs& args, AttentionParams params,
   context.Launch(kernel,
                  {.blocks = {Ceil(params.units, kWarpsOfAttention), args.batch.num_rows, 1},
                   .threads = kWarpsOfAttention * 32,
-                  .shared_bytes = kWarpsOfAttention * kPlainKept * static_cast<int>(sizeof(float))},
+                  .shared_bytes = kWarpsOfAttention * kPlainKept * static_cast<int>(sizeof(float)),
+                  .overlaps = context.architecture == 90},
                  params);
 }
 
@@ -290,7 +298,7 @@ bool LaunchAttention(const AttentionArgs& args, const AttentionParams& plain,
     return false;
   // As many sequences as rows: each has one.
   const bool many = batch.num_rows > batch.num_sequences;
-  const bool tiled = many && head_dim == 128 && args.reach.window <= 0 && args.reach.chunk <= 0;
+  const bool tiled = many && head_dim == 128 && args.reach.all();
   const int most_tiles = tiled ? batch.num_rows / kPrefillRows + batch.num_sequences : 0;
   const int64_t partial = int64_t{group} * (head_dim + 2) * static_cast<int64_t>(sizeof(float));
   const auto of_tiles = static_cast<int64_t>(most_tiles * sizeof(PrefillTile)) + 1024;
@@ -318,7 +326,8 @@ bool LaunchAttention(const AttentionArgs& args, const AttentionParams& plain,
   // Else those of the attention before are still there: nothing between writes scratch.
   if (!args.as_before) {
     static const device::CudaKernel& list = KernelNamed("mma_attention_lists");
-    context.Launch(list, {.threads = kListThreads, .shared_bytes = kListSharedBytes}, lists);
+    context.Launch(
+        list, {.threads = kListThreads, .shared_bytes = kListSharedBytes, .overlaps = true}, lists);
   }
 
   const MmaKvParams kv{.block_tables = batch.block_tables,
@@ -327,7 +336,9 @@ bool LaunchAttention(const AttentionArgs& args, const AttentionParams& plain,
                        .window = args.layer.window,
                        .block_stride = layout.block_stride,
                        .layer_bytes = layout.LayerBytes(),
-                       .kv_heads = layout.kv_heads};
+                       .kv_heads = layout.kv_heads,
+                       .codes = static_cast<int32_t>(layout.codes)};
+  const bool coded = layout.codes != KvCodes::kNone;
   const auto row_heads = static_cast<int32_t>(args.HeadsOfRow());
   const DecodeParams decode{.kv = kv,
                             .units = units,
@@ -340,8 +351,8 @@ bool LaunchAttention(const AttentionArgs& args, const AttentionParams& plain,
                             .out_form = args.out_form,
                             .partials = partials,
                             .counts = counts};
-  const KernelPlan plan =
-      PlanDecode(context.multiprocessors, head_dim, group, batch.num_sequences * layout.kv_heads);
+  const KernelPlan plan = PlanDecode(context.multiprocessors, head_dim, group,
+                                     batch.num_sequences * layout.kv_heads, coded);
   context.Launch(KernelNamed(plan.kernel), plan.shape, decode);
   if (tiled) {
     const PrefillParams prefill{.kv = kv,
@@ -353,7 +364,8 @@ bool LaunchAttention(const AttentionArgs& args, const AttentionParams& plain,
                                 .q = args.q,
                                 .out = args.out,
                                 .out_form = args.out_form};
-    const KernelPlan of_tiles_plan = PlanPrefill(context.multiprocessors, most_tiles, args.heads);
+    const KernelPlan of_tiles_plan =
+        PlanPrefill(context.multiprocessors, most_tiles, args.heads, coded);
     context.Launch(KernelNamed(of_tiles_plan.kernel), of_tiles_plan.shape, prefill);
   }
   // A table's width bounds a row's parts.

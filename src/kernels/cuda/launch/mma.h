@@ -25,6 +25,12 @@ struct KernelPlan {
 inline constexpr int kSharedBytes = 227 << 10, kStageBytes = 48 << 10, kCopiesOfStage = 4 * 32;
 constexpr int Ceil(int64_t a, int64_t b) { return static_cast<int>((a + b - 1) / b); }
 
+// Whether the kernels of few and of many rows know what becomes of a sum; else the plain one does.
+constexpr bool TensorCoresStore(LinearOutput output) {
+  return output != LinearOutput::kErfGelu && output != LinearOutput::kErfGeluMul &&
+         output != LinearOutput::kReluSquared;
+}
+
 // Launches a layer's kernels where the shape is one that they take: bf16 in chunks, rows of x as
 // they are numbered, gates of one leaf alone, on compute capability 9.0. False: it has launched
 // nothing.
@@ -52,12 +58,13 @@ struct DecodeRow {
 };
 // Long units first.
 std::vector<DecodeUnit> ListDecodeUnits(std::span<const DecodeRow> rows, int kv_heads);
-// `units`: how many there are at least. REQUIRES: head_dim 64 or 128, group <= 8.
-KernelPlan PlanDecode(int multiprocessors, int head_dim, int group, int units);
+// `units`: how many there are at least; `coded`: KV in one byte. REQUIRES: head_dim 64 or 128,
+// group <= 8.
+KernelPlan PlanDecode(int multiprocessors, int head_dim, int group, int units, bool coded = false);
 
 // Tiles of a step's rows, long contexts first.
 std::vector<PrefillTile> ListPrefillTiles(std::span<const SequenceRows> sequences);
 // `tiles`: at most. REQUIRES: head_dim 128, no window.
-KernelPlan PlanPrefill(int multiprocessors, int tiles, int heads);
+KernelPlan PlanPrefill(int multiprocessors, int tiles, int heads, bool coded = false);
 
 }  // namespace forebay::kernels::cuda

@@ -5,10 +5,13 @@
 //                    others. Best from two units a multiprocessor on.
 //   mma_decode_wide  a unit a block: warp w scores step w, then has 1/8 of head_dim for all steps'
 //                    values. A part takes a fraction of the time that one warp needs.
+//   mma_decode_codes mma_decode over KV in one byte: pieces are codes, and scales of int8, which
+//                    the warp makes bf16 of in a tile of its own. Never run on a GPU.
 //
 // A piece is K or V of a block's head. The unit that ends last merges a row's parts.
 // Bytes: K and V once. Flops: 4 group positions head_dim. Limit: reading K and V.
 #include "kernels/cuda/hopper.h"
+#include "kernels/cuda/mma/code_tiles.h"
 #include "kernels/cuda/mma/head_row.h"
 #include "kernels/cuda/mma/params.h"
 #include "kernels/cuda/mma/row_softmax.h"
@@ -16,7 +19,7 @@
 namespace forebay::kernels::cuda {
 namespace {
 
-constexpr int kPartPositions = 1024, kPositions = 32, kSteps = 8;
+constexpr int kPartPositions = 1024, kSteps = 8;
 constexpr uint32_t kInWindow = 0x80000000u;
 
 // What is seen of a unit's part, and the blocks that hold it.
@@ -30,8 +33,9 @@ struct Span : SeenPart {
 };
 
 // Where a unit's blocks lie: lane i knows block i of the part.
-template <int kHeadDim>
+template <int kHeadDim, bool kCoded = false>
 struct Places {
+  static constexpr int kPiece = HeadHalfBytes(kHeadDim) / (kCoded ? 2 : 1);
   const std::byte* mine = nullptr;
 
   FB_DEVICE void Find(const MmaKvParams& kv, const DecodeUnit& unit, const Span& span) {
@@ -43,11 +47,11 @@ struct Places {
     const auto index = static_cast<int64_t>(entry & ~kInWindow);
     mine = ((entry & kInWindow) != 0 ? kv.window + index * kv.layer_bytes
                                      : kv.resident + index * kv.block_stride) +
-           int64_t{unit.kv_head} * (2 * HeadHalfBytes(kHeadDim));
+           unit.kv_head * int64_t{2 * kPiece + (kv.codes == kInt8Codes ? 2 * kScalesBytes : 0)};
   }
   FB_DEVICE const std::byte* Piece(int block, bool values) const {
     const auto at = gpu::Shuffle(reinterpret_cast<unsigned long long>(mine), block);
-    return reinterpret_cast<const std::byte*>(at) + (values ? HeadHalfBytes(kHeadDim) : 0);
+    return reinterpret_cast<const std::byte*>(at) + (values ? kPiece : 0);
   }
 };
 
@@ -188,17 +192,19 @@ FB_DEVICE bool CountPart(const DecodeParams& args, const DecodeUnit& unit) {
 }
 
 // A warp's own ring, filled by itself: it asks for a piece where it has read one.
-template <int kHeadDim>
+template <int kHeadDim, bool kCoded>
 class WarpFeed {
  public:
-  static constexpr int kPiece = HeadHalfBytes(kHeadDim), kPieces = DecodePieces(kHeadDim);
+  using PiecePlaces = Places<kHeadDim, kCoded>;
+  static constexpr int kPiece = PiecePlaces::kPiece, kPieces = DecodePieces(kHeadDim);
+  static constexpr int kPlace = DecodePlaceBytes(kHeadDim, kCoded),
+                       kOfWarp = kPieces * kPlace + DecodeTileBytes(kHeadDim, kCoded);
 
   FB_DEVICE WarpFeed(const DecodeParams& args, std::byte* shared)
       : args_(args),
         num_units_(*args.num_units),
-        base_(shared + gpu::Warp() * kPieces * kPiece),
-        full_(reinterpret_cast<gpu::Bar*>(shared + gpu::Warps() * kPieces * kPiece) +
-              gpu::Warp() * kPieces),
+        base_(shared + gpu::Warp() * kOfWarp),
+        full_(reinterpret_cast<gpu::Bar*>(shared + gpu::Warps() * kOfWarp) + gpu::Warp() * kPieces),
         unit_(gpu::Warp() * gpu::GridX() + gpu::BlockX()) {
     if (gpu::Lane() == 0) {
       for (int i = 0; i < kPieces; ++i) gpu::BarInit(full_ + i, 1);
@@ -208,10 +214,27 @@ class WarpFeed {
     for (int i = 0; i < kPieces; ++i) Ask();
   }
 
+  // The next piece, as bf16, until Done.
   FB_DEVICE uint32_t Await() const {
     gpu::BarWait(full_ + slot_, parity_);
-    return gpu::Smem(base_ + slot_ * kPiece);
+    std::byte* const place = base_ + slot_ * kPlace;
+    if constexpr (kCoded) {
+      // Done has let all lanes read what was in the tile.
+      std::byte* const tile = base_ + kPieces * kPlace;
+#pragma unroll 4
+      for (int i = gpu::Lane(); i < kPiece / 8; i += gpu::kWarpLanes) {
+        const auto* const codes = As<uint32_t>(place) + 2 * i;
+        As<CodeWords>(tile)[i] = ExpandEight(args_.kv.codes, codes[0], codes[1]);
+      }
+      gpu::SyncWarp();
+      return gpu::Smem(tile);
+    } else {
+      return gpu::Smem(place);
+    }
   }
+  FB_DEVICE bool scaled() const { return kCoded && args_.kv.codes == kInt8Codes; }
+  // The scale of position `t` of the piece. REQUIRES: scaled().
+  FB_DEVICE float Scale(int t) const { return As<float>(base_ + slot_ * kPlace + kPiece)[t]; }
   FB_DEVICE void Done() {
     gpu::SyncWarp();
     Ask();
@@ -232,8 +255,13 @@ class WarpFeed {
     }
     const std::byte* const from = places_.Piece(block_, values_);
     if (gpu::Lane() == 0) {
-      gpu::BarExpect(full_ + asked_, kPiece);
-      gpu::BulkCopy(base_ + asked_ * kPiece, from, kPiece, full_ + asked_);
+      std::byte* const to = base_ + asked_ * kPlace;
+      gpu::BarExpect(full_ + asked_, kPiece + (scaled() ? kScalesBytes : 0));
+      gpu::BulkCopy(to, from, kPiece, full_ + asked_);
+      if (scaled()) {  // behind K and V: K's, then V's
+        gpu::BulkCopy(to + kPiece, from + (values_ ? kPiece + kScalesBytes : 2 * kPiece),
+                      kScalesBytes, full_ + asked_);
+      }
     }
     if (++asked_ == kPieces) asked_ = 0;
     if (++block_ < end_ && block_ % kStepBlocks != 0) return;
@@ -255,15 +283,17 @@ class WarpFeed {
   // What is asked for next.
   int unit_, block_ = 0, step_ = 0, end_ = 0, asked_ = 0;
   bool begun_ = false, values_ = false;
-  Places<kHeadDim> places_;
+  PiecePlaces places_;
 };
 
-template <int kHeadDim>
+template <int kHeadDim, bool kCoded = false>
 FB_DEVICE void Decode(const DecodeParams& args) {
   FB_SHARED(std::byte, shared);
+  gpu::TakeTurn();
   constexpr int kTiles = kHeadDim / 8;
   const float c = MmaScale(args.scale), c128 = c * 0x1p-7f;
-  WarpFeed<kHeadDim> feed(args, shared);
+  WarpFeed<kHeadDim, kCoded> feed(args, shared);
+  const int pair = gpu::Lane() % 4 * 2;
   const int stride = gpu::GridX() * gpu::Warps(), num_units = *args.num_units;
   for (int i = gpu::Warp() * gpu::GridX() + gpu::BlockX(); i < num_units; i += stride) {
     const DecodeUnit unit = args.units[i];
@@ -282,6 +312,13 @@ FB_DEVICE void Decode(const DecodeParams& args) {
       for (int b = 0; b < kStepBlocks; ++b) {
         if (!there(b)) continue;
         ScoreBlock<kHeadDim>(q, feed.Await(), scores + b * 4);
+        if (feed.scaled()) {
+#pragma unroll
+          for (int i = 0; i < 8; ++i) {
+            float& score = scores[b * 4 + i / 2][i % 2];
+            score = score * feed.Scale(i / 2 * 8 + pair + i % 2);
+          }
+        }
         feed.Done();
       }
       const int at = step * kStepTiles * 8;
@@ -291,13 +328,31 @@ FB_DEVICE void Decode(const DecodeParams& args) {
       Rescale(factor, values);
       uint32_t p[kStepTiles];
       float lanes[4];
-      Probabilities(scores, c128, whole, p, lanes);
+      if constexpr (kCoded) {
+        // They are rounded when their values' scales are there.
+        ProbabilitiesOf(scores, c128, whole, lanes, [&](int t, float p0, float p1) {
+          scores[t][0] = p0;
+          scores[t][1] = p1;
+        });
+      } else {
+        Probabilities(scores, c128, whole, p, lanes);
+      }
 #pragma unroll
       for (int l = 0; l < 4; ++l) sums[l] = gpu::Fma(sums[l], factor, lanes[l]);
 #pragma unroll
       for (int b = 0; b < kStepBlocks; ++b) {
         if (!there(b)) continue;
         const uint32_t piece = feed.Await();
+        if constexpr (kCoded) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            float(&of)[2] = scores[b * 4 + i];
+            const int t = i * 8 + pair;
+            p[b * 4 + i] = feed.scaled() ? gpu::PairOf(Scaled(of[0], feed.Scale(t)),
+                                                       Scaled(of[1], feed.Scale(t + 1)))
+                                         : gpu::PairOf(of[0], of[1]);
+          }
+        }
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           const int t = b * 4 + half * 2;
@@ -335,6 +390,7 @@ FB_DEVICE int SlotOf(int block, bool values) {
 template <int kHeadDim>
 FB_DEVICE void DecodeWide(const DecodeParams& args) {
   FB_SHARED(std::byte, shared);
+  gpu::TakeTurn();
   constexpr int kPiece = HeadHalfBytes(kHeadDim), kTiles = kHeadDim / 64;
   constexpr int kSlots = WidePieces(kHeadDim), kSlotsOfWarp = kSlots / kDecodeConsumers;
   static_assert(kDecodeConsumers == kSteps && kSlots <= 32);
@@ -477,6 +533,8 @@ FB_DEVICE void DecodeWide(const DecodeParams& args) {
 
 FB_KERNEL(mma_decode_64, DecodeParams, DecodeWarps(64) * 32) { Decode<64>(args); }
 FB_KERNEL(mma_decode_128, DecodeParams, DecodeWarps(128) * 32, 1) { Decode<128>(args); }
+FB_KERNEL(mma_decode_codes_64, DecodeParams, DecodeWarps(64) * 32) { Decode<64, true>(args); }
+FB_KERNEL(mma_decode_codes_128, DecodeParams, DecodeWarps(128) * 32, 1) { Decode<128, true>(args); }
 FB_KERNEL(mma_decode_wide_64, DecodeParams, kWideThreads, 2) { DecodeWide<64>(args); }
 FB_KERNEL(mma_decode_wide_128, DecodeParams, kWideThreads, 1) { DecodeWide<128>(args); }
 

@@ -82,6 +82,7 @@ FB_DEVICE int SumBefore(int32_t* of_thread) {
 
 FB_KERNEL(mma_attention_lists, AttentionListParams, kListThreads) {
   FB_SHARED(int32_t, shared);
+  gpu::TakeTurn();
   int32_t* const of_thread = shared + gpu::Tid();  // [list][thread]: numbers, then places
   int32_t* const begins = shared + kListsOfStep * kListThreads;  // [list], of all behind them
   const int each = Ceil(args.num_sequences, kListThreads), first = gpu::Tid() * each;

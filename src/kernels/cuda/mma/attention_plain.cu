@@ -52,49 +52,64 @@ struct Unit {
 
 // How K and V of a head's block lie.
 struct InPairs {
+  static constexpr bool kCoded = false;
   // Elements j, j + 1 of K at position t.
-  FB_DEVICE static uint32_t Key(const BF16* keys, int t, int j) {
-    return reinterpret_cast<const uint32_t*>(keys)[j / 2 * kPositions + t];
+  FB_DEVICE static uint32_t Key(const KvParams&, const std::byte* part, int t, int j) {
+    return As<uint32_t>(part)[j / 2 * kPositions + t];
   }
   // Element j of V at positions t, t + 1.
-  FB_DEVICE static uint32_t Value(const KvParams& kv, const BF16* keys, int t, int j) {
-    return reinterpret_cast<const uint32_t*>(keys +
-                                             kv.key_dim * kPositions)[t / 2 * kv.value_dim + j];
+  FB_DEVICE static uint32_t Value(const KvParams& kv, const std::byte* part, int t, int j) {
+    return As<uint32_t>(part)[kv.key_dim * kPositions / 2 + t / 2 * kv.value_dim + j];
   }
 };
 struct InKeys : InPairs {
-  FB_DEVICE static uint32_t Value(const KvParams&, const BF16* keys, int t, int j) {
-    const uint16_t* const at = &keys[(j / 2 * kPositions + t) * 2 + j % 2].bits;
+  FB_DEVICE static uint32_t Value(const KvParams&, const std::byte* part, int t, int j) {
+    const uint16_t* const at = As<uint16_t>(part) + (j / 2 * kPositions + t) * 2 + j % 2;
     return at[0] | uint32_t{at[2]} << 16;
   }
 };
 struct InChunks {
-  FB_DEVICE static uint32_t Key(const BF16* keys, int t, int j) {
-    return *reinterpret_cast<const uint32_t*>(keys + InHeadHalf(t, j) / 2);
+  static constexpr bool kCoded = false;
+  FB_DEVICE static uint32_t Key(const KvParams&, const std::byte* part, int t, int j) {
+    return *As<uint32_t>(part + InHeadHalf(t, j));
   }
-  FB_DEVICE static uint32_t Value(const KvParams& kv, const BF16* keys, int t, int j) {
-    const BF16* const values = keys + (kv.values_in_keys ? 0 : kv.key_dim * kPositions);
-    return values[InHeadHalf(t, j) / 2].bits | uint32_t{values[InHeadHalf(t + 1, j) / 2].bits}
-                                                   << 16;
+  FB_DEVICE static uint32_t Value(const KvParams& kv, const std::byte* part, int t, int j) {
+    const std::byte* const values = part + (kv.values_in_keys ? 0 : HeadHalfBytes(kv.key_dim));
+    return *As<uint16_t>(values + InHeadHalf(t, j)) |
+           uint32_t{*As<uint16_t>(values + InHeadHalf(t + 1, j))} << 16;
+  }
+};
+// Codes of a byte, in either order.
+struct InCodes {
+  static constexpr bool kCoded = true;
+  FB_DEVICE static uint32_t Key(const KvParams& kv, const std::byte* part, int t, int j) {
+    const auto* const at = As<uint8_t>(part) + KeyAt(kv, t, j);
+    return gpu::PairOf(CodeValue(kv.codes, at[0]), CodeValue(kv.codes, at[1]));
+  }
+  FB_DEVICE static uint32_t Value(const KvParams& kv, const std::byte* part, int t, int j) {
+    const auto* const values = As<uint8_t>(part) + kv.key_dim * kPositions;
+    return gpu::PairOf(CodeValue(kv.codes, values[ValueAt(kv, t, j)]),
+                       CodeValue(kv.codes, values[ValueAt(kv, t + 1, j)]));
   }
 };
 
 template <typename Form>
-FB_DEVICE void ScoreBlock(int key_dim, const BF16* keys, const BF16* q, bool there, float* kept) {
+FB_DEVICE void ScoreBlock(const KvParams& kv, const std::byte* part, const BF16* q, bool there,
+                          float* kept) {
   constexpr int kStep = 16;
   float c[kPositions / 8][2] = {};
   const int lane = gpu::Lane(), pair = lane % 4 * 2;
   const auto query = [&](int j) {
-    return there && j < key_dim ? *reinterpret_cast<const uint32_t*>(q + j) : 0;
+    return there && j < kv.key_dim ? *reinterpret_cast<const uint32_t*>(q + j) : 0;
   };
 #pragma unroll 1
-  for (int j = pair; j < key_dim + pair; j += kStep) {
+  for (int j = pair; j < kv.key_dim + pair; j += kStep) {
     const uint32_t a[2] = {query(j), query(j + 8)};
 #pragma unroll
     for (int t = 0; t < kPositions / 8; ++t) {
       const int position = t * 8 + lane / 4;
-      gpu::MmaUpper(c[t], a, j < key_dim ? Form::Key(keys, position, j) : 0,
-                    j + 8 < key_dim ? Form::Key(keys, position, j + 8) : 0);
+      gpu::MmaUpper(c[t], a, j < kv.key_dim ? Form::Key(kv, part, position, j) : 0,
+                    j + 8 < kv.key_dim ? Form::Key(kv, part, position, j + 8) : 0);
     }
   }
 #pragma unroll
@@ -103,7 +118,7 @@ FB_DEVICE void ScoreBlock(int key_dim, const BF16* keys, const BF16* q, bool the
 
 // sums.values += p V over 16 positions from `t0` of the block on, `at` of the part.
 template <typename Form>
-FB_DEVICE void AddValues(const KvParams& kv, const BF16* keys, const Unit& unit,
+FB_DEVICE void AddValues(const KvParams& kv, const std::byte* part, const Unit& unit,
                          const SeenPart& seen, int t0, int at, const uint32_t (&p)[2],
                          float (&values)[kTiles][2]) {
   const int lane = gpu::Lane(), pair = lane % 4 * 2;
@@ -113,9 +128,9 @@ FB_DEVICE void AddValues(const KvParams& kv, const BF16* keys, const Unit& unit,
     if (j * 8 >= unit.values) continue;
     const int column = j * 8 + lane / 4;
     const bool there = column < unit.values;
-    const uint32_t b0 = there ? Form::Value(kv, keys, t0 + pair, unit.value + column) & low : 0;
+    const uint32_t b0 = there ? Form::Value(kv, part, t0 + pair, unit.value + column) & low : 0;
     const uint32_t b1 =
-        there ? Form::Value(kv, keys, t0 + 8 + pair, unit.value + column) & high : 0;
+        there ? Form::Value(kv, part, t0 + 8 + pair, unit.value + column) & high : 0;
     gpu::MmaUpper(values[j], p, b0, b1);
   }
 }
@@ -130,8 +145,8 @@ FB_DEVICE void Attend(const AttentionParams& args, const SequenceRows& sequence,
   const BF16* const q = As<BF16>(args.q) + at * kv.key_dim;
   const uint32_t* const table =
       args.batch.block_tables + sequence.table_row * args.batch.table_stride;
-  const int32_t last = sequence.first_position + row - sequence.first_row;
-  const int32_t first = FirstSeen(args, last);
+  const int32_t position = sequence.first_position + row - sequence.first_row;
+  const int32_t first = FirstSeen(args, position), last = LastSeen(args, sequence, position);
   const float c = MmaScale(args.cap > 0 ? 1.0f : args.scale), c128 = c * 0x1p-7f;
   Sums total;
   for (int32_t part = first / kPartPositions; part <= last / kPartPositions; ++part) {
@@ -142,9 +157,8 @@ FB_DEVICE void Attend(const AttentionParams& args, const SequenceRows& sequence,
     float lanes[4] = {};
     for (int step = seen.first / kStepPositions * kStepPositions; step < seen.end;
          step += kStepPositions) {
-      const auto keys_of = [&](int b) {
-        const std::byte* const block = BlockOf(kv, table[(begin + step) / kPositions + b]);
-        return As<BF16>(block + unit.kv_head * kv.head_bytes);
+      const auto part_of = [&](int b) {
+        return BlockOf(kv, table[(begin + step) / kPositions + b]) + unit.kv_head * kv.head_bytes;
       };
       const auto is_seen = [&](int b) {
         return step + b * kPositions < seen.end && step + (b + 1) * kPositions > seen.first;
@@ -152,12 +166,24 @@ FB_DEVICE void Attend(const AttentionParams& args, const SequenceRows& sequence,
       constexpr int kBlockScores = kPositions / 4 * gpu::kWarpLanes;
 #pragma unroll 1
       for (int b = 0; b < kStepBlocks; ++b) {
-        if (is_seen(b)) ScoreBlock<Form>(kv.key_dim, keys_of(b), q, there, kept + b * kBlockScores);
+        if (is_seen(b)) ScoreBlock<Form>(kv, part_of(b), q, there, kept + b * kBlockScores);
       }
       float scores[kStepTiles][2];
 #pragma unroll
       for (int i = 0; i < kStepTiles * 2; ++i) {
         scores[i / 2][i % 2] = is_seen(i / 8) ? kept[i * gpu::kWarpLanes] : FB_NOTHING;
+      }
+      // Of element i: of its key, or of its value.
+      const auto scale_of = [&](int i, bool value) {
+        return ScalesOf(kv,
+                        part_of(i / 8))[(value ? kPositions : 0) + i / 2 % 4 * 8 + pair + i % 2];
+      };
+      const bool scaled = Form::kCoded && kv.codes == kInt8Codes;
+      if (scaled) {
+#pragma unroll
+        for (int i = 0; i < kStepTiles * 2; ++i) {
+          if (is_seen(i / 8)) scores[i / 2][i % 2] = scores[i / 2][i % 2] * scale_of(i, false);
+        }
       }
       if (args.cap > 0) {
 #pragma unroll
@@ -169,7 +195,13 @@ FB_DEVICE void Attend(const AttentionParams& args, const SequenceRows& sequence,
       sums.whole = top;
       uint32_t p[kStepTiles];
       float of_step[4];
-      Probabilities(scores, c128, top, p, of_step);
+      ProbabilitiesOf(scores, c128, top, of_step, [&](int t, float p0, float p1) {
+        if (scaled && is_seen(t / 4)) {
+          p0 = Scaled(p0, scale_of(2 * t, true));
+          p1 = Scaled(p1, scale_of(2 * t + 1, true));
+        }
+        p[t] = gpu::PairOf(p0, p1);
+      });
 #pragma unroll
       for (int l = 0; l < 4; ++l) lanes[l] = gpu::Fma(lanes[l], factor, of_step[l]);
       Rescale(factor, sums.values);
@@ -179,7 +211,7 @@ FB_DEVICE void Attend(const AttentionParams& args, const SequenceRows& sequence,
       for (int t = 0; t < kStepTiles; t += 2) {  // 16 positions
         if (!is_seen(t / 4)) continue;
         AddValues<Form>(
-            kv, keys_of(t / 4), unit, seen, t % 4 * 8, step + t * 8,
+            kv, part_of(t / 4), unit, seen, t % 4 * 8, step + t * 8,
             {gpu::Bits(kept[t * gpu::kWarpLanes]), gpu::Bits(kept[(t + 1) * gpu::kWarpLanes])},
             sums.values);
       }
@@ -209,6 +241,7 @@ FB_DEVICE void Attend(const AttentionParams& args, const SequenceRows& sequence,
 }  // namespace
 
 FB_KERNEL(mma_attention_plain, AttentionParams, kWarpsOfAttention* gpu::kWarpLanes) {
+  gpu::TakeTurn();
   const int number = gpu::BlockX() * kWarpsOfAttention + gpu::Warp();
   if (number >= args.units) return;
   const int32_t row = gpu::BlockY();
@@ -219,6 +252,7 @@ FB_KERNEL(mma_attention_plain, AttentionParams, kWarpsOfAttention* gpu::kWarpLan
   const Unit unit(args, number);
   FB_SHARED(float, shared);  // a thread keeps scores, then probabilities, in words of its own
   float* const kept = shared + gpu::Warp() * kPlainKept + gpu::Lane();
+  if (args.kv.codes != kNoCodes) return Attend<InCodes>(args, rows, row, unit, kept);
   if (args.kv.form == PackedForm::kCuda) return Attend<InChunks>(args, rows, row, unit, kept);
   if (args.kv.values_in_keys) return Attend<InKeys>(args, rows, row, unit, kept);
   Attend<InPairs>(args, rows, row, unit, kept);

@@ -118,7 +118,8 @@ struct SmallExpertsParams {
 };
 
 // KV of one layer: for each head of a block K, then V, each [head_dim / 64][32 positions][64] in
-// the swizzle of chunks. Entries of block tables are those of kernels/kv_layout.h.
+// the swizzle of chunks, of bf16 or of codes; of int8 scales behind. Entries of block tables are
+// those of kernels/kv_layout.h.
 struct MmaKvParams {
   const uint32_t* block_tables;
   int64_t table_stride;
@@ -126,6 +127,7 @@ struct MmaKvParams {
   const std::byte* window;
   int64_t block_stride, layer_bytes;
   int32_t kv_heads;
+  int32_t codes;  // KvCodes
 };
 
 // Decode attention (attention_decode.cu). A unit is a part of a row's context for one KV head;
@@ -158,6 +160,14 @@ inline constexpr int kWideExtraBytes = 8 * 16 * 32 * 4 + 8 * 4 * 32 * 4 + 2 * 8 
 // Warps a block and pieces of a warp's ring, a unit a warp.
 constexpr int DecodeWarps(int head_dim) { return head_dim == 64 ? 12 : 8; }
 constexpr int DecodePieces(int head_dim) { return head_dim == 64 ? 4 : 3; }
+// The ring's places of a piece: bf16, or codes with a scale a position. Beside a ring of codes a
+// warp has a tile, the piece as bf16.
+constexpr int DecodePlaceBytes(int head_dim, bool coded) {
+  return coded ? HeadHalfBytes(head_dim) / 2 + 32 * 4 : HeadHalfBytes(head_dim);
+}
+constexpr int DecodeTileBytes(int head_dim, bool coded) {
+  return coded ? HeadHalfBytes(head_dim) : 0;
+}
 
 // Prefill attention (attention_prefill.cu): tiles of up to 128 rows of a sequence, long contexts
 // first. Row i of a tile sees positions [0, first_position + i].
@@ -209,7 +219,9 @@ struct AttentionListParams {
 };
 inline constexpr int kListTotals = 3;
 
-// Shared memory: queries; two stages of K and of V; the merged parts; barriers.
+// Shared memory: queries; two stages of K and of V; the merged parts; barriers; of KV in codes the
+// stages' scales.
 inline constexpr int kPrefillSharedBytes = 32768 + 2 * 32768 + 2 * 32768 + 65536 + 8 * 8;
+inline constexpr int kPrefillScaleBytes = 2 * 2 * 128 * 4;
 
 }  // namespace forebay::kernels::cuda

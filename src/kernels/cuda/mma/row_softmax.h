@@ -34,9 +34,10 @@ FB_DEVICE float MaskScores(const SeenPart& seen, int at, float (&c)[kStepTiles][
   return gpu::Max(best, gpu::ShuffleXor(best, 2));
 }
 
-// p of a step's scores, as A of the values: words[t]. `lanes`: the sums of the step.
-FB_DEVICE void Probabilities(const float (&c)[kStepTiles][2], float c128, float whole,
-                             uint32_t (&words)[kStepTiles], float (&lanes)[4]) {
+// p of a step's scores: keep(t, p[t][0], p[t][1]). `lanes`: the sums of the step.
+template <typename Keep>
+FB_DEVICE void ProbabilitiesOf(const float (&c)[kStepTiles][2], float c128, float whole,
+                               float (&lanes)[4], Keep keep) {
   const float bias = MmaBias(whole);
 #pragma unroll
   for (int t = 0; t < kStepTiles; ++t) {
@@ -44,9 +45,17 @@ FB_DEVICE void Probabilities(const float (&c)[kStepTiles][2], float c128, float 
     const int i = t % 2 * 2;
     lanes[i] = t < 2 ? p0 : lanes[i] + p0;
     lanes[i + 1] = t < 2 ? p1 : lanes[i + 1] + p1;
-    words[t] = gpu::PairOf(p0, p1);
+    keep(t, p0, p1);
   }
 }
+// The same, as A of the values: words[t].
+FB_DEVICE void Probabilities(const float (&c)[kStepTiles][2], float c128, float whole,
+                             uint32_t (&words)[kStepTiles], float (&lanes)[4]) {
+  ProbabilitiesOf(c, c128, whole, lanes,
+                  [&](int t, float p0, float p1) { words[t] = gpu::PairOf(p0, p1); });
+}
+// A probability that meets its value's scale.
+FB_DEVICE float Scaled(float p, float scale) { return p <= 0 ? p : p * scale; }
 
 // What is kept of an element pair of V at positions t, t + 1.
 FB_DEVICE uint32_t Kept(const SeenPart& seen, int t) {

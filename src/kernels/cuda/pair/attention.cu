@@ -31,13 +31,7 @@ struct Int8Code {
 FB_DEVICE float ValueOf(float value) { return value; }
 FB_DEVICE float ValueOf(BF16 value) { return ToFloat(value); }
 FB_DEVICE float ValueOf(Int8Code code) { return code.value; }
-FB_DEVICE float ValueOf(FP8Code code) {
-  const uint32_t sign = static_cast<uint32_t>(code.bits & 0x80) << 24, size = code.bits & 0x7F;
-  if (size == 0x7F) return gpu::FromBits(sign | 0x7FC00000u);
-  if (size < 8)  // multiples of 2^-9
-    return gpu::FromBits(sign | gpu::Bits(static_cast<float>(size) * 0x1p-9f));
-  return gpu::FromBits(sign | ((size << 20) + ((127 - 7) << 23)));
-}
+FB_DEVICE float ValueOf(FP8Code code) { return FP8Value(code.bits); }
 
 // E: how the cache has elements.
 template <typename T, typename E>
@@ -126,10 +120,8 @@ template <typename T, typename E>
 FB_DEVICE void Attend(const AttentionParams& args, const SequenceRows& sequence, int32_t row,
                       int32_t head) {
   const KvParams& kv = args.kv;
-  const int32_t position = sequence.first_position + row - sequence.first_row,
-                end = sequence.first_position + sequence.num_rows - 1;
-  const int32_t first = FirstSeen(args, position);
-  const int32_t last = args.reach_ahead < end - position ? position + args.reach_ahead : end;
+  const int32_t position = sequence.first_position + row - sequence.first_row;
+  const int32_t first = FirstSeen(args, position), last = LastSeen(args, sequence, position);
   const int64_t at = int64_t{row} * args.row_heads + head;
   const T* const q = As<T>(args.q) + at * kv.key_dim;
   const uint32_t* const table =

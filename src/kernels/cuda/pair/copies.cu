@@ -1,5 +1,4 @@
-// Copies whose extent is in memory: of items that have rows (device/copy.h), of experts' rows of
-// all ranks (fabric/collectives.h).
+// Copies whose extent is in memory (device/copy.h): of items that have rows, of rows in parts.
 //
 // Bytes: what is copied, read and written once. Limit: memory, or the link to a peer's.
 #include "device/cuda/copy_params.h"

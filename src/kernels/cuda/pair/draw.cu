@@ -5,6 +5,8 @@
 //   pair_draw_sums   half a warp a chunk: the sum of its weights, where a draw begins with those of
 //                    all tokens
 //   pair_draw        a block a row: the token
+//   pair_likely      a block a row: the most likely tokens, and one token's place among all; peaks
+//                    and sums of its row come from kernels like the two above
 //
 // Bytes: logits once, twice with a temperature; pair_draw reads chunks again whose peaks are high
 // enough, most often one to three times. Limit: memory; with a temperature exponentials in double.
@@ -26,8 +28,9 @@ FB_DEVICE bool IsNumber(float x) { return x == x; }
 FB_DEVICE bool WeighsAll(const DrawRow& row) {
   return row.temperature > 0 && !(row.min_p > 0) && row.top_k <= 0;
 }
-FB_DEVICE const float* LogitsOf(const DrawParams& args, const DrawRow& row) {
-  return args.logits + int64_t{row.row - args.first_row} * args.stride;
+template <typename Params>
+FB_DEVICE const float* LogitsOf(const Params& args, int32_t row) {
+  return args.logits + int64_t{row - args.first_row} * args.stride;
 }
 FB_DEVICE DrawRow Flushed(DrawRow row) {
   row.temperature = gpu::Flush(row.temperature);
@@ -68,15 +71,48 @@ FB_DEVICE DrawPeak PeakOfRow(const DrawPeak* peaks, int chunks) {
 struct HalfWarpChunk {
   int chunk, first, end;  // tokens; none where the row has no such chunk
 
-  FB_DEVICE explicit HalfWarpChunk(const DrawParams& args)
+  template <typename Params>
+  FB_DEVICE explicit HalfWarpChunk(const Params& args)
       : chunk((gpu::BlockX() * gpu::Warps() + gpu::Warp()) * 2 + gpu::Lane() / kHalfWarp),
         first(chunk * kDrawChunk + gpu::Lane() % kHalfWarp),
         end(chunk * kDrawChunk + kDrawChunk < args.vocab ? chunk * kDrawChunk + kDrawChunk
                                                          : args.vocab) {}
-  FB_DEVICE bool Stores(const DrawParams& args) const {
+  template <typename Params>
+  FB_DEVICE bool Stores(const Params& args) const {
     return gpu::Lane() % kHalfWarp == 0 && chunk < args.chunks;
   }
 };
+
+// The chunk's peak, and the sum of its weights, for row `row` of the step.
+template <typename Params>
+FB_DEVICE void StorePeak(const Params& args, int32_t row) {
+  const HalfWarpChunk part(args);
+  const float* const logits = LogitsOf(args, row);
+  DrawPeak peak{-FB_INFINITY, -1};
+#pragma unroll 8
+  for (int token = part.first; token < part.end; token += kHalfWarp) {
+    const float x = gpu::Flush(logits[token]);
+    if (IsNumber(x) && (peak.token < 0 || x > peak.logit)) peak = {x, token};
+  }
+  peak = GreatestOfLanes(peak, kHalfWarp / 2);
+  if (part.Stores(args)) args.peaks[int64_t{gpu::BlockY()} * args.chunks + part.chunk] = peak;
+}
+template <typename Params>
+FB_DEVICE void StoreSum(const Params& args, int32_t row, double scale) {
+  const int64_t begin = int64_t{gpu::BlockY()} * args.chunks;
+  const DrawPeak greatest = PeakOfRow(args.peaks + begin, args.chunks);
+  if (greatest.token < 0 || greatest.logit == -FB_INFINITY) return;
+  const float max = Finite(greatest.logit);
+  const HalfWarpChunk part(args);
+  const float* const logits = LogitsOf(args, row);
+  double sum = 0;
+#pragma unroll 4
+  for (int token = part.first; token < part.end; token += kHalfWarp)
+    sum = sum + WeightOf(Finite(gpu::Flush(logits[token])), max, scale);
+  for (int half = kHalfWarp / 2; half > 0; half /= 2)
+    sum = sum + gpu::Shuffle(sum, gpu::Lane() + half);
+  if (part.Stores(args)) args.sums[begin + part.chunk] = sum;
+}
 
 // Logits of tokens that may be drawn: how many, the least and the greatest.
 struct Span {
@@ -110,18 +146,20 @@ FB_DEVICE bool MoreLikely(float logit, int token, float other, int other_token) 
 // A row's draw. All threads of the block call all functions.
 class RowDraw {
  public:
-  FB_DEVICE RowDraw(const DrawParams& args, const DrawRow& row, DrawShared* shared)
-      : args_(args),
+  template <typename Params>
+  FB_DEVICE RowDraw(const Params& args, const DrawRow& row, DrawShared* shared)
+      : vocab_(args.vocab),
+        chunks_(args.chunks),
         row_(row),
         shared_(*shared),
         running_(reinterpret_cast<double*>(shared + 1)),
-        logits_(LogitsOf(args, row)),
+        logits_(LogitsOf(args, row.row)),
         peaks_(args.peaks + int64_t{gpu::BlockX()} * args.chunks),
         sums_(args.sums + int64_t{gpu::BlockX()} * args.chunks) {}
 
   // kNothingDrawn if the logits are all NaN.
   FB_DEVICE int32_t Token() {
-    const DrawPeak peak = PeakOfRow(peaks_, args_.chunks);
+    const DrawPeak peak = PeakOfRow(peaks_, chunks_);
     if (peak.token < 0) return kNothingDrawn;
     if (peak.logit == -FB_INFINITY) return 0;
     if (!(row_.temperature > 0)) return peak.token;
@@ -138,8 +176,67 @@ class RowDraw {
     return DrawKept();
   }
 
+  // What the row's log probabilities follow from. `token`: kNothingDrawn where the row is all NaN.
+  FB_DEVICE void Likely(int32_t token, int32_t top_k, LikelyHead* head, LikelyToken* tokens) {
+    const DrawPeak peak = PeakOfRow(peaks_, chunks_);
+    if (peak.token < 0) {
+      if (gpu::Tid() == 0) head->token = kNothingDrawn;
+      return;
+    }
+    const auto add = [](int a, int b) { return a + b; };
+    const int count = MostLikely(top_k < vocab_ ? top_k : vocab_);
+    int place = 0;
+    if (gpu::Tid() < count) {
+      const DrawCandidate& mine = shared_.pool[gpu::Tid()];
+      tokens[gpu::Tid()] = {mine.token, mine.logit};
+      if (mine.token == token) place = gpu::Tid() + 1;
+    }
+    place = OverBlock(place, shared_.integers, add) - 1;
+    const float logit = Logit(token);
+    const int greater = place < 0 ? Count([&](float x, int) { return x > logit; }) : 0;
+    const double sum = peak.logit == -FB_INFINITY ? 0.0 : SumOfChunks();
+    if (gpu::Tid() == 0) *head = {sum, Finite(peak.logit), logit, token, greater, place, count};
+  }
+
  private:
-  FB_DEVICE float Logit(int token) const { return Finite(gpu::Flush(logits_[token])); }
+  template <typename Is>
+  FB_DEVICE int Count(Is is) {
+    int mine = 0;
+    ForEach([&](float x, int token) { mine += is(x, token) ? 1 : 0; });
+    return OverBlock(mine, shared_.integers, [](int a, int b) { return a + b; });
+  }
+  // The most likely tokens in the pool, the likeliest first; returns their number. The row itself
+  // is what passes go over behind. REQUIRES: k <= kDrawPool.
+  FB_DEVICE int MostLikely(int k) {
+    if (k == 0) return 0;
+    const float kth = KthLargest(k);
+    const bool sorted = pooled_ >= 0;
+    pooled_ = -1;
+    if (sorted) return k;
+    // Many are as likely as the k-th, or fewer than k are above -infinity: of equal ones, those up
+    // to some token.
+    const int left = k - Count([&](float x, int) { return x > kth; });
+    int last = 0;
+    for (int above = vocab_ - 1; last < above;) {
+      const int middle = last + (above - last) / 2;
+      const bool enough =
+          Count([&](float x, int token) { return x == kth && token <= middle; }) >= left;
+      if (enough) {
+        above = middle;
+      } else {
+        last = middle + 1;
+      }
+    }
+    FillPool(
+        [&](float x, int token) { return x > kth || (x == kth && token <= last) ? 1.0 : 0.0; });
+    SortByLikelihood(k);
+    return k;
+  }
+
+  FB_DEVICE float Logit(int token) const {
+    const float x = gpu::Flush(logits_[token]);
+    return IsNumber(x) ? Finite(x) : -FB_INFINITY;
+  }
   FB_DEVICE float Peak(int chunk) const {
     const DrawPeak peak = peaks_[chunk];
     return peak.token < 0 ? -FB_INFINITY : Finite(peak.logit);
@@ -160,8 +257,8 @@ class RowDraw {
     pooled_ = -1;
     const double of_min_p = LogitFloor(static_cast<double>(row_.min_p));
     lowest_ = floor > of_min_p ? floor : of_min_p;
-    if (row_.top_k <= 0 || row_.top_k >= args_.vocab) return;
-    const double of_top_k = static_cast<double>(KthLargest());
+    if (row_.top_k <= 0 || row_.top_k >= vocab_) return;
+    const double of_top_k = static_cast<double>(KthLargest(row_.top_k));
     lowest_ = of_top_k > lowest_ ? of_top_k : lowest_;
   }
 
@@ -178,12 +275,12 @@ class RowDraw {
       return;
     }
     constexpr int kAhead = 8;
-    for (int first = gpu::Tid(); first < args_.vocab; first += kAhead * gpu::Threads()) {
+    for (int first = gpu::Tid(); first < vocab_; first += kAhead * gpu::Threads()) {
       float x[kAhead];
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
         const int token = first + i * gpu::Threads();
-        x[i] = token < args_.vocab ? Logit(token) : -FB_INFINITY;
+        x[i] = token < vocab_ ? Logit(token) : -FB_INFINITY;
       }
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) visit(x[i], first + i * gpu::Threads());
@@ -235,14 +332,13 @@ class RowDraw {
 
   // The k-th largest logit, -inf if fewer are above it. Leaves in the pool all tokens that are at
   // least as likely, where they fit.
-  FB_DEVICE float KthLargest() {
-    const int k = row_.top_k;
+  FB_DEVICE float KthLargest(int k) {
     // That of the chunks' peaks is a lower bound.
     float bound = -FB_INFINITY;
-    if (k <= args_.chunks) {
-      for (int i = gpu::Tid(); i < args_.chunks; i += gpu::Threads()) {
+    if (k <= chunks_) {
+      for (int i = gpu::Tid(); i < chunks_; i += gpu::Threads()) {
         int place = 0;
-        for (int other = 0; other < args_.chunks; ++other)
+        for (int other = 0; other < chunks_; ++other)
           place += MoreLikely(Peak(other), other, Peak(i), i) ? 1 : 0;
         if (place == k - 1) shared_.logit = Peak(i);
       }
@@ -283,7 +379,7 @@ class RowDraw {
     return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
   }
 
-  FB_DEVICE int Chunks() const { return pooled_ >= 0 ? 1 : args_.chunks; }
+  FB_DEVICE int Chunks() const { return pooled_ >= 0 ? 1 : chunks_; }
   // What weigh(logit, weight, token) gives for the tokens of a chunk that may be drawn, else 0.
   template <typename Weigh>
   FB_DEVICE void Stage(int chunk, double* staged, Weigh weigh) {
@@ -294,7 +390,7 @@ class RowDraw {
           const DrawCandidate& of = shared_.pool[i];
           value = weigh(of.logit, of.weight, of.token);
         }
-      } else if (const int token = chunk * kDrawChunk + i; token < args_.vocab) {
+      } else if (const int token = chunk * kDrawChunk + i; token < vocab_) {
         const float x = Logit(token);
         const double weight = Weight(x);
         if (weight > 0) value = weigh(x, weight, token);
@@ -405,7 +501,7 @@ class RowDraw {
     } else {
       const double total = SumOfChunks();
       limit = share * total;
-      const double least = limit / static_cast<double>(args_.vocab);
+      const double least = limit / static_cast<double>(vocab_);
       for (double weight = 4096 * least; weight >= least; weight = weight / 16) {
         SetFloor(LogitFloor(weight < 1.0 ? weight : 1.0));
         const double left = total - Gather(&kept);
@@ -489,10 +585,10 @@ class RowDraw {
   }
   // The sum of the weights of all tokens; running_ are the chunks' own.
   FB_DEVICE double SumOfChunks() {
-    for (int i = gpu::Tid(); i < args_.chunks; i += gpu::Threads()) running_[i] = sums_[i];
+    for (int i = gpu::Tid(); i < chunks_; i += gpu::Threads()) running_[i] = sums_[i];
     gpu::Sync();
     double total = 0;
-    for (int i = 0; i < args_.chunks; ++i) total = total + running_[i];
+    for (int i = 0; i < chunks_; ++i) total = total + running_[i];
     gpu::Sync();
     return total;
   }
@@ -500,12 +596,12 @@ class RowDraw {
     const double target = row_.unit * SumOfChunks();
     double before = 0;
     int chunk = 0;
-    for (; chunk + 1 < args_.chunks && before + running_[chunk] <= target; ++chunk)
+    for (; chunk + 1 < chunks_ && before + running_[chunk] <= target; ++chunk)
       before = before + running_[chunk];
     return FindInChunk(chunk, before, target, [](float, double weight, int) { return weight; });
   }
 
-  const DrawParams& args_;
+  const int32_t vocab_, chunks_;
   const DrawRow row_;
   DrawShared& shared_;
   double* const running_;  // [chunks]
@@ -524,35 +620,12 @@ class RowDraw {
 }  // namespace
 
 FB_KERNEL(pair_draw_peaks, DrawParams, kRowThreads) {
-  const HalfWarpChunk part(args);
-  const float* const logits = LogitsOf(args, args.draws[gpu::BlockY()]);
-  DrawPeak peak{-FB_INFINITY, -1};
-#pragma unroll 8
-  for (int token = part.first; token < part.end; token += kHalfWarp) {
-    const float x = gpu::Flush(logits[token]);
-    if (IsNumber(x) && (peak.token < 0 || x > peak.logit)) peak = {x, token};
-  }
-  peak = GreatestOfLanes(peak, kHalfWarp / 2);
-  if (part.Stores(args)) args.peaks[int64_t{gpu::BlockY()} * args.chunks + part.chunk] = peak;
+  StorePeak(args, args.draws[gpu::BlockY()].row);
 }
 
 FB_KERNEL(pair_draw_sums, DrawParams, kRowThreads) {
   const DrawRow row = Flushed(args.draws[gpu::BlockY()]);
-  if (!WeighsAll(row)) return;
-  const int64_t begin = int64_t{gpu::BlockY()} * args.chunks;
-  const DrawPeak greatest = PeakOfRow(args.peaks + begin, args.chunks);
-  if (greatest.token < 0 || greatest.logit == -FB_INFINITY) return;
-  const float max = Finite(greatest.logit);
-  const double scale = 1.0 / static_cast<double>(row.temperature);
-  const HalfWarpChunk part(args);
-  const float* const logits = LogitsOf(args, row);
-  double sum = 0;
-#pragma unroll 4
-  for (int token = part.first; token < part.end; token += kHalfWarp)
-    sum = sum + WeightOf(Finite(gpu::Flush(logits[token])), max, scale);
-  for (int half = kHalfWarp / 2; half > 0; half /= 2)
-    sum = sum + gpu::Shuffle(sum, gpu::Lane() + half);
-  if (part.Stores(args)) args.sums[begin + part.chunk] = sum;
+  if (WeighsAll(row)) StoreSum(args, row.row, 1.0 / static_cast<double>(row.temperature));
 }
 
 FB_KERNEL(pair_draw, DrawParams, kDrawThreads, 1) {
@@ -562,6 +635,22 @@ FB_KERNEL(pair_draw, DrawParams, kDrawThreads, 1) {
   if (gpu::Tid() != 0) return;
   args.drawn[gpu::BlockX()] = token;
   if (token != kNothingDrawn) args.sampled[row.sequence] = token;
+}
+
+FB_KERNEL(pair_likely_peaks, LikelyParams, kRowThreads) {
+  StorePeak(args, args.rows[gpu::BlockY()].row);
+}
+
+FB_KERNEL(pair_likely_sums, LikelyParams, kRowThreads) {
+  StoreSum(args, args.rows[gpu::BlockY()].row, 1.0);
+}
+
+FB_KERNEL(pair_likely, LikelyParams, kDrawThreads, 1) {
+  FB_SHARED(DrawShared, shared);
+  const LikelyRow row = args.rows[gpu::BlockX()];
+  const int32_t token = row.token >= 0 ? row.token : args.drawn[~row.token];
+  RowDraw(args, {.row = row.row}, shared)
+      .Likely(token, row.top_k, args.heads + gpu::BlockX(), args.tokens + row.tokens);
 }
 
 }  // namespace forebay::kernels::cuda

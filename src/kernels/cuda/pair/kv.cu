@@ -321,6 +321,7 @@ FB_DEVICE void StoreExpanded(const StoreExpandedParams& args) {
 
 FB_KERNEL(pair_rope_kv, RopeKvParams, kRowThreads) {
   FB_SHARED(uint64_t, shared);  // a word a warp
+  gpu::TakeTurn();
   FB_FOR_ELEMENT(args.kv.element, RopeKv, args, shared);
 }
 FB_KERNEL(pair_rope_rows, RopeRowsParams, kRowThreads) {

@@ -26,6 +26,19 @@ FB_DEVICE int ValueAt(const KvParams& kv, int t, int j) {
                                       : (t / 2 * kv.value_dim + j) * 2 + t % 2;
 }
 
+// What a code stands for, before its scale; exact in bf16.
+FB_DEVICE float FP8Value(uint8_t code) {
+  const uint32_t sign = static_cast<uint32_t>(code & 0x80) << 24, size = code & 0x7F;
+  if (size == 0x7F) return gpu::FromBits(sign | 0x7FC00000u);
+  if (size < 8)  // multiples of 2^-9
+    return gpu::FromBits(sign | gpu::Bits(static_cast<float>(size) * 0x1p-9f));
+  return gpu::FromBits(sign | ((size << 20) + ((127 - 7) << 23)));
+}
+FB_DEVICE float CodeValue(int32_t codes, uint32_t code) {
+  return codes == kFP8Codes ? FP8Value(static_cast<uint8_t>(code))
+                            : static_cast<float>(static_cast<int8_t>(code));
+}
+
 // Where the scales of a head's part of a block begin: 32 of K, then of V. REQUIRES: codes of int8.
 FB_DEVICE float* ScalesOf(const KvParams& kv, std::byte* part) {
   return As<float>(part + (kv.key_dim + kv.value_dim) * kPositions);
@@ -69,10 +82,16 @@ FB_DEVICE int FindSequence(const StepBatch& batch, int32_t row) {
   return -1;
 }
 
-// The first position that position `last` sees.
+// The first position that `last` sees.
 FB_DEVICE int32_t FirstSeen(const AttentionParams& args, int32_t last) {
   if (args.reach_window > 0) return last < args.reach_window ? 0 : last - args.reach_window + 1;
   return args.reach_chunk > 0 ? last - last % args.reach_chunk : 0;
+}
+// The last position that `position` sees of those of its sequence.
+FB_DEVICE int32_t LastSeen(const AttentionParams& args, const SequenceRows& sequence,
+                           int32_t position) {
+  const int32_t end = sequence.first_position + sequence.num_rows - 1;
+  return args.reach_ahead < end - position ? position + args.reach_ahead : end;
 }
 
 }  // namespace forebay::kernels::cuda

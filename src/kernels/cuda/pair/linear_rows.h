@@ -17,7 +17,8 @@ enum : int32_t {
   kOutGeluMul,
   kOutClampedSiluMul,
   kOutErfGelu,
-  kOutErfGeluMul
+  kOutErfGeluMul,
+  kOutReluSquared
 };
 // Whether the panel's first half is gate columns, and the second the up projection's.
 FB_DEVICE bool IsGatedOutput(int32_t output) {
@@ -97,6 +98,10 @@ FB_DEVICE float OutputOf(int32_t output, float sum, float up, float old) {
     case kOutClampedSiluMul: return ClampedSiluOf(sum) * ClampedUpOf(up);
     case kOutErfGelu: return ErfGeluOf(sum);
     case kOutErfGeluMul: return ErfGeluOf(sum) * up;
+    case kOutReluSquared: {
+      const float above = sum < 0 ? 0.0f : sum;
+      return above * above;
+    }
     default: return sum;
   }
 }

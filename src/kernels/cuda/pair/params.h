@@ -248,6 +248,18 @@ struct DrawParams {
   int32_t* drawn;
   int32_t* sampled;
 };
+// The same for log probabilities.
+struct LikelyParams {
+  const float* logits;
+  int64_t stride;
+  int32_t vocab, chunks, first_row;
+  const LikelyRow* rows;
+  DrawPeak* peaks;  // as DrawParams has them
+  double* sums;
+  const int32_t* drawn;
+  LikelyHead* heads;
+  LikelyToken* tokens;
+};
 struct DrawCandidate {
   double weight;
   float logit;
@@ -313,8 +325,10 @@ struct ShortConvParams {
   StepBatch batch;
   float* x;
   int64_t stride;
-  int32_t channels;
+  int32_t channels, taps, gates_at;
+  bool silu;
   const float* weight;
+  const float* bias;
   StateParams tails;
 };
 struct DeltaNetParams {
@@ -327,13 +341,27 @@ struct DeltaNetParams {
   const float* dt_bias;
   StateParams matrices;
 };
+struct Mamba2Params {
+  StepBatch batch;
+  float* x;
+  int64_t stride;
+  int32_t dt_at, groups, heads, state_dim, head_dim;
+  float least_step;
+  int64_t matrix_floats;  // of a head
+  const float* a_log;
+  const float* dt_bias;
+  const float* d;
+  StateParams matrices;
+};
+// StateGate's values.
+enum : int32_t { kGateBehindNorm, kGateBeforeNorm, kGateWithoutNorm };
 struct GatedNormParams {
   StepBatch batch;
   Element element;
   const float* x;
   const float* z;
   int64_t stride;
-  int32_t heads, dim, first_head;
+  int32_t gate, heads, dim, normed_heads, first_head;
   const float* weight;
   float eps;
   std::byte* out;

@@ -161,12 +161,14 @@ FB_DEVICE void ReduceRow(const ReduceParams& args) {
 
 FB_KERNEL(pair_rms_norm, RmsNormParams, kRowThreads) {
   FB_SHARED(float, row);  // [columns]
+  gpu::TakeTurn();
   if (args.element == Element::kF32) return NormRow<float, float>(args, row);
   if (args.x_f32) return NormRow<float, BF16>(args, row);
   NormRow<BF16, BF16>(args, row);
 }
 
 FB_KERNEL(pair_add_normed, AddNormedParams, kRowThreads) {
+  gpu::TakeTurn();
   FB_FOR_ELEMENT(args.element, AddNormedRow, args);
 }
 

@@ -1,4 +1,4 @@
-#include "model/dense_head.h"
+#include "model/pooling/dense_head.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "model/dense_head.h"
+#include "model/pooling/dense_head.h"
 
 #include <cmath>
 #include <iterator>
@@ -84,6 +84,14 @@ std::vector<float> DenseHead::Apply(std::vector<float> row) const {
     if (!loaded.norm.empty()) NormRow(loaded.norm, loaded.layer.norm_eps, &row);
   }
   return row;
+}
+
+std::vector<float> VectorOf(std::span<const double> sum, int64_t rows, const DenseHead* head) {
+  std::vector<float> vector;
+  vector.reserve(sum.size());
+  for (const double of_rows : sum)
+    vector.push_back(static_cast<float>(of_rows / static_cast<double>(rows)));
+  return head != nullptr ? head->Apply(std::move(vector)) : vector;
 }
 
 }  // namespace forebay::model

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "model/dense_head.h"
+#include "model/pooling/dense_head.h"
 
 namespace forebay::model {
 

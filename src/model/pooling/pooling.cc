@@ -1,4 +1,4 @@
-#include "model/pooling.h"
+#include "model/pooling/pooling.h"
 
 #include <fmt/format.h>
 

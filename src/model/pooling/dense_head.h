@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -48,5 +49,9 @@ class DenseHead {
   };
   std::vector<Loaded> layers_;
 };
+
+// The vector of so many rows, of which `sum` has the sums in double, in the order of positions:
+// their mean, rounded to fp32, and what the head, if there is one, makes of it.
+std::vector<float> VectorOf(std::span<const double> sum, int64_t rows, const DenseHead* head);
 
 }  // namespace forebay::model

@@ -75,8 +75,8 @@ Labels ReadLabels(JsonFields* in) {
   return labels;
 }
 
-bool HasClassifier(const ModelConfig& config) {
-  return config.architecture.ends_with("ForSequenceClassification");
+bool Generates(const ModelConfig& config) {
+  return !config.both_ways && !config.architecture.ends_with(kOfLabels);
 }
 
 }  // namespace forebay::model

@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "base/check.h"
-#include "model/pooling.h"
+#include "model/pooling/pooling.h"
 
 using namespace forebay;
 
