@@ -4,47 +4,41 @@
 #include "kernels/kernel_set.h"
 
 namespace forebay::kernels {
+namespace {
 
-void DrawRows(device::Stream& stream, const KernelSet& kernels, const DrawRowsArgs& args) {
-  if (args.num_draws == 0) return;
-  FB_CHECK(args.vocab > 0 && args.stride >= args.vocab, "draws: stride {} of rows of {}",
+// Enqueues `run` over `count` ascending rows of logits that `rows` name, each with a result.
+// `drawn`: how many are priced as draws of weights.
+template <typename Args, typename Run, typename Row, typename Result>
+void Enqueue(device::Stream& stream, Run run, const char* label, const Args& args, const Row* rows,
+             int32_t count, Result* results, int32_t drawn) {
+  if (count == 0) return;
+  FB_CHECK(args.vocab > 0 && args.stride >= args.vocab, "{}: stride {} of rows of {}", label,
            args.stride, args.vocab);
-  const auto draws = static_cast<uint64_t>(args.num_draws);
   const cost::OpDesc desc{.kind = cost::OpKind::kSample,
-                          .label = "draw",
-                          .rows = args.num_draws,
+                          .label = label,
+                          .rows = count,
                           .columns = args.vocab,
-                          .read_bytes = static_cast<double>(draws) * args.vocab * 4,
-                          .drawn_rows = args.weighed_draws};
-  device::Operation operation = device::MakeOperation(desc, args, kernels.draw_rows);
-  const int64_t first = args.draws[0].row - args.first_row,
-                last = args.draws[args.num_draws - 1].row - args.first_row;
+                          .read_bytes = static_cast<double>(count) * args.vocab * 4,
+                          .drawn_rows = drawn};
+  device::Operation operation = device::MakeOperation(desc, args, run);
+  const int64_t first = rows[0].row - args.first_row, last = rows[count - 1].row - args.first_row;
   operation.Reads(args.logits + first * args.stride,
                   static_cast<uint64_t>((last - first) * args.stride + args.vocab) * 4);
-  operation.Reads(args.draws, draws * sizeof(*args.draws));
-  operation.Writes(args.drawn, draws * sizeof(*args.drawn));
+  operation.Reads(rows, static_cast<uint64_t>(count) * sizeof(*rows));
+  operation.Writes(results, static_cast<uint64_t>(count) * sizeof(*results));
   stream.Enqueue(operation);
 }
 
+}  // namespace
+
+void DrawRows(device::Stream& stream, const KernelSet& kernels, const DrawRowsArgs& args) {
+  Enqueue(stream, kernels.draw_rows, "draw", args, args.draws, args.num_draws, args.drawn,
+          args.weighed_draws);
+}
+
 void LikelyRows(device::Stream& stream, const KernelSet& kernels, const LikelyRowsArgs& args) {
-  if (args.num_rows == 0) return;
-  FB_CHECK(args.vocab > 0 && args.stride >= args.vocab, "likely: stride {} of rows of {}",
-           args.stride, args.vocab);
-  const auto rows = static_cast<uint64_t>(args.num_rows);
-  const cost::OpDesc desc{.kind = cost::OpKind::kSample,
-                          .label = "likely",
-                          .rows = args.num_rows,
-                          .columns = args.vocab,
-                          .read_bytes = static_cast<double>(rows) * args.vocab * 4,
-                          .drawn_rows = args.num_rows};
-  device::Operation operation = device::MakeOperation(desc, args, kernels.likely_rows);
-  const int64_t first = args.rows[0].row - args.first_row,
-                last = args.rows[args.num_rows - 1].row - args.first_row;
-  operation.Reads(args.logits + first * args.stride,
-                  static_cast<uint64_t>((last - first) * args.stride + args.vocab) * 4);
-  operation.Reads(args.rows, rows * sizeof(*args.rows));
-  operation.Writes(args.heads, rows * sizeof(*args.heads));
-  stream.Enqueue(operation);
+  Enqueue(stream, kernels.likely_rows, "likely", args, args.rows, args.num_rows, args.heads,
+          args.num_rows);
 }
 
 }  // namespace forebay::kernels

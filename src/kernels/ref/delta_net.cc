@@ -22,23 +22,30 @@ std::vector<float> Direction(const float* x, int n, float scale) {
   return out;
 }
 
+// A head's matrix of so many floats in the place that the rows leave it in, as they find it.
+float* BeginMatrix(const StateLayer& matrices, const StateRows& sequence, int32_t head,
+                   int64_t floats) {
+  float* const matrix = matrices.Of(sequence.to) + head * floats;
+  if (sequence.from < 0) {
+    std::fill_n(matrix, floats, 0.0f);
+  } else if (sequence.from != sequence.to) {
+    std::copy_n(matrices.Of(sequence.from) + head * floats, floats, matrix);
+  }
+  return matrix;
+}
+
 // Rows of one sequence through one value head.
 void RunHead(const DeltaNetArgs& args, const StateRows& sequence, int32_t head) {
   const int64_t dk = args.key_dim, dv = args.value_dim;
   const int32_t key_head = head / (args.value_heads / args.key_heads);
   const int64_t floats = StateMatrixFloats(dk, dv);
-  float* const matrix = args.matrices.Of(sequence.to) + head * floats;
+  float* const matrix = BeginMatrix(args.matrices, sequence, head, floats);
   const auto at = [&](int64_t i, int64_t j) -> float& {
     const int64_t panel = j / kStatePanel * kStatePanel,
                   rest = (dv - panel + kStateLanes - 1) / kStateLanes * kStateLanes,
                   width = rest < kStatePanel ? rest : kStatePanel;
     return matrix[panel * dk + i * width + j - panel];
   };
-  if (sequence.from < 0) {
-    std::fill_n(matrix, floats, 0.0f);
-  } else if (sequence.from != sequence.to) {
-    std::copy_n(args.matrices.Of(sequence.from) + head * floats, floats, matrix);
-  }
   for (int32_t t = 0; t < sequence.num_rows; ++t) {
     float* const row = args.x + (sequence.first_row + t) * args.stride;
     const float beta = Sigmoid(row[args.b_at + head]);
@@ -68,12 +75,7 @@ void RunHead(const DeltaNetArgs& args, const StateRows& sequence, int32_t head) 
 void RunMamba(const Mamba2Args& args, const StateRows& sequence, int32_t head) {
   const int64_t n = args.state_dim, p = args.head_dim, floats = StateMatrixFloats(n, p);
   const int32_t group = head / (args.heads / args.groups);
-  float* const matrix = args.matrices.Of(sequence.to) + head * floats;
-  if (sequence.from < 0) {
-    std::fill_n(matrix, floats, 0.0f);
-  } else if (sequence.from != sequence.to) {
-    std::copy_n(args.matrices.Of(sequence.from) + head * floats, floats, matrix);
-  }
+  float* const matrix = BeginMatrix(args.matrices, sequence, head, floats);
   for (int32_t t = 0; t < sequence.num_rows; ++t) {
     float* const row = args.x + (sequence.first_row + t) * args.stride;
     const float *const c = row + group * n, *const b = row + (args.groups + group) * n;
