@@ -1,5 +1,6 @@
 # forebay_library(<folder> [NO_PCH] SOURCES ... [DEPS ...])   -> target fb_<folder>
-# forebay_test(<name> [SINGLY] SOURCES ... [DEPS ...] [LABELS ...])  -> executable <name>, its cases known to ctest
+# forebay_test(<name> [SINGLY] SOURCES ... [DEPS ...] [LABELS ...] [SECONDS ...])  -> executable <name>, its cases known to ctest;
+#                                                      those of most SECONDS begin first
 # forebay_fuzzer(<name> SOURCES ... [DEPS ...] CORPUS dir)  -> libFuzzer executable (FOREBAY_FUZZ=ON, clang)
 
 set(FOREBAY_WARNINGS -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers)
@@ -56,8 +57,11 @@ function(forebay_unity target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${FOREBAY_UNITY} UNITY_BUILD_BATCH_SIZE 8)
 endfunction()
 
+# Tests' own files are half of all that is compiled, and what takes time when they run is in libraries.
+set(FOREBAY_TEST_FLAGS "" CACHE STRING "Compile options of tests' own files")
+
 # Makes the target `name`, whose precompiled header of HEADERS the targets that link DEPS reuse. SHARED: these are
-# libraries.
+# libraries; else tests.
 function(forebay_pch name)
   cmake_parse_arguments(ARG "SHARED" "" "HEADERS;DEPS" ${ARGN})
   file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/${name}.cc CONTENT "")
@@ -67,6 +71,8 @@ function(forebay_pch name)
   if(ARG_SHARED)
     set_target_properties(${name} PROPERTIES ${FOREBAY_SHARED_PROPERTIES})
     target_compile_options(${name} PRIVATE ${FOREBAY_FUZZED})
+  else()
+    target_compile_options(${name} PRIVATE ${FOREBAY_TEST_FLAGS})
   endif()
 endfunction()
 
@@ -87,7 +93,7 @@ function(forebay_library name)
 endfunction()
 
 function(forebay_test name)
-  cmake_parse_arguments(ARG "SINGLY" "" "SOURCES;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "SINGLY" "SECONDS" "SOURCES;DEPS;LABELS" ${ARGN})
   if(NOT FOREBAY_TESTS)
     return()
   endif()
@@ -103,13 +109,17 @@ function(forebay_test name)
     forebay_unity(${name})
   endif()
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} test_data GTest::gtest_main GTest::gmock)
+  target_compile_options(${name} PRIVATE ${FOREBAY_TEST_FLAGS})
   if(FOREBAY_PCH)
     target_precompile_headers(${name} REUSE_FROM forebay_test_pch)
+  endif()
+  if(NOT ARG_SECONDS)
+    set(ARG_SECONDS 0)
   endif()
   # Discovery evaluates the properties three times, and each time splits a list once more.
   list(JOIN ARG_LABELS [[\\\\\\\;]] labels)
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES
-                       PROPERTIES TIMEOUT 600 LABELS "${labels}")
+                       PROPERTIES TIMEOUT 600 LABELS "${labels}" COST ${ARG_SECONDS})
 endfunction()
 
 # A custom target for each set of executables that a check builds alone: quick_tests, concurrency_tests, fuzzers.

@@ -242,9 +242,10 @@ TEST_P(CudaJobsDrawn, ByKernels) {
   EXPECT_THAT(operations_, testing::IsSupersetOf({"draw", "sample", "logits"}));
 }
 
-// Choices one at a time, and prompts piece by piece.
-TEST_P(CudaJobs, HaveOneAnswerAloneAndInABatch) {
-  if (numerics_ != kMma) GTEST_SKIP() << "kernels of this class choose by rows";
+// Choices one at a time, and prompts piece by piece: kernels of the class are chosen by rows. A
+// model for each kind of kernel.
+class CudaJobsByRows : public CudaJobs {};
+TEST_P(CudaJobsByRows, HaveOneAnswerAloneAndInABatch) {
   layout::EngineOptions options = options_;
   options.limits.max_num_seqs = 1;
   ExpectCpusAnswers(options, "cuda", "");
@@ -463,6 +464,12 @@ INSTANTIATE_TEST_SUITE_P(
                                      "mixtral", "gpt-oss", "deepseek-v3", "deepseek-v3-wide"),
                      testing::Values(kMma.data())),
     &NameOf);
+INSTANTIATE_TEST_SUITE_P(TensorCores, CudaJobsByRows,
+                         testing::Combine(testing::Values("llama3-gqa", "gemma2", "qwen3-awq",
+                                                          "qwen3-moe", "gpt-oss", "deepseek-v3",
+                                                          "deepseek-v3-wide"),
+                                          testing::Values(kMma.data())),
+                         &NameOf);
 INSTANTIATE_TEST_SUITE_P(TensorCores, CudaJobsOfRanks,
                          testing::Combine(testing::Values("llama3-gqa", "qwen3-moe"),
                                           testing::Values(kMma.data())),

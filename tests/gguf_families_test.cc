@@ -2,6 +2,7 @@
 // llama.cpp's converter writes them (llama-cpp-python 0.3.36, vendor/llama.cpp/conversion): the
 // answers are those of the folder, to the byte.
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -51,8 +52,11 @@ class GgufModel {
       for (const int64_t value : values) b->Raw(static_cast<int32_t>(value));
     });
   }
+  void LeaveOut(std::string name) { left_out_ = std::move(name); }
   void Tensor(std::string name, std::vector<int64_t> shape, const std::vector<float>& values) {
-    const bool quantised = quantised_ && Fits(shape) && !name.ends_with(".bias");
+    if (name == left_out_) return;
+    const bool quantised =
+        quantised_ && Fits(shape) && !name.ends_with(".bias") && !name.ends_with("_norm.weight");
     tensors_.push_back({std::move(name), std::move(shape), quantised ? 8u : 0u, data_.size()});
     if (quantised) {
       for (size_t i = 0; i < values.size(); ++i) {
@@ -92,6 +96,7 @@ class GgufModel {
   }
   const std::string architecture_;
   const bool quantised_;
+  std::string left_out_;
   base::TemporaryFolder folder_;
   std::map<std::string, WriteKey> keys_;
   std::vector<Entry> tensors_;
@@ -183,10 +188,41 @@ const Names kQwen35Names = {{"post_attention_layernorm", "post_attention_norm"},
                             {"mlp.shared_expert.up_proj", "ffn_up_shexp"},
                             {"mlp.shared_expert.down_proj", "ffn_down_shexp"}};
 
+const Names kLfm2Names = {{"operator_norm", "attn_norm"},
+                          {"self_attn.q_layernorm", "attn_q_norm"},
+                          {"self_attn.k_layernorm", "attn_k_norm"},
+                          {"self_attn.out_proj", "attn_output"},
+                          {"ffn_norm", "ffn_norm"},
+                          {"feed_forward.w1", "ffn_gate"},
+                          {"feed_forward.w2", "ffn_down"},
+                          {"feed_forward.w3", "ffn_up"},
+                          {"conv.in_proj", "shortconv.in_proj"},
+                          {"conv.conv", "shortconv.conv"},
+                          {"conv.out_proj", "shortconv.out_proj"}};
+const Names kNemotronHNames = {{"norm", "attn_norm"},           {"mixer.q_proj", "attn_q"},
+                               {"mixer.k_proj", "attn_k"},      {"mixer.v_proj", "attn_v"},
+                               {"mixer.o_proj", "attn_output"}, {"mixer.up_proj", "ffn_up"},
+                               {"mixer.down_proj", "ffn_down"}, {"mixer.in_proj", "ssm_in"},
+                               {"mixer.conv1d", "ssm_conv1d"},  {"mixer.dt_bias", "ssm_dt.bias"},
+                               {"mixer.A_log", "ssm_a"},        {"mixer.D", "ssm_d"},
+                               {"mixer.norm", "ssm_norm"},      {"mixer.out_proj", "ssm_out"}};
+const Names kGraniteHybridNames = {{"mamba.in_proj", "ssm_in"},
+                                   {"mamba.conv1d", "ssm_conv1d"},
+                                   {"mamba.dt_bias", "ssm_dt.bias"},
+                                   {"mamba.A_log", "ssm_a"},
+                                   {"mamba.D", "ssm_d"},
+                                   {"mamba.norm", "ssm_norm"},
+                                   {"mamba.out_proj", "ssm_out"},
+                                   {"block_sparse_moe.router.layer", "ffn_gate_inp"},
+                                   {"shared_mlp.gate_proj", "ffn_gate_shexp"},
+                                   {"shared_mlp.up_proj", "ffn_up_shexp"},
+                                   {"shared_mlp.output_linear", "ffn_down_shexp"}};
+
 std::string GgufName(const GgufFamily& family, const std::string& name) {
   if (name == "model.embed_tokens.weight") return "token_embd.weight";
   if (name == "model.norm.weight") return "output_norm.weight";
   if (name == "lm_head.weight") return "output.weight";
+  if (name == "model.embedding_norm.weight") return "token_embd_norm.weight";
   if (name == "model.embed_tokens_per_layer.weight") return "per_layer_token_embd.weight";
   if (name == "model.per_layer_model_projection.weight") return "per_layer_model_proj.weight";
   if (name == "model.per_layer_projection_norm.weight") return "per_layer_proj_norm.weight";
@@ -517,6 +553,102 @@ std::vector<Stored> ConvertQwen3Next(const Config& config, Stored tensor) {
           {prefix + "in_proj_z.weight", {heads * value, columns}, z}};
 }
 
+void AddKvHeadsByLayer(const Config& config, std::string_view attention, GgufModel* out) {
+  std::vector<int64_t> heads;
+  for (const auto type : config["layer_types"]) {
+    const bool attends = std::string_view(type) == attention;
+    heads.push_back(attends ? static_cast<int64_t>(*Number(config, "num_key_value_heads")) : 0);
+  }
+  out->Ints("attention.head_count_kv", heads);
+}
+
+void AddLfm2Keys(const Config& config, GgufModel* out) {
+  AddKvHeadsByLayer(config, "full_attention", out);
+  out->Int("shortconv.l_cache", static_cast<int64_t>(*Number(config, "conv_L_cache")));
+  out->Int("vocab_size", static_cast<int64_t>(*Number(config, "vocab_size")));
+}
+
+struct Mamba2Sizes {
+  int64_t heads, head_dim, state, groups, taps;
+};
+Mamba2Sizes Mamba2SizesOf(const Config& config) {
+  const auto number = [&](const char* key, const char* other) {
+    const auto value = Number(config, key);
+    return static_cast<int64_t>(value ? *value : *Number(config, other));
+  };
+  return {number("mamba_n_heads", "mamba_num_heads"), number("mamba_d_head", "mamba_head_dim"),
+          number("mamba_d_state", "ssm_state_size"), number("mamba_n_groups", "n_groups"),
+          number("mamba_d_conv", "conv_kernel")};
+}
+
+void AddMamba2Keys(const Config& config, GgufModel* out) {
+  const Mamba2Sizes sizes = Mamba2SizesOf(config);
+  out->Int("ssm.conv_kernel", sizes.taps);
+  out->Int("ssm.state_size", sizes.state);
+  out->Int("ssm.group_count", sizes.groups);
+  out->Int("ssm.inner_size", sizes.heads * sizes.head_dim);
+  out->Int("ssm.time_step_rank", sizes.heads);
+  out->Int("vocab_size", static_cast<int64_t>(*Number(config, "vocab_size")));
+  out->Int("context_length", 1 << 20);
+  out->Bool("rope.scaling.finetuned", false);
+  out->Int("rope.dimension_count", static_cast<int64_t>(*Number(config, "hidden_size") /
+                                                        *Number(config, "num_attention_heads")));
+}
+
+void AddNemotronHKeys(const Config& config, GgufModel* out) {
+  AddMamba2Keys(config, out);
+  std::vector<int64_t> heads, widths;
+  for (const char block : std::string_view(config["hybrid_override_pattern"])) {
+    const auto where = [&](char wanted, const char* key) {
+      return block == wanted ? static_cast<int64_t>(*Number(config, key)) : 0;
+    };
+    heads.push_back(where('*', "num_key_value_heads"));
+    widths.push_back(where('-', "intermediate_size"));
+  }
+  out->Ints("attention.head_count_kv", heads);
+  out->Ints("feed_forward_length", widths);
+  out->Real("attention.layer_norm_epsilon", *Number(config, "layer_norm_epsilon"));
+}
+
+void AddGraniteHybridKeys(const Config& config, GgufModel* out) {
+  AddMamba2Keys(config, out);
+  AddKvHeadsByLayer(config, "attention", out);
+  out->Int("expert_shared_feed_forward_length",
+           static_cast<int64_t>(*Number(config, "shared_intermediate_size")));
+}
+
+// A_log and D of a row a head, the norm of a row a group.
+std::vector<Stored> ConvertMamba2(const Config& config, Stored tensor) {
+  const int64_t groups = Mamba2SizesOf(config).groups;
+  if (tensor.name.ends_with(".A_log") || tensor.name.ends_with(".D")) {
+    tensor.shape = {tensor.shape[0], 1};
+  } else if (tensor.name.ends_with("mamba.norm.weight") ||
+             tensor.name.ends_with("mixer.norm.weight")) {
+    tensor.shape = {groups, tensor.shape[0] / groups};
+  }
+  return ConvertDeltaNet(config, tensor);
+}
+
+std::vector<Stored> ConvertNemotronH(const Config& config, Stored tensor) {
+  for (const auto& [there, here] : {std::pair{"backbone.embeddings.", "model.embed_tokens."},
+                                    {"backbone.norm_f.", "model.norm."},
+                                    {"backbone.", "model."}}) {
+    if (tensor.name.starts_with(there)) tensor.name.replace(0, std::strlen(there), here);
+  }
+  return ConvertMamba2(config, tensor);
+}
+
+// The shared block's gate and up apart.
+std::vector<Stored> ConvertGraniteHybrid(const Config& config, Stored tensor) {
+  constexpr std::string_view kJoined = "shared_mlp.input_linear.weight";
+  if (!tensor.name.ends_with(kJoined)) return ConvertMamba2(config, tensor);
+  const std::string prefix = tensor.name.substr(0, tensor.name.size() - kJoined.size());
+  const std::vector<int64_t> shape = {tensor.shape[0] / 2, tensor.shape[1]};
+  const auto middle = tensor.values.begin() + shape[0] * shape[1];
+  return {{prefix + "shared_mlp.gate_proj.weight", shape, {tensor.values.begin(), middle}},
+          {prefix + "shared_mlp.up_proj.weight", shape, {middle, tensor.values.end()}}};
+}
+
 struct Stack {
   std::vector<int64_t> shape;  // of an expert
   std::map<int64_t, std::vector<float>> experts;
@@ -643,6 +775,50 @@ TEST_P(GgufFamilies, QuantisedMatricesAnswerAlike) {
   ExpectSameAnswers(GetParam(), true, {tensor::DType::kBF16});
 }
 
+const std::vector<GgufFamily> kHybrids = {{.model = "lfm2",
+                                           .architecture = "lfm2",
+                                           .names = kLfm2Names,
+                                           .add_keys = &AddLfm2Keys,
+                                           .convert = &ConvertDeltaNet},
+                                          {.model = "nemotron-h",
+                                           .architecture = "nemotron_h",
+                                           .names = kNemotronHNames,
+                                           .permuted = true,
+                                           .add_keys = &AddNemotronHKeys,
+                                           .convert = &ConvertNemotronH},
+                                          {.model = "granite4-hybrid",
+                                           .architecture = "granitehybrid",
+                                           .names = kGraniteHybridNames,
+                                           .permuted = true,
+                                           .add_keys = &AddGraniteHybridKeys,
+                                           .convert = &ConvertGraniteHybrid}};
+
+// Tensors that hybrid models alone have.
+TEST(GgufHybrids, AMissingTensorIsNamed) {
+  constexpr std::pair<const char*, const char*> kLeftOut[] = {
+      {"blk.0.shortconv.conv.weight", "model.layers.0.conv.conv.weight"},
+      {"blk.3.ssm_d", "model.layers.3.mixer.D"},
+      {"blk.1.ffn_up_shexp.weight", "model.layers.1.shared_mlp.up_proj.weight"}};
+  for (size_t i = 0; i < kHybrids.size(); ++i) {
+    GgufModel gguf(kHybrids[i].architecture);
+    gguf.LeaveOut(kLeftOut[i].first);
+    const auto files = engine::OpenModel(
+        WriteGguf(kHybrids[i], testing_support::ConfigText(kHybrids[i].model), false, &gguf), false,
+        0);
+    ASSERT_TRUE(files.ok()) << files.status().ToString();
+    const auto runtime = runtime::CreateRealRuntime();
+    layout::EngineOptions options;
+    options.machine.memory_bytes = 256 << 20;
+    options.limits.max_model_len = 256;
+    const auto engine = choose::CreateEngine(*runtime, options, *files, nullptr);
+    EXPECT_EQ(engine.status().code(), weights::kTensorMissing);
+    EXPECT_NE(
+        engine.status().message().find(fmt::format("tensor {} is missing", kLeftOut[i].second)),
+        std::string::npos)
+        << engine.status().ToString();
+  }
+}
+
 // Those whose models are committed, or lie where FOREBAY_GOLDEN says.
 std::vector<GgufFamily> PresentFamilies() {
   constexpr std::pair<std::string_view, std::string_view> kEveryOther = {
@@ -756,6 +932,7 @@ std::vector<GgufFamily> PresentFamilies() {
        .convert = &ConvertQwen3Next,
        .edits = {kEveryOther}},
   };
+  families.insert(families.end(), kHybrids.begin(), kHybrids.end());
   std::erase_if(families, [](const GgufFamily& family) {
     return !std::filesystem::exists(golden::Path(std::string("models/") + family.model));
   });

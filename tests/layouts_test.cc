@@ -423,7 +423,7 @@ TEST_P(LayoutTest, ArenasHaveWhatThePlanSays) {
 INSTANTIATE_TEST_SUITE_P(Models, LayoutTest, testing::Values("llama3-gqa", "qwen3"));
 
 // Layers of two kinds of heads; layers that read others' keys and values, and inputs by layer;
-// experts beside a dense block.
+// experts beside a dense block, or with biases.
 class LayersOfTwoKinds : public LayoutTest {};
 
 TEST_P(LayersOfTwoKinds, EveryCutGivesTheSameDigests) {
@@ -455,9 +455,21 @@ TEST_P(LayersOfTwoKinds, EveryCutGivesTheSameDigests) {
     ++ran;
   }
   EXPECT_GE(ran, 5);
+  if (files_.config.moe) {  // what is pulled beside what a rank holds
+    options_.ship.mode = kRouted;
+    EXPECT_EQ(Run("2xcpu", "dp=2,experts=by_expert"), expected);
+    options_.ship.mode = kPull;
+  }
+  // Modes of one layout, in turn.
+  const layout::Layout turns = *layout::ParseLayout("sp=2");
+  if (!layout::ValidateLayout(turns, files_.config, turns.num_devices()).ok()) return;
+  options_.shift.mode.reset();
+  options_.trial.shift_every = 2;
+  EXPECT_EQ(Run("2xcpu", "sp=2"), expected);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, LayersOfTwoKinds, testing::Values("gemma4-e", "gemma4-moe"));
+INSTANTIATE_TEST_SUITE_P(Models, LayersOfTwoKinds,
+                         testing::Values("gemma4-e", "gemma4-moe", "gpt-oss"));
 
 }  // namespace
 }  // namespace forebay

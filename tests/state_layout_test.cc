@@ -4,6 +4,9 @@
 
 #include <unistd.h>
 
+#include <fstream>
+
+#include "base/read_file.h"
 #include "choose/create_engine.h"
 #include "choose/decide.h"
 #include "kv/tier/file_store.h"
@@ -214,6 +217,25 @@ TEST_P(StateLayoutTest, KeptStatesAreSharedInEveryCut) {
     EXPECT_GT(stats_.cached_prompt_tokens, 0) << layout;
   }
 }
+
+// A block without a gate of which ranks take 32 columns in one mode, and all in the other.
+class NarrowBlock : public LayoutTest {};
+
+TEST_P(NarrowBlock, ModesGiveTheSameDigests) {
+  std::string text = *base::ReadFile(golden::Path("models/" + GetParam() + "/config.json"));
+  constexpr std::string_view kWidth = "\"intermediate_size\": ";
+  text.replace(text.find(kWidth) + kWidth.size(), 3, "64 ");
+  const std::string path = testing::TempDir() + "/narrow_block.json";
+  std::ofstream(path) << text;
+  files_ = std::move(*engine::OpenModel(path, true, 5));
+  ASSERT_EQ(files_.config.intermediate_size, 64);
+  const Answers expected = Run("cpu", "");
+  options_.trial.shift_every = 2;
+  EXPECT_EQ(Run("2xcpu", "sp=2"), expected);
+  EXPECT_GT(stats_.mode_counters["shift_switches"], 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, NarrowBlock, testing::Values("nemotron-h"));
 
 INSTANTIATE_TEST_SUITE_P(Models, StateLayoutTest,
                          testing::Values("qwen3.5", "qwen3-next", "lfm2", "nemotron-h",

@@ -19,14 +19,26 @@ class StoredTest : public SetsTest {
 };
 
 TEST_P(StoredTest, EverySetGivesTheDigestsOfExpandedWeights) {
+  struct Expanded {
+    Answers answers;
+    uint64_t weight_bytes;
+  };
   for (const tensor::DType dtype : {tensor::DType::kBF16, tensor::DType::kF32}) {
     options_.machine.dtype = dtype;
+    std::map<std::string, Expanded> of_class;
     for (const auto& [set, oracle] : kernels::testing::SetsWithOracles()) {
+      // Tiles multiply bf16 alone: in fp32 these sets have another one's layers.
+      if (dtype == tensor::DType::kF32 && oracle.linear != &kernels::ref::Linear) continue;
       options_.machine.kernels = &set;
-      const Answers expected = RunExpanded("cpu", "");
-      const uint64_t expanded_bytes = weight_bytes_;
-      EXPECT_EQ(Run("cpu", ""), expected) << set.name;
-      EXPECT_LT(weight_bytes_, expanded_bytes);
+      const Answers answers = Run("cpu", "");
+      const uint64_t bytes = weight_bytes_;
+      const std::string numerics = numerics_class_;
+      if (!of_class.contains(numerics)) {
+        of_class[numerics] = {RunExpanded("cpu", ""), weight_bytes_};
+        EXPECT_EQ(numerics_class_, numerics);
+      }
+      EXPECT_EQ(answers, of_class[numerics].answers) << set.name;
+      EXPECT_LT(bytes, of_class[numerics].weight_bytes) << set.name;
     }
   }
 }

@@ -10,4 +10,4 @@ for name in wheel "$1"; do
   }
 done
 tools/wheel.sh
-"build/$1-venv/bin/python" -m pip install --quiet --no-input --disable-pip-version-check --no-index --no-deps --force-reinstall build/wheels/*.whl
+python3 -m pip --python "build/$1-venv/bin/python" install --quiet --no-input --disable-pip-version-check --no-index --no-deps --force-reinstall build/wheels/*.whl

@@ -11,10 +11,11 @@ flock 9
 wanted=$(python3 --version; cat "$@")
 [ "$(cat "$venv/wanted" 2>/dev/null)" != "$wanted" ] || exit 0
 rm -rf "$venv"
-python3 -m venv "$venv"
+# The pip of python3 serves all, and what is imported is compiled then: to install pip and to compile all takes a minute of a core.
+python3 -m venv --without-pip "$venv"
 requirements=()
 for file in "$@"; do requirements+=(-r "$file"); done
-"$venv/bin/python" -m pip install --quiet --no-input --disable-pip-version-check "${requirements[@]}" 2>"$venv.log" || {
+python3 -m pip --python "$venv/bin/python" install --quiet --no-input --disable-pip-version-check --no-compile "${requirements[@]}" 2>"$venv.log" || {
   tail -n 3 "$venv.log" >&2
   echo "python_env: pip could not install what $* lists; is the network there?" >&2
   exit 1

@@ -69,6 +69,8 @@ row "packings beside the optimum, 100 instances, printed" "$(found oracle '^prin
 row "the same, grown" "$(found oracle '^grown')"
 step leases env FOREBAY_LEASE_LINES=10000000 build/release/src/job/job_log_test --gtest_filter=LeaseBook.SixtyFour*
 row "lines through the lease book" "10000000 of 64 workers"
+step shared env FOREBAY_INTERLEAVINGS=100000 build/release/src/job/job_log_test --gtest_filter='SharedJob.EachLine*'
+row "a shared job's driver and workers that die, are late or speak twice" "100000"
 step workers env FOREBAY_KILLS="$kills" FOREBAY_DRIVER_KILLS=200 FOREBAY_ASYNC_SECONDS="$async" FOREBAY_PROMPTS=1000000 FOREBAY_ROWS=100000 \
   tools/test_python.sh -s -k 'die_at_any_moment or given_up or is_bounded'
 row "kill -9 of workers of a shared job" "$(found workers ' lost, 0 doubled')"

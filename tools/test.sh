@@ -45,10 +45,14 @@ step "build with address and undefined-behaviour sanitizers, and of the fuzzers"
 cmake --preset asan -DFOREBAY_WERROR=ON "${launcher[@]}" >/dev/null
 ninja -C build/asan -j "$jobs" quick_tests fuzzers
 step "tests with address and undefined-behaviour sanitizers"
-# The longest tests are run in bf16 alone: the rest goes the same way through the same code. Two long jobs of simulated
-# machines go where shorter ones go. Of jobs on tensor cores three models use all kernels.
-ctest --test-dir build/asan -j "$jobs" -L unit -LE slow \
-  -E '(AttentionTest|Exactness).*(<float>|_float32)|SimEngine.TheTailShips|ShiftPlan.APoolAlongSpIsHidden|TensorCores/CudaJobs.*/(llama3_gqa|gemma2|qwen3_awq|mixtral|gpt_oss|deepseek_v3)_mma'
+# The longest tests are run in bf16 alone, and on one model of each kind: the rest goes the same way through the same
+# code. Long jobs of simulated machines go where shorter ones go. Of jobs on tensor cores three models use all kernels.
+same_code='(AttentionTest|Exactness).*(<float>|_float32)|SimEngine.TheTailShips|ShiftPlan.APoolAlongSpIsHidden'
+same_code+='|Exactness.AfterPreemption/(gemma4_moe|llama4|mistral|mixed|mixtral|qwen3_bf)'
+same_code+='|StoredTest.EverySet.*/(ggufllama3|ggufmixtral|ggufqwen3Q|ggufqwen3moe|qwen3awq|qwen3gptq|qwen3w4)'
+same_code+='|TrafficSimulation.(ABatchThat|People|Twenty|WholeContexts)|LayoutSearch.(Slots|WhoLacksRoom)|PoolTrials'
+same_code+='|TensorCores/CudaJobs.*/(llama3_gqa|gemma2|qwen3_awq|mixtral|gpt_oss|deepseek_v3)_mma'
+ctest --test-dir build/asan -j "$jobs" -L unit -LE slow -E "$same_code"
 
 step "Python package's tests with address and undefined-behaviour sanitizers"
 optional tools/test_python_asan.sh
@@ -60,7 +64,7 @@ step "tests with the thread sanitizer"
 # As above; how many threads compute does not depend on the type that they compute in, and on the virtual runtime one
 # task runs at a time.
 ctest --test-dir build/tsan -j "$jobs" -L concurrency \
-  -E '(AttentionTest|ExpertsTest).*<float>|LinearTest.*(F32|DenormalBorder|CutIntoBlocks)|TenThousandInterleavings|/Virtual'
+  -E '(AttentionTest|ExpertsTest).*<float>|AttentionTest.CachesOfCodes|LinearTest.*(F32|DenormalBorder|CutIntoBlocks|AFewRows)|LayoutTest.ClassAmx|TenThousandInterleavings|/Virtual'
 
 step "fuzzers, 10 s each"
 tools/fuzz.sh 10

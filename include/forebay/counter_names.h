@@ -5,7 +5,7 @@
 namespace forebay::counter_names {
 
 inline constexpr char kExpectedMs[] = "expected_ms";
-// Percent of that time by where its prices come from.
+// Percentages of that time, by the source of its prices.
 inline constexpr char kPricedMeasured[] = "priced_measured_percent";
 inline constexpr char kPricedDerived[] = "priced_derived_percent";
 inline constexpr char kPricedDatasheet[] = "priced_datasheet_percent";
@@ -19,7 +19,7 @@ inline constexpr char kBytesAllToAll[] = "bytes_all_to_all";
 inline constexpr char kBytesAllReduce[] = "bytes_all_reduce";
 inline constexpr char kKvBlocksStreamed[] = "kv_blocks_streamed";
 inline constexpr char kOffloadUnused[] = "kv_offload_unused";
-// Of each mode that cuts rows or heads; its degrees follow: "steps_sp8tp1".
+// Prefix of the counter of each mode that cuts rows or heads; degrees follow: "steps_sp8tp1".
 inline constexpr char kStepsByDegrees[] = "steps_sp";
 
 }  // namespace forebay::counter_names

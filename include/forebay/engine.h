@@ -1,5 +1,5 @@
-// The public face of the engine: requests in, results out, each exactly once.
-// engine/compose.h builds one (engine::CreateEngine); job/ drives it.
+// The public interface of the engine: it takes requests and gives each exactly one result.
+// engine/compose.h builds an engine (engine::CreateEngine); job/ drives it.
 #pragma once
 
 #include <atomic>
@@ -17,39 +17,39 @@
 
 namespace forebay {
 
-// Where requests come from. Called from one thread at a time, when the engine has room for more. A
-// source may stay open for as long as it likes and have nothing for hours.
+// The source of requests. The engine calls it from one thread at a time, when it has room for more.
+// A source may stay open, without requests, for as long as it likes.
 class RequestSource {
  public:
   virtual ~RequestSource() = default;
-  // The next request, or nothing: the job has ended, or none is ready yet. Blocks only if `wait`,
-  // and then for no longer than a run may take to notice that it is to end. After a drain it is not
-  // called again.
+  // The next request; none if the source has ended, or no request is ready yet. Blocks only if
+  // `wait`, and then no longer than a run may take to notice that it is told to end. After a drain
+  // the engine does not call it again.
   virtual std::optional<Request> Next(bool wait) = 0;
-  // True once Next can have nothing more.
+  // True once Next can return no further request.
   virtual bool ended() const = 0;
-  // The next request of one service, whatever of the other comes before it, or nothing: none is
-  // ready, or the source does not tell them apart. Never blocks.
+  // The next request of one service, even if requests of the other come before it; none if no such
+  // request is ready, or the source does not tell services apart. Never blocks.
   virtual std::optional<Request> NextOf(Service service) { return std::nullopt; }
-  // How many requests may still come, at most; -1: not known. From any thread.
+  // The most requests that may still come; -1: not known. Any thread may call it.
   virtual int64_t remaining() const { return -1; }
-  // Requests come over time, and are handed out in that order to the end.
+  // True if requests come over time and must be handed out in their order, to the end.
   virtual bool in_order() const { return false; }
 };
 
-// Where results go: once for each request, in completion order, from one thread at a time.
+// Takes the results: one call for each request, in completion order, from one thread at a time.
 class ResultSink {
  public:
   virtual ~ResultSink() = default;
-  // False: the result could not be kept (say, the disk is full); the run stops at once, keeping
-  // what was finished.
+  // Returns false if the result could not be kept (a full disk, for example). Then the run stops at
+  // once; results finished before stay.
   virtual bool Finish(RequestResult result) = 0;
-  // The pieces of a request that streams, after each step that gave one of its choices a token, the
-  // last time before its Finish. Must not block.
+  // The new piece of a streaming request's choice, after each step that gave the choice a token;
+  // the last one comes before the request's Finish. Must not block.
   virtual void Progress(ChoicePiece piece) {}
 };
 
-// How a run is told to end early, from any thread or a signal handler.
+// Flags that tell a run to end early. Any thread or signal handler may set them.
 struct RunControl {
   // Take no more requests, and finish running ones until the deadline.
   std::atomic<bool> drain{false};
@@ -57,7 +57,7 @@ struct RunControl {
   std::atomic<bool> abort{false};
 };
 
-// What one replica has done and holds.
+// Counters and state of one replica.
 struct ReplicaStats {
   GroupRole role = GroupRole::kAll;
   int64_t steps = 0;
@@ -68,8 +68,8 @@ struct ReplicaStats {
   StepMode mode;                // the latest step's
 };
 
-// Counters of a run; every mode that can be asked for proves here that it ran. Monotonic unless
-// said.
+// Counters of a run; every mode that a user can ask for proves here that it ran. They never fall,
+// except those marked "now".
 struct EngineStats {
   int64_t requests_finished = 0;
   int64_t prompt_tokens = 0;         // finished requests'
@@ -86,14 +86,14 @@ struct EngineStats {
   int64_t kv_bytes_handed_over = 0;
   int64_t requests_returned = 0;  // taken over from a replica that failed
   int64_t steps = 0;
-  // computed rows of one generated token, alone in their step; the others are prefill
+  // computed rows of generated tokens, one for a choice in a step; prefill_rows has all others
   int64_t decode_rows = 0;
   int64_t prefill_rows = 0;
   int64_t interactive_rows = 0;  // those of both that interactive requests had
   int64_t choices_running = 0;   // now
   int64_t choices_waiting = 0;   // now, admitted to the engine's queue but not running
   int64_t output_room = 0;       // now: tokens that the running choices may still generate
-  // tokens that the finished choices might have generated at most
+  // the most tokens that the finished choices were allowed to generate
   int64_t output_allowed = 0;
   int64_t kv_blocks_used = 0;  // now, without evictable ones
   int64_t kv_blocks_total = 0;
@@ -103,14 +103,14 @@ struct EngineStats {
   std::map<std::string, int64_t> mode_counters;  // e.g. "rows_decode", "steps.avx512bf16"
   std::vector<ReplicaStats> replicas;            // one for each of several replicas
 
-  // One of mode_counters; nothing: the run has no such counter.
+  // One of mode_counters; none if the run has no such counter.
   std::optional<int64_t> counter(const std::string& name) const {
     const auto found = mode_counters.find(name);
     return found == mode_counters.end() ? std::nullopt : std::optional(found->second);
   }
 };
 
-// The whole numbers of EngineStats, by name. Those of a job are the sums over its replicas.
+// The integer members of EngineStats, by name. A job's values are the sums over its replicas.
 struct EngineCounter {
   const char* name;
   int64_t EngineStats::*member;
@@ -143,7 +143,7 @@ inline constexpr EngineCounter kEngineCounters[] = {
     {"kv_blocks_used", &EngineStats::kv_blocks_used, false},
 };
 
-// The largest replica's share over the mean of all: 1 is level, and also the value of nothing.
+// The largest value of a replica over the mean of all. 1: level, or all values are 0.
 inline double Imbalance(const std::vector<ReplicaStats>& replicas,
                         double (*of)(const ReplicaStats&)) {
   double sum = 0, most = 0;
@@ -162,8 +162,8 @@ inline double TokenImbalance(const EngineStats& stats) {
                    [](const ReplicaStats& replica) { return static_cast<double>(replica.tokens); });
 }
 
-// Rows of the busiest of a layer's experts by the mean of all of them, from sums over groups of
-// rows (a layer of a rank's step each); 0: there were no rows.
+// Rows of a layer's busiest expert over the mean of its experts, from sums over groups of rows
+// (one group for each layer of a rank's step); 0 if there were no rows.
 inline double ExpertImbalance(int64_t busiest_rows, int64_t rows, int64_t experts_in_groups,
                               int64_t groups) {
   if (rows <= 0 || groups <= 0) return 0;
@@ -181,8 +181,8 @@ struct StepRecord {
   int32_t decode_rows = 0;
   int32_t prefill_rows = 0;
   int32_t interactive_decode_rows = 0, interactive_prefill_rows = 0;  // interactive requests' part
-  int64_t context_tokens = 0;  // sum over rows of the positions they see
-  // the same with a sequence's rows counted once: positions that its last row sees
+  int64_t context_tokens = 0;  // sum over rows of the positions that they attend to
+  // the same with each sequence counted once, by the positions that its last row attends to
   int64_t kv_tokens = 0;
   int32_t logit_rows = 0;
   int32_t running = 0;  // choices, after the step was planned
@@ -196,17 +196,17 @@ struct StepRecord {
   uint64_t plan_hash = 0;
   StepMode mode;
   uint64_t bytes_pulled = 0;  // by its ranks from others, counted when asked for
-  // Blocks of KV that went below the device and that came back since the last step ended, that
-  // this one read from below, and that it might read at most.
+  // Blocks of KV: moved below the device, and back, since the last step ended; read from below by
+  // this step; and the most that it might read from there.
   int64_t kv_blocks_down = 0, kv_blocks_up = 0, kv_blocks_streamed = 0, kv_stream_limit = 0;
-  WaitSeconds waits;  // its compute streams held by events of other streams or ranks
+  WaitSeconds waits;  // of its compute streams, for events of other streams or ranks
   // Sums over layers with experts: rows of all experts, experts that had rows, and rows of the
   // expert that had most.
   int64_t rows_routed = 0, experts_touched = 0, expert_busiest_rows = 0;
   double expert_imbalance = 0;  // ExpertImbalance of the same layers
 };
 
-// Called from the replica's control task after each step. Calls of several replicas do not overlap.
+// The replica's control task calls it after each step. Calls of several replicas do not overlap.
 class StepObserver {
  public:
   virtual ~StepObserver() = default;
@@ -222,12 +222,12 @@ struct ModelFacts {
   int32_t vocab_size = 0;
   int32_t max_model_len = 0;       // prompt and output together
   bool generates = true;           // false: an encoder; its prompts become vectors
-  int32_t vector_width = 0;        // of a pooled prompt, behind a head; 0: the model does not pool
-  bool normalizes = false;         // its vectors are to have length 1
+  int32_t vector_width = 0;        // numbers of a pooled prompt, after a head; 0: does not pool
+  bool normalizes = false;         // its vectors are scaled to length 1
   std::string numerics_class;      // e.g. "pair-bf16-kvbf16"; system_fingerprint carries it
   uint64_t model_fingerprint = 0;  // content of config and weights
   bool random_weights = false;
-  std::string device_profile;  // gives the prices by which the engine decides
+  std::string device_profile;  // the profile by whose prices the engine decides
   // The form in which partial sums travel between ranks: "exact" (fp32), or "bf16", which only
   // simulated devices price.
   std::string tp_wire = "exact";
@@ -244,20 +244,20 @@ class Engine {
  public:
   virtual ~Engine() = default;
   virtual const ModelFacts& facts() const = 0;
-  // Would this request run? Otherwise the error to report for its line (http_status, error_*
-  // filled): too long for the context, token id outside the vocabulary, can never fit in the KV
-  // cache.
+  // None if the request can run; else the error result for its line, with http_status and error_*
+  // filled: it is too long for the context, has a token id outside the vocabulary, or can never fit
+  // the KV cache.
   virtual std::optional<RequestResult> Refusal(const Request& request) const = 0;
-  // Runs requests from `source` until it ends. Every request that was taken gets one Finish, but
-  // for aborts, drains past their deadline, and a stall of all replicas.
+  // Runs requests from `source` until it ends. Every request taken gets one Finish, except after
+  // an abort, a drain past its deadline, or a stall of all replicas.
   virtual RunEnd Run(RequestSource& source, ResultSink& sink, RunControl& control) = 0;
-  // Gives up a request at the next step's border, wherever it is: its choices end, its memory is
-  // free, and its Finish says `request_cancelled`, unless it was finished by then. From any thread.
-  // REQUIRES: its Finish has not returned; the request is the engine's or is being given to it.
+  // Cancels a request at the next step border, wherever it is: its choices end, its memory is
+  // freed, and its Finish has the error `request_cancelled`, unless it finished before. Any thread.
+  // REQUIRES: its Finish has not returned; the engine has the request or is being given it.
   virtual void Cancel(int64_t id) = 0;
-  // A copy of the counters; from any thread, also while Run runs.
+  // A copy of the counters. Any thread may call it, also during Run.
   virtual EngineStats stats() const = 0;
-  // The observer is told of every later step; null: none. REQUIRES: Run does not run.
+  // `observer` gets every later step; null: no observer. REQUIRES: no Run is in progress.
   virtual void SetStepObserver(StepObserver* observer) = 0;
 };
 

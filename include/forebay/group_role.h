@@ -1,13 +1,13 @@
-// What the replicas of a group do of a request's life.
+// The part of a request's life that the replicas of a group serve.
 #pragma once
 
 #include <cstdint>
 
 namespace forebay {
 
-//   kAll         they read prompts and write answers
-//   kContext     they read prompts and draw first tokens, and hand the requests over
-//   kGeneration  they go on with requests that were handed over
+//   kAll         they compute prompts and generate answers
+//   kContext     they compute prompts, draw first tokens, and hand the requests over
+//   kGeneration  they continue requests that were handed over
 enum class GroupRole : uint8_t { kAll, kContext, kGeneration };
 
 inline const char* Name(GroupRole role) {

@@ -1,4 +1,4 @@
-// What a model's head says of a text: a number for each label.
+// The output of a model's classification head for a text: a number for each label.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 namespace forebay {
 
 struct Labels {
-  // What makes scores of the numbers: e^x / sum of all e^x, 1 / (1 + e^-x), or nothing.
+  // How numbers become scores: e^x / sum of all e^x, 1 / (1 + e^-x), or unchanged.
   enum class Rule : uint8_t { kSoftmax, kSigmoid, kIdentity };
   std::vector<std::string> names;  // at least one
   Rule rule = Rule::kSoftmax;

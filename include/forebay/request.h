@@ -1,4 +1,4 @@
-// What a job asks for: one Request a line of the input, and what comes back for it. Plain values.
+// Requests (one for each line of the input) and their results, as plain values.
 #pragma once
 
 #include <cstdint>
@@ -12,31 +12,31 @@
 
 namespace forebay {
 
-// How tokens are chosen. Defaults are the OpenAI API's; `generation_config.json` may change them
-// (docs/formats/requests.md says which wins). Order of the steps: logit_bias, repetition, frequency
+// How tokens are sampled. Defaults are the OpenAI API's; `generation_config.json` may change them
+// (docs/formats/requests.md: precedence). Order of application: logit_bias, repetition, frequency
 // and presence penalty, temperature, min_p, top_k, top_p.
 struct SamplingParams {
   float temperature = 1.0f;                           // >= 0; 0 is greedy, lowest id on a tie
-  float top_p = 1.0f;                                 // [0, 1]; 0: the likeliest alone
-  int32_t top_k = 0;                                  // 0: off; ties with the k-th stay
+  float top_p = 1.0f;                                 // [0, 1]; 0: the likeliest token alone
+  int32_t top_k = 0;                                  // 0: off; ties with the k-th token stay
   float min_p = 0.0f;                                 // [0, 1]
   float presence_penalty = 0.0f;                      // [-2, 2], over generated tokens
   float frequency_penalty = 0.0f;                     // [-2, 2], over generated tokens
   float repetition_penalty = 1.0f;                    // > 0, over prompt and generated tokens
   std::vector<std::pair<int32_t, float>> logit_bias;  // token id -> added to its logit
-  // Ascending: all others count as -inf. Empty: any may be drawn.
+  // Ascending; all other tokens count as -inf. Empty: all tokens are allowed.
   std::vector<int32_t> allowed_token_ids;
-  // Token sequences that no choice generates: the last token of one is banned behind its others.
+  // Token sequences that no choice generates: after the others, the last token of one is banned.
   std::vector<std::vector<int32_t>> bad_words;
-  std::optional<int64_t> seed;  // keys the generator; without it the job's seed and the line do
+  std::optional<int64_t> seed;  // keys the generator; else the job's seed and the line key it
 
-  // generated tokens asked for at most; -1: not asked; 0: prompt only
+  // the most generated tokens; -1: not given; 0: prompt only
   int32_t max_tokens = -1;
-  // where none were asked for, within the context; -1: up to the context's end
+  // used if max_tokens is not given, within the context; -1: up to the context's end
   int32_t default_max_tokens = -1;
-  // the bound that holds of the two; -1: the context's end alone
+  // the bound of the two that applies; -1: the context's end
   int32_t most_tokens() const { return max_tokens >= 0 ? max_tokens : default_max_tokens; }
-  // before it no end-of-sequence, stop id or stop string ends the choice
+  // before so many tokens no end-of-sequence, stop id or stop string ends the choice
   int32_t min_tokens = 0;
   bool ignore_eos = false;
   std::vector<int32_t> stop_token_ids;
@@ -44,8 +44,8 @@ struct SamplingParams {
   bool include_stop_str_in_output = false;
   bool skip_special_tokens = true;
 
-  // Top alternatives reported with each generated token: -1 none, 0 the chosen token alone, k > 0
-  // the k best and the chosen one; kAllLogprobs: the whole vocabulary.
+  // Log probabilities reported with each generated token: -1 none; 0 the drawn token's; k > 0 also
+  // the k likeliest; kAllLogprobs: the whole vocabulary.
   int32_t logprobs = -1;
   // The same for prompt tokens (`echo` with logprobs); -1 none.
   int32_t prompt_logprobs = -1;
@@ -55,27 +55,27 @@ inline constexpr int32_t kAllLogprobs = INT32_MAX;
 // One line of the input, tokenised. A request has prompts.size() * n choices; choice c continues
 // prompt c / n.
 struct Request {
-  int64_t id = 0;  // unique in a run: its result comes back by it
-  // The key of its draws where it has no seed: of a job's request the 0-based line in the input.
+  int64_t id = 0;  // unique in a run; its result has the same id
+  // The key of its draws if it has no seed: for a job's request the 0-based line in the input.
   int64_t line = 0;
   std::vector<std::vector<int32_t>> prompts;  // token ids, none empty
-  // With prompt_logprobs, one a prompt: its log probabilities are wanted from this position on (>=
-  // 1, before its end). Empty: of all. Rows before are found computed where others share them.
+  // With prompt_logprobs, one for each prompt: the first position whose log probability is wanted
+  // (>= 1, before its end). Empty: all. Earlier rows may come from the prefix cache.
   std::vector<int32_t> prompt_logprobs_from;
-  // Of prompts that are pairs of texts: one a prompt, where the second text's tokens begin, which
-  // have another token type. Empty: none is a pair.
+  // For prompts that are pairs of texts, one for each prompt: where the second text's tokens begin;
+  // they have another token type. Empty: no prompt is a pair.
   std::vector<int32_t> second_texts;
-  int32_t n = 1;  // choices a prompt, >= 1
+  int32_t n = 1;  // choices of each prompt, >= 1
   SamplingParams sampling;
-  // Traces and replays: every choice ends after this many tokens, whatever is sampled (0: off; at
-  // most max_tokens count). Only the engine's commit reads it, never a policy.
+  // For traces and replays: every choice ends after this many tokens, whatever is sampled (0: off;
+  // capped by max_tokens). Only the engine's commit reads it, never a policy.
   int32_t ends_after = 0;
-  // Nothing is generated: each prompt becomes a vector, of ModelFacts::vector_width numbers, or
-  // what the model's head makes of it.
+  // True: no text is generated; each prompt becomes a vector of ModelFacts::vector_width numbers,
+  // or the output of the model's head.
   bool pooled = false;
-  bool stream = false;  // ResultSink::Progress is told of its tokens as they come
+  bool stream = false;  // ResultSink::Progress gets its tokens as they are drawn
   Service service = Service::kBatch;
-  // By when a batch wants the answer, in seconds since the run's begin; infinite: whenever.
+  // The deadline of a batch's answer, in seconds since the run began; infinite: none.
   double deadline_seconds = std::numeric_limits<double>::infinity();
 };
 
@@ -85,8 +85,8 @@ struct TokenLogprob {
   int32_t rank = 0;   // 1: the most likely token
 };
 
-// Alternatives of one position, most likely first; the position's own token is always among them:
-// it is `chosen`, an index into `top`.
+// Log probabilities at one position, the most likely token first. `chosen` is the index in `top` of
+// the position's own token, which is always among them.
 struct PositionLogprobs {
   std::vector<TokenLogprob> top;
   int32_t chosen = 0;
@@ -96,42 +96,42 @@ enum class FinishReason : uint8_t { kStop, kLength };
 
 struct Choice {
   int32_t index = 0;
-  std::vector<int32_t> tokens;  // generated ids, the one that stopped it included
+  std::vector<int32_t> tokens;  // generated ids, the stopping token included
   std::string text;             // their text, cut before a stop string
   FinishReason finish_reason = FinishReason::kLength;
-  // stop reason, where a stop id or string (not EOS) ended it
+  // the stop id or stop string that ended it; none for EOS and length
   std::optional<int32_t> stop_token;
   std::optional<std::string> stop_string;
-  std::vector<PositionLogprobs> logprobs;  // one a generated token, if asked for
+  std::vector<PositionLogprobs> logprobs;  // one for each generated token, if asked for
   // ARCHITECTURE.md, "One request, one answer"; 0: off
   uint64_t digest = 0;
 };
 
-// What a choice has got since its last piece, of a request that streams. All pieces of a choice put
-// together are its text, tokens and log probabilities. Text is held back while a stop string may
-// still take it away, and until its last character is whole.
+// The new output of a streaming request's choice since its last piece. All pieces together are the
+// choice's text, tokens and log probabilities. Text is held back while a stop string may still
+// remove it, and until its last character is complete.
 struct ChoicePiece {
   int64_t id = 0;      // the request's
   int32_t choice = 0;  // its index
   std::string text;
   std::vector<int32_t> tokens;
-  std::vector<PositionLogprobs> logprobs;  // one a token, if asked for
+  std::vector<PositionLogprobs> logprobs;  // one for each token, if asked for
 };
 
-// What a request came to. Either `error_message` is empty and there is a choice for each asked, or
-// it is set.
+// The result of a request. Either `error_message` is set, or there is a choice for each one that
+// the request asked for.
 struct RequestResult {
   int64_t id = 0;  // the request's
   std::vector<Choice> choices;
-  // One a prompt, if asked for; entry 0 (nothing comes before the first token) is empty.
+  // One list for each prompt, if asked for; its entry 0 (the first token) is empty.
   std::vector<std::vector<PositionLogprobs>> prompt_logprobs;
-  std::vector<std::vector<float>> vectors;  // one a prompt, of a request that is pooled
+  std::vector<std::vector<float>> vectors;  // one for each prompt of a pooled request
   int64_t prompt_tokens = 0;                // all prompts, each counted once
   int64_t completion_tokens = 0;            // all choices
   // prompt tokens with KV from the prefix index; not part of the answer
   int64_t cached_tokens = 0;
-  // When the first of its choices got its place, wherever that was, and when its first token was
-  // known, on the runtime's clock; -1: never. Not part of the answer.
+  // When its first choice was admitted, on whichever replica, and when its first token was known,
+  // on the runtime's clock; -1: never. Not part of the answer.
   int64_t admitted_ns = -1, first_token_ns = -1;
   int http_status = 200;   // 4xx or 5xx with an error
   std::string error_type;  // OpenAI's "type", e.g. "invalid_request_error"

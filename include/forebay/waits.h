@@ -1,4 +1,4 @@
-// What streams wait for, and for how long.
+// Causes for which streams wait, and seconds of each.
 #pragma once
 
 #include <array>
@@ -10,8 +10,8 @@ namespace forebay {
 enum class WaitCause : uint8_t {
   kPull,     // weights that the rank pulls
   kPeer,     // another rank
-  kStaging,  // what a slot or staging holds is still read
-  kKv        // KV cache that comes from below the device or goes there
+  kStaging,  // a slot or staging memory that is still being read
+  kKv        // KV cache on its way below the device or back
 };
 inline constexpr int kNumWaitCauses = 4;
 

@@ -10,6 +10,10 @@
 
 namespace forebay::choose {
 
+// Of the rate of the best number, the best of quarters reaches at least this part (measured, with
+// room to spare).
+inline constexpr double kQuartersShow = 0.97;
+
 // Tries numbers from 0 to `last`, each once: of more than 16 some, then all between the best one's
 // neighbours. Of a question that has a rival it tries quarters first, and nothing more where none
 // of them comes near it, or where these are all that is asked for.

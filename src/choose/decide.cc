@@ -61,13 +61,13 @@ class Decider {
   base::Result<Decision> Run() {
     FB_RETURN_IF_ERROR(ChooseModes(nullptr));
     if (draft_.experts_are_open()) FB_RETURN_IF_ERROR(ChooseExperts());
-    if (draft_.pool_is_open())
-      FB_RETURN_IF_ERROR(draft_.layout.pools_along_sp() ? ChoosePoolAlongSp() : ChoosePool());
     if (draft_.layout.pools_along_sp()) {
       // What steps pull decides which modes they take.
-      FB_ASSIGN_OR_RETURN(const layout::LayoutPlan plan, layout::PlanLayout(options_, draft_));
-      const price::StepPulls pulls = PullsOf(plan);
+      FB_ASSIGN_OR_RETURN(const price::StepPulls pulls,
+                          draft_.pool_is_open() ? ChoosePoolAlongSp() : PullsAlongSp());
       FB_RETURN_IF_ERROR(ChooseModes(&pulls));
+    } else if (draft_.pool_is_open()) {
+      FB_RETURN_IF_ERROR(ChoosePool());
     }
     layout::LayoutPlan& plan = decision_;
     FB_ASSIGN_OR_RETURN(plan, Plan(draft_));
@@ -278,13 +278,18 @@ class Decider {
     return {};
   }
 
+  // Those of a step in the layout's own mode.
+  base::Result<price::StepPulls> PullsAlongSp() {
+    FB_ASSIGN_OR_RETURN(const layout::LayoutPlan plan, layout::PlanLayout(options_, draft_));
+    return PullsOf(plan);
+  }
+
   // The same along sp: the most layers whose fetch is hidden behind a full step of a prompt, in the
-  // layout's own mode.
-  base::Status ChoosePoolAlongSp() {
+  // layout's own mode. Returns what they pull.
+  base::Result<price::StepPulls> ChoosePoolAlongSp() {
     const int64_t num_layers = SharedLayers(draft_), rows = draft_.machine.max_num_batched_tokens;
     draft_.layout.pool_layers = num_layers;
-    FB_ASSIGN_OR_RETURN(const layout::LayoutPlan plan, layout::PlanLayout(options_, draft_));
-    const price::StepPulls all = PullsOf(plan);
+    FB_ASSIGN_OR_RETURN(const price::StepPulls all, PullsAlongSp());
     const cost::Work step = pricer().Prompts(rows, rows).all();
     PoolChoice& choice = decision_.choice.emplace();
     // More layers take longer to fetch and leave more memory: the last that hides is taken.
@@ -302,7 +307,8 @@ class Decider {
     decision_.priced_by = pricer().profile().name;
     decision_.mean_context = rows;
     draft_.layout.pool_layers = choice.layers;
-    return {};
+    if (choice.layers == num_layers) return all;
+    return PullsAlongSp();
   }
 
   const layout::EngineOptions& options_;

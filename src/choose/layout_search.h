@@ -28,7 +28,7 @@ using TellSearch = std::function<void(const SearchProgress&)>;
 
 // Each cut of the devices into replicas, stages, and tensor and sequence parallel ranks; those with
 // several replicas, or sequence parallel ranks, also with weights that these share, of a model with
-// experts these. The best few,
+// experts these, but where forecasts so far show that it cannot win. The best few,
 // and those with shared weights that lack memory, also with other rows of a step and less memory
 // for weights that are pulled, where the options leave these open (LayoutTrial::flags): a trial of
 // its own, where the job is done sooner so. First those that run, the soonest done first.

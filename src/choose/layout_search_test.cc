@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 
 #include "model/builtin_configs.h"
 
@@ -121,28 +122,43 @@ TEST(LayoutSearch, TheBestIsThatOfAllCandidates) {
     EXPECT_GT(seconds, trial.plan->forecast->seconds) << trial.layout;
     EXPECT_THAT(trial.layout, HasSubstr("pool=auto"));
   }
+  // These are tried where stripes come near the best alone.
+  for (const char* whole : {"dp=4", "dp=2,tp=2", "dp=2,pp=2"}) {
+    options.layout = *layout::ParseLayout(std::string(whole) + ",weights=by_layer");
+    best = std::min(best, Decide(options, config)->forecast->seconds);
+  }
   const auto first = std::ranges::find(*trials, "", &LayoutTrial::flags);
   EXPECT_FALSE(first->plan->forecast->stopped);
   EXPECT_EQ(first->plan->forecast->seconds, best);
   EXPECT_GT(stopped, 0);
 }
 
-// A model with experts shares these; how many a rank holds is chosen, too.
+// A model with experts shares these; how many a rank holds is chosen, too. Ranks along sp share
+// them where copies lack room for all choices at once.
 TEST(LayoutSearch, ExpertsAreShared) {
-  const auto trials =
-      RankLayouts(Options("sim:4xh20", 100), *model::LoadBuiltinConfig("Qwen3-30B-A3B"));
-  ASSERT_TRUE(trials.ok()) << trials.status().ToString();
-  int shared = 0;
-  for (const LayoutTrial& trial : *trials) {
-    EXPECT_THAT(trial.layout, HasSubstr("weights=replicated"));
-    if (!trial.plan || !trial.plan->layout.pools_experts()) continue;
-    ++shared;
-    if (trial.plan->layout.sp == 1) {
-      EXPECT_GT(trial.plan->layout.expert_size, 0) << trial.layout;
+  layout::EngineOptions options = Options("sim:4xh20", 100);
+  const auto cuts = [&] {
+    const auto trials = RankLayouts(options, *model::LoadBuiltinConfig("Qwen3-30B-A3B"));
+    std::set<std::string> shared;
+    for (const LayoutTrial& trial : *trials) {
+      EXPECT_THAT(trial.layout, HasSubstr("weights=replicated"));
+      if (!trial.plan || !trial.plan->layout.pools_experts()) continue;
+      const layout::Layout& cut = trial.plan->layout;
+      shared.insert(fmt::format("dp={},sp={},tp={},pp={}", cut.dp, cut.sp, cut.tp, cut.pp));
+      if (cut.sp == 1) {
+        EXPECT_GT(cut.expert_size, 0) << trial.layout;
+      }
+      EXPECT_GT(trial.plan->forecast->steps, 0) << trial.layout;
     }
-    EXPECT_GT(trial.plan->forecast->steps, 0) << trial.layout;
-  }
-  EXPECT_EQ(shared, 6);  // dp=4; dp=2,tp=2; dp=2,pp=2; dp=2,sp=2; sp=4; sp=2,tp=2
+    return shared;
+  };
+  using testing::ElementsAre;
+  EXPECT_THAT(cuts(),
+              ElementsAre("dp=2,sp=1,tp=1,pp=2", "dp=2,sp=1,tp=2,pp=1", "dp=4,sp=1,tp=1,pp=1"));
+  options.machine.memory_per_rank_bytes = uint64_t{50} << 30;  // less than a copy of the model
+  EXPECT_THAT(cuts(),
+              ElementsAre("dp=1,sp=4,tp=1,pp=1", "dp=2,sp=1,tp=1,pp=2", "dp=2,sp=1,tp=2,pp=1",
+                          "dp=2,sp=2,tp=1,pp=1", "dp=4,sp=1,tp=1,pp=1"));
 }
 
 // The default rows of a step take half of a small card's room for KV cache.
@@ -194,31 +210,34 @@ TEST(LayoutSearch, WhoShipsKeepsTheFewestSlots) {
   EXPECT_EQ(slots(), pulls);
 }
 
-// Replicas of several stages share weights, too: here no two stages hold a copy.
-TEST(LayoutSearch, StagesAreShared) {
-  const auto trials =
-      RankLayouts(Options("sim:8xh100", 60), *model::LoadBuiltinConfig("Llama-3.1-70B"));
-  ASSERT_TRUE(trials.ok()) << trials.status().ToString();
-  const auto shared = std::ranges::find_if(*trials, [](const LayoutTrial& trial) {
-    return trial.plan && trial.plan->layout.pp == 2 && trial.plan->layout.tp == 1 &&
-           trial.plan->layout.pools();
-  });
-  ASSERT_NE(shared, trials->end());
-  EXPECT_EQ(shared->plan->layout.dp, 4);
-  EXPECT_GT(shared->plan->forecast->steps, 0);
-}
-
-// Sequence parallel ranks share weights where copies leave little room, or none, for KV cache.
-TEST(LayoutSearch, RanksAlongSpShareWeights) {
+// Where copies leave little room for KV cache, or none, sequence parallel ranks share weights, and
+// so do replicas of several stages: here no two stages hold a copy.
+TEST(LayoutSearch, WhoLacksRoomSharesWeights) {
   layout::EngineOptions options = Options("sim:8xh100", 100);
   options.job = std::make_shared<std::vector<layout::ChoiceShape>>(
       100, layout::ChoiceShape{.prompt = 1024, .output = 256, .bound = 256});
-  const Decision plan = *DecideLayout(options, *model::LoadBuiltinConfig("Llama-3.1-70B"));
-  EXPECT_EQ(plan.layout.sp, 8) << layout::FormatLayout(plan.layout);
-  EXPECT_GT(plan.layout.pool_layers, 0);
-  options.layout_by_job = false;
-  options.layout = *layout::ParseLayout("sp=2,tp=4");  // the best of those that share none
-  EXPECT_LT(plan.forecast->seconds, 0.97 * Decide(options, plan.config)->forecast->seconds);
+  const auto trials = RankLayouts(options, *model::LoadBuiltinConfig("Llama-3.1-70B"));
+  ASSERT_TRUE(trials.ok()) << trials.status().ToString();
+  const Decision& first = *trials->front().plan;
+  EXPECT_EQ(first.layout.sp, 8) << trials->front().layout;
+  EXPECT_GT(first.layout.pool_layers, 0);
+  const auto plan_of = [&](auto cut) {
+    const auto found = std::ranges::find_if(*trials, [&](const LayoutTrial& trial) {
+      return trial.plan && trial.flags.empty() && cut(trial.plan->layout);
+    });
+    EXPECT_NE(found, trials->end());
+    return *found->plan;
+  };
+  // The best of those that share none.
+  const Decision copies = plan_of([](const layout::Layout& layout) {
+    return layout.sp == 2 && layout.tp == 4 && !layout.pools();
+  });
+  EXPECT_LT(first.forecast->seconds, 0.97 * copies.forecast->seconds);
+  const Decision stages = plan_of([](const layout::Layout& layout) {
+    return layout.pp == 2 && layout.tp == 1 && layout.pools();
+  });
+  EXPECT_EQ(stages.layout.dp, 4);
+  EXPECT_GT(stages.forecast->steps, 0);
 }
 
 TEST(LayoutSearch, ALayoutIsLeftOpenWhereStepsCanBeForeseen) {

@@ -54,8 +54,18 @@ KvRow KvRowOf(KvCodes codes, const float* x, int n) {
   return row;
 }
 
-float KvValue(KvCodes codes, uint8_t code) {
-  return codes == KvCodes::kFP8 ? E4M3Value(code) : static_cast<float>(static_cast<int8_t>(code));
+const float* KvValues(KvCodes codes) {
+  struct Values {
+    Values() {
+      for (int code = 0; code < 256; ++code) {
+        fp8[code] = E4M3Value(static_cast<uint8_t>(code));
+        int8[code] = static_cast<float>(static_cast<int8_t>(code));
+      }
+    }
+    float fp8[256], int8[256];
+  };
+  static const Values values;
+  return codes == KvCodes::kFP8 ? values.fp8 : values.int8;
 }
 
 uint64_t KvRowHash(KvCodes codes, const uint8_t* row, float scale, int n, uint64_t key) {

@@ -27,8 +27,9 @@ struct KvRow {
 // `x`: n values that the compute type has. REQUIRES: codes that are not kNone; n <= kMaxKeyDim; a
 // thread that flushes denormals.
 KvRow KvRowOf(KvCodes codes, const float* x, int n);
-// What a code stands for; with kInt8 before the scale.
-float KvValue(KvCodes codes, uint8_t code);
+// What each of the 256 codes stands for; with kInt8 before the scale.
+const float* KvValues(KvCodes codes);
+inline float KvValue(KvCodes codes, uint8_t code) { return KvValues(codes)[code]; }
 
 // The hash of a stored row for digests: of its codes, keyed by that of its scale where it has one.
 uint64_t KvRowHash(KvCodes codes, const uint8_t* row, float scale, int n, uint64_t key);

@@ -22,7 +22,8 @@ struct RmsNormArgs {
   const float* weight = nullptr;               // [columns]
   const float* bias = nullptr;                 // [columns] or null; where `centered`
   bool centered = false;
-  const int32_t* rows = nullptr;  // [num_rows] or null
+  const int32_t* rows = nullptr;  // [num_rows] or null: all in order
+  int32_t first_row = 0;          // the number in `rows` of x's first row
   int32_t num_rows = 0;
   int32_t columns = 0;
   // Elements from one row of x and out to the next; 0: columns. x and out may be the same.
@@ -31,6 +32,8 @@ struct RmsNormArgs {
   RowForm out_form = RowForm::kRows;  // kChunks: of T bf16, without a stride
 
   int64_t Stride() const { return stride > 0 ? stride : columns; }
+  // Where row i of out comes from: elements into x.
+  int64_t RowAt(int64_t i) const { return (rows ? rows[i] - first_row : i) * Stride(); }
 };
 void RmsNorm(device::Stream& stream, const KernelSet& kernels, const char* label,
              const RmsNormArgs& args);

@@ -57,7 +57,8 @@ TYPED_TEST(RowsTest, RmsNorm) {
   for (const int32_t columns : {8, 16, 24, 100, 576, 1024}) {
     std::vector<T> x = Random<T>(rng, 9 * columns, 3);
     const std::vector<float> weight = Random<float>(rng, columns);
-    const std::vector<int32_t> picked = {8, 0, 3, 3};
+    constexpr int32_t kFirst = 5;
+    const std::vector<int32_t> picked = {kFirst + 8, kFirst, kFirst + 3, kFirst + 3};
     for (const bool pick : {false, true}) {
       RmsNormArgs args{.dtype = kTypeOf<T>,
                        .x = Bytes(x),
@@ -65,6 +66,7 @@ TYPED_TEST(RowsTest, RmsNorm) {
                        .columns = columns,
                        .eps = 1e-5f};
       args.rows = pick ? picked.data() : nullptr;
+      args.first_row = kFirst;
       args.num_rows = pick ? 4 : 9;
       std::vector<T> expected;
       for (const KernelSet* kernels : AvailableKernels()) {
@@ -77,7 +79,7 @@ TYPED_TEST(RowsTest, RmsNorm) {
         }
       }
       for (int32_t i = 0; i < args.num_rows; ++i) {
-        const T* row = x.data() + (pick ? picked[i] : i) * columns;
+        const T* row = x.data() + (pick ? picked[i] - kFirst : i) * columns;
         double squares = 0;
         for (int32_t j = 0; j < columns; ++j)
           squares += std::pow(double(tensor::ToFloat(row[j])), 2);

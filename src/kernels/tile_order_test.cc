@@ -5,8 +5,11 @@
 #include <xmmintrin.h>
 
 #include <cstdio>
+#include <cstring>
 
+#include "base/rng.h"
 #include "kernels/linear_sets.h"
+#include "kernels/ref/tile.h"
 #include "kernels/testing/tile_sets.h"
 
 namespace forebay::kernels {
@@ -32,6 +35,27 @@ TEST(TileStepTest, AddsInItsOrder) {
   x[3] = ToBF16(-0x1p24f);
   EXPECT_EQ(ref::TileStep(kSplit, x, ones, 0), 1);
   EXPECT_EQ(ref::TileStep(kEvenFirst, x, ones, 0), 0);
+}
+
+// Columns that fill vectors and columns that do not are what each is alone.
+TEST(TileStepTest, ColumnsTogetherAreThemselves) {
+  constexpr int kColumns = 35;
+  base::Rng rng(3);
+  const auto value = [&] { return static_cast<float>(rng.Uniform() - 0.5); };
+  BF16 x[kTileDepth], w[kTileDepth * kColumns];
+  for (BF16& each : x) each = ToBF16(value());
+  for (BF16& each : w) each = ToBF16(value());
+  for (const TileOrder order : kTileOrders) {
+    float sums[kColumns], alone[kColumns];
+    for (int c = 0; c < kColumns; ++c) {
+      BF16 column[kTileDepth];
+      for (int k = 0; k < kTileDepth; ++k) column[k] = w[(k / 2 * kColumns + c) * 2 + k % 2];
+      sums[c] = value();
+      alone[c] = ref::TileStep(order, x, column, sums[c]);
+    }
+    ref::AddTileStep(order, x, w, kColumns, sums);
+    EXPECT_EQ(std::memcmp(sums, alone, sizeof(sums)), 0) << NumericsClassOf(order);
+  }
 }
 
 TEST(FindTileOrderTest, FindsEachOrder) {

@@ -52,8 +52,7 @@ base::Result<std::vector<share::PoolPlan>> PlanPool(const EngineOptions& options
                                                 part.begin, part.end - 1));
 }
 
-base::Result<MemoryRequest> RequestOf(const EngineOptions& options, const LayoutDraft& draft,
-                                      int rank) {
+MemoryRequest RequestOf(const EngineOptions& options, const LayoutDraft& draft, int rank) {
   const auto devices = static_cast<uint64_t>(draft.machine.spec.count);
   // A sequence that is read both ways is in one step.
   const int64_t longest = options.limits.max_model_len == 0 && draft.config.both_ways
@@ -85,8 +84,6 @@ base::Result<MemoryRequest> RequestOf(const EngineOptions& options, const Layout
     request.views.push_back(std::make_shared<const model::DecoderPlan>(
         model::PlanDecoder(draft.config, draft.dtype, request.cut, used.mode)));
   }
-  if (!draft.layout.pools()) return request;
-  FB_ASSIGN_OR_RETURN(request.pool, PlanPool(options, draft, *request.decoder));
   return request;
 }
 
@@ -99,7 +96,18 @@ base::Result<LayoutPlan> PlanLayout(const EngineOptions& options, const LayoutDr
   FB_RETURN_IF_ERROR(CheckShift(options, plan.config, plan.layout, plan.shift));
   std::vector<MemoryRequest> requests;
   for (int rank = 0; rank < plan.layout.ranks_per_replica(); ++rank) {
-    FB_ASSIGN_OR_RETURN(requests.emplace_back(), RequestOf(options, plan, rank));
+    MemoryRequest request = RequestOf(options, plan, rank);
+    // The ranks of a block along sp are each other's peers: one plan is of all.
+    const auto peer = std::ranges::find_if(requests, [&](const MemoryRequest& other) {
+      return plan.layout.pools_along_sp() && other.cut.stage == request.cut.stage &&
+             other.cut.tp_rank == request.cut.tp_rank;
+    });
+    if (peer != requests.end()) {
+      request.pool = peer->pool;
+    } else if (plan.layout.pools()) {
+      FB_ASSIGN_OR_RETURN(request.pool, PlanPool(options, plan, *request.decoder));
+    }
+    requests.push_back(std::move(request));
   }
   if (plan.may_ship()) {
     FB_ASSIGN_OR_RETURN(plan.group, PlanGroup(options, plan.machine, &requests));

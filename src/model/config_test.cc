@@ -126,6 +126,11 @@ TEST(HfConfig, Lfm2AsPublished) {
   EXPECT_THAT(config->states->has_state, ElementsAre(1, 0, 1, 0));
   EXPECT_EQ(config->rms_norm_eps, 1e-5f);
   EXPECT_TRUE(config->tie_word_embeddings);
+  const auto wide = ParseHfConfig(
+      WithKey(WithKey(text, "block_ffn_dim_multiplier", "1e3"), "block_ff_dim", "16777216"),
+      "config.json");
+  EXPECT_EQ(wide.status().code(), kConfigInvalid);
+  EXPECT_THAT(wide.status().message(), HasSubstr("blocks of width 11184810000; expected at most"));
 }
 
 // Granite 4's small models have no experts, and some no states.
@@ -164,6 +169,33 @@ TEST(HfConfig, NemotronWithExperts) {
   EXPECT_EQ(ExpertParams(*config), 2 * 64 * 24);
 }
 
+// As published Nemotron-H folders say it, and as newer programs do.
+TEST(HfConfig, NemotronAsPublished) {
+  std::string text = GoldenText("nemotron-h");
+  for (const char* key : {"head_dim", "hybrid_override_pattern"})
+    text.replace(text.find(key), 1, "_");
+  text = WithKey(
+      WithKey(WithKey(text, "attention_head_dim", "32"), "name_\\\"Infinity", "\"Infinity\""),
+      "layers_block_type", R"(["linear_attention","mlp","full_attention","mamba"])");
+  for (const char* limit : {"[0.0, Infinity]", R"([0.0, {"__float__": "Infinity"}])"}) {
+    const auto config = ParseHfConfig(WithKey(text, "time_step_limit", limit), "config.json");
+    ASSERT_TRUE(config.ok()) << config.status().ToString();
+    EXPECT_EQ(config->head_dim, 32);
+    EXPECT_EQ(config->states->least_step, 0.001f);
+    EXPECT_THAT(config->states->has_state, ElementsAre(1, 0, 0, 1));
+    EXPECT_THAT(config->unused_keys,
+                ElementsAre("name_\"Infinity", "_ybrid_override_pattern", "_ead_dim"));
+  }
+  const auto granite = ParseHfConfig(
+      WithKey(WithKey(GoldenText("granite4-hybrid"), "time_step_limit", "[0.5, Infinity]"),
+              "layer_types",
+              R"(["linear_attention","linear_attention","full_attention","linear_attention"])"),
+      "config.json");
+  ASSERT_TRUE(granite.ok()) << granite.status().ToString();
+  EXPECT_EQ(granite->states->least_step, 0.5f);
+  EXPECT_THAT(granite->states->has_state, ElementsAre(1, 1, 0, 1));
+}
+
 TEST(HfConfig, RefusesWhatFurtherFamiliesCannotHave) {
   const auto refused = [](const std::string& model, std::string_view key, std::string_view value,
                           const base::ErrorCode& code, const char* what) {
@@ -192,6 +224,8 @@ TEST(HfConfig, RefusesWhatFurtherFamiliesCannotHave) {
   refused("nemotron-h", "ssm_state_size", "512", kConfigInvalid, "ssm_state_size");
   refused("nemotron-h", "mlp_hidden_act", R"("silu")", kConfigUnsupported, "mlp_hidden_act");
   refused("nemotron-h", "moe_latent_size", "64", kConfigUnsupported, "moe_latent_size");
+  refused("nemotron-h", "time_step_limit", "[0.0, 0.1]", kConfigUnsupported, "time_step_limit");
+  refused("nemotron-h", "time_step_limit", "[-Infinity, 0.1]", base::kJsonInvalid, "config.json");
   refused("granite4-hybrid", "layer_types", R"(["mamba"])", kConfigInvalid,
           "layer_types has 1 entries; expected num_hidden_layers = 4");
   refused("granite4-hybrid", "layer_types", R"(["mamba","conv","attention","mamba"])",

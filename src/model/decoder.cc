@@ -43,8 +43,8 @@ void Decoder::Forward(const kernels::StepBatch& whole, const kernels::ContextSum
       kernels::Embed(*stream, *kernels, embed);
     }
     if (weights.embedding_norm != nullptr) {
-      Norm(*this, "embedding_norm", activations.residual, weights.embedding_norm, nullptr, own_rows,
-           activations.residual, weights.embedding_norm_bias);
+      Norm(*this, "embedding_norm", activations.residual, weights.embedding_norm,
+           {.count = own_rows}, activations.residual, weights.embedding_norm_bias);
     }
   }
   if (exchanged != nullptr) {
@@ -144,8 +144,8 @@ void Decoder::WantedRows(const kernels::StepBatch& batch, int32_t first, int32_t
   if (links.sequence != nullptr) {
     GatherWanted(batch, first, count);
   } else {
-    Norm(*this, "final_norm", activations.residual, weights.final_norm, batch.logit_rows + first,
-         count, activations.head_input, weights.final_norm_bias);
+    Norm(*this, "final_norm", activations.residual, weights.final_norm,
+         {batch.logit_rows + first, count}, activations.head_input, weights.final_norm_bias);
   }
 }
 
@@ -162,10 +162,10 @@ void Decoder::GatherWanted(const kernels::StepBatch& batch, int32_t first, int32
   }
   const fabric::GatherBlock& own = blocks[exchange.my_index()];
   // Wanted rows count through the whole step, the residual's through the rank's own.
-  const std::byte* const row_0 =
-      activations.residual - static_cast<uint64_t>(OwnRows(batch).begin) * row_bytes;
-  Norm(*this, "final_norm", row_0, weights.final_norm, wanted + own.row,
-       static_cast<int32_t>(own.rows), exchange.mine(), weights.final_norm_bias);
+  Norm(*this, "final_norm", activations.residual, weights.final_norm,
+       {wanted + own.row, static_cast<int32_t>(own.rows),
+        static_cast<int32_t>(OwnRows(batch).begin)},
+       exchange.mine(), weights.final_norm_bias);
   const std::span all(blocks, static_cast<size_t>(exchange.num_ranks()));
   fabric::AllGather(*stream, exchange, "wanted_rows", all, activations.head_input, row_bytes);
   CountMeeting(*this, &ExchangeCounters::bytes_head, fabric::BytesFromOthers(exchange, all));

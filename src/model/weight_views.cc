@@ -43,6 +43,11 @@ weights::PlacedWeight ViewExperts(const weights::MatrixPlan& own,
   weights::ForEachRun(placed.weight, view.num_experts, [&](const weights::RunPlace& run) {
     weights::SetRun(placed, run, loaded.runs[first + run.expert]);
   });
+  if (placed.weight.bias != nullptr) {
+    const int64_t of_expert = int64_t{placed.weight.num_panels} * kernels::kPanelColumns;
+    std::copy_n(loaded.weight.bias + first * of_expert, view.num_experts * of_expert,
+                const_cast<float*>(placed.weight.bias));  // what PlaceMatrix cut
+  }
   return placed;
 }
 

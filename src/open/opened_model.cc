@@ -13,6 +13,7 @@
 #include "job/files/settings.h"
 #include "job/job_clock.h"
 #include "job/line_order.h"
+#include "layout/plan_checks.h"
 #include "open/answer_ends.h"
 #include "open/model_files.h"
 #include "profile/cpu_cache.h"
@@ -51,6 +52,8 @@ base::Result<std::unique_ptr<OpenedModel>> OpenedModel::Open(runtime::Runtime& r
     FB_RETURN_IF_ERROR(AdoptClock(purpose.results_path, text));
   FB_RETURN_IF_ERROR(DescribeJob(purpose.job, RulesOf(options, files, FactsOf(files)), text,
                                  files.config, &engine));
+  // What is refused is not measured for: it takes 16 s.
+  FB_RETURN_IF_ERROR(layout::CheckOptions(engine, files.config));
   profile::PriceCpu(runtime, &engine);
   FB_ASSIGN_OR_RETURN(
       opened->engine_,

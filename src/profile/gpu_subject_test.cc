@@ -68,8 +68,8 @@ TEST_P(GpuProfile, IsWholeAndLoadable) {
   EXPECT_EQ(emulated.Leaks(), "");
   EXPECT_GT(lines.size(), 8);
   // Peaks of an emulation are no measure of its kernels.
-  measured->bf16_flops = measured->f32_flops = 1e11;
-  measured->memory_bytes_per_s = measured->host_bytes_per_s = 1e11;
+  measured->bf16_flops = measured->f32_flops = 1e14;
+  measured->memory_bytes_per_s = measured->host_bytes_per_s = 1e14;
 
   const std::string path =
       testing::TempDir() + "/gpu_profile_" + std::to_string(getpid()) + ".json";

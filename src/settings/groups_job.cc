@@ -7,19 +7,19 @@ namespace forebay::settings {
 Group PlanGroup() {
   return {
       "What a plan shows",
-      "A plan shows one of these, or of a `--trace` or an `--input-file` alone in which layouts it "
-      "is done soonest.",
+      "A plan shows one of these. With a `--trace` or an `--input-file` alone, it shows the "
+      "layouts in which the job ends soonest.",
       {{"--memory", kPlan, Class::kUser, Switch(FB_AT(plan.memory)), "Show how memory is divided"},
        {"--pool", kPlan, Class::kUser, Switch(FB_AT(plan.pool)),
         "Show what each number of pooled layers comes to, for layouts with `pool=auto`, or of "
         "experts with `expert-size=auto`"},
        {"--modes", kPlan, Class::kUser, Switch(FB_AT(plan.modes)),
-        "Show what a step costs in each mode of a layout with `sp`, and which it takes"},
+        "Show the time of a step in each mode of a layout with `sp`, and the mode that it takes"},
        {"--json", kPlan, Class::kUser, Switch(FB_AT(plan.json)),
         "One JSON object instead of the table of `--memory`, or of layouts"},
        {"--price-per-hour", kPlan, Class::kUser, Positive(FB_AT(plan.price_per_hour)),
-        "What all the devices cost an hour: layouts are shown with the price of a million output "
-        "tokens"}}};
+        "The cost of all devices an hour; layouts are then shown with the price of a million "
+        "output tokens"}}};
 }
 
 Group FilesGroup() {
@@ -28,8 +28,8 @@ Group FilesGroup() {
       "",
       {{"-i,--input-file", kRun | kPlan, Class::kUser, Text(FB_AT(input)),
         "Requests: lines of OpenAI's Batch format, or bodies `{\"prompt\"|\"messages\": ...}`\n"
-        "[Parameters](formats/requests.md). A plan tokenizes the prompts, and takes answers to be "
-        "as long as they may become."},
+        "[Parameters](formats/requests.md). A plan tokenizes the prompts, and assumes that each "
+        "answer becomes as long as its request allows."},
        {"-o,--output-file", kRun, Class::kUser, Text(FB_AT(job.output_path)),
         "Results, appended as requests finish; also the journal from which the same command "
         "resumes (none for traces and simulated devices)\n"

@@ -69,15 +69,14 @@ Group DevicesGroup() {
         "which the job should be done soonest (default: copies; for a trace `auto`)\n"
         "`auto` is for an `--input-file` or a `--trace` whose requests are all there. It takes the "
         "first layout that `forebay plan` prints for the job, and copies where they are within 2 % "
-        "of it. What ranks decide by prices (`auto`, `pool=auto`, `--mode auto`) is decided for "
-        "the whole job: at most 2,000 lines of an input are tokenized for it before the engine is "
-        "made, finished lines of earlier runs included, so that a resumed job runs in the layout "
-        "it began with. Answers take `max_tokens`, or 512 where none is given. Rows of a "
-        "step, slots for pulled weights and `--mode` are chosen with it, where no flag says them. "
-        "Where no layout is named, a `--trace`, and on simulated devices an `--input-file`, takes "
-        "`auto` if its requests are all there; jobs of real devices, requests with arrivals, and "
-        "on real devices mixtures of experts run with a copy on each device "
-        "([why](parallelism.md#when-to-use-which))."},
+        "of it. Choices by prices (`auto`, `pool=auto`, `--mode auto`) are made for the whole job. "
+        "For them at most 2,000 lines of an input are tokenized before the engine starts, finished "
+        "lines of earlier runs included, so a resumed job keeps its layout. Answers count as "
+        "`max_tokens` long, or 512 where none is given. `auto` also chooses rows of a step, slots "
+        "for pulled weights and `--mode`, where no flag sets them. Without `--layout`, a "
+        "`--trace`, and on simulated devices an `--input-file`, takes `auto` if its requests are "
+        "all there. Other jobs on real devices, requests with arrivals, and mixtures of experts on "
+        "real devices run with a copy on each device ([why](parallelism.md#when-to-use-which))."},
        {"--layout", kPlan, Class::kUser, Texts(FB_AT(plan.layouts)),
         "As `dp=4,weights=striped,pool=auto`, or `auto`; once for each column (default: each rank "
         "a copy)"},
@@ -103,25 +102,26 @@ Group DevicesGroup() {
         "Numerics class: `auto` (that of the instruction set), `pair`, `amx_*`, `amx_*_p1024` (set "
         "`amx`, and `--isa ref`), `mma_k16f25` (GPUs, and `--isa ref`) or `mma_k8f24` (`--isa "
         "ref`)\n"
-        "`--isa ref --numerics mma_k16f25` computes on a CPU, slowly, what a Hopper GPU's tensor "
-        "cores would; `mma_k8f24` is the class of Ampere and Ada. `--isa amx --numerics "
+        "`--isa ref --numerics mma_k16f25` computes the answers of a Hopper GPU's tensor cores on "
+        "a CPU, slowly; `mma_k8f24` is the class of Ampere and Ada. `--isa amx --numerics "
         "amx_split_p1024` attends on AMX tiles too, which no machine has run "
         "([classes](../ARCHITECTURE.md))."},
        {"--debug-sync", kModel, Class::kTuning, Switch(FB_AT(engine.machine.debug_sync)),
-        "GPUs: wait for each operation, so that a fault names the one that made it"},
+        "GPUs: wait for each operation, so that a fault names the operation that caused it"},
        {"--cuda-graphs,!--no-cuda-graphs", kModel, Class::kTuning,
         Switch(FB_AT(engine.machine.cuda_graphs)),
-        "GPUs: kernel launches that come again, as those of decoding steps, go to the driver "
-        "together ([graphs](gpu.md))"},
+        "GPUs: repeated kernel launches, as those of decoding steps, go to the driver together "
+        "([graphs](gpu.md))"},
        {"--device-profile", kAll, Class::kUser, Text(FB_AT(engine.machine.device_profile)),
-        "By which forecasts, `pool=auto` and `--mode auto` price real devices: a file of `forebay "
-        "profile`, or a built-in profile's name (default: the one that fits the CPU, else what is "
-        "measured once)\n"
+        "Prices of real devices, for forecasts, `pool=auto` and `--mode auto`: a file of `forebay "
+        "profile`, or a built-in profile's name (default: the one that fits the CPU, else one that "
+        "is measured once)\n"
         "See the [built-in profiles](profiles.md) and [which one "
         "fits](profiles.md#which-one-prices-a-real-cpu). Where real ranks decide by prices "
         "(several with `pool=auto`, `--mode auto`, `--layout auto` or modes of `sp`; any with KV "
-        "cache below the device) and none fits, one is measured once, which is said on stderr, and "
-        "kept in `$XDG_CACHE_HOME/forebay` or `~/.cache/forebay`. The summary names the profile."},
+        "cache below the device) and none fits, the CPU is measured once: stderr says so, and the "
+        "profile is kept in `$XDG_CACHE_HOME/forebay` or `~/.cache/forebay`. The summary names the "
+        "profile."},
        {"--ulysses-sequence-parallel-size", kModel, Class::kTuning,
         Positive(FB_AT(parallel.sequence)),
         "The same as `--tensor-parallel-size` for `sp`, by the name of vLLM's plug-in "

@@ -72,12 +72,13 @@ Group ModelGroup() {
                                        {"first", std::string("first")},
                                        {"mean", std::string("mean")},
                                        {"yes-no", std::string("yes-no")}}),
-        "What makes a vector of a text: `auto` (the model's head of labels, else what its "
-        "`modules.json` says), the `last` or `first` token's row after the final norm, the `mean` "
-        "of all, or `none`\n"
-        "A vector that is made as the flag says has length 1. Results know how theirs were made, "
-        "as they know the model. `yes-no` makes a reranker of a decoder: the score of a pair of "
-        "texts is how much likelier the token `yes` follows them than `no`."},
+        "How a text becomes a vector: `auto` (by the model's head of labels, else by its "
+        "`modules.json`), the `last` or `first` token's row after the final norm, the `mean` of "
+        "all rows, or `none`\n"
+        "Vectors by `last`, `first` or `mean` have length 1. How vectors are made is part of the "
+        "model's fingerprint in results. `yes-no` makes a reranker of a decoder: the score of a "
+        "pair of texts is the probability that the token `yes` follows them, among `yes` and "
+        "`no`."},
        {"--random-weights", kModel, Class::kTuning, Switch(FB_AT(engine.random_weights)),
         "For benchmarks: run a `config.json` without weights on random ones; results say so"}}};
 }
@@ -118,18 +119,18 @@ Group LengthsGroup() {
                                        {"mean", schedule::LengthPredictor::kMean},
                                        {"quantile", schedule::LengthPredictor::kQuantile},
                                        {"known", schedule::LengthPredictor::kKnown}}),
-        "How long the policies `makespan` and `packed` take answers to become: `max` (as long as "
-        "the request allows), `mean`, `quantile` (the median of the answers that came as far), or "
-        "`known` (as a trace says)"},
+        "How the policies `makespan` and `packed` foresee the length of an answer: `max` (as long "
+        "as the request allows), `mean`, `quantile` (the median of answers that became as long as "
+        "this one is now), or `known` (as a trace says)"},
        {"--target-itl-ms", kAll, Class::kUser, AtLeast(FB_AT(engine.limits.target_itl_ms), -1),
-        "With `--scheduling-policy interactive`: milliseconds between two tokens of an interactive "
-        "answer; other rows fill its steps up to there, by price (0: no bound; -1: four steps of "
-        "one row)\n"
+        "With `--scheduling-policy interactive`: target in milliseconds between two tokens of an "
+        "interactive answer; other rows fill its steps up to this time, by price (0: no bound; -1: "
+        "four steps of one row)\n"
         "[More](traffic.md)."},
        {"--max-step-ms", kAll, Class::kUser, AtLeast(FB_AT(engine.limits.max_step_ms), 0),
-        "With `--scheduling-policy interactive`: milliseconds of a step without interactive "
-        "requests, since one that comes waits for it (0: no bound)\n"
-        "Steps keep .99 of the rows a second in any case."},
+        "With `--scheduling-policy interactive`: the most milliseconds of a step without "
+        "interactive requests, since an arriving one waits for its end (0: no bound)\n"
+        "Steps keep 0.99 of the best rows a second in any case."},
        {"--steps-in-flight", kAll, Class::kTuning, Positive(FB_AT(engine.limits.steps_in_flight)),
         "Steps of a replica at once, each with choices of its own (default: one a pipeline stage)"},
        {"--num-kv-blocks-override", kModel, Class::kTuning,
@@ -152,8 +153,8 @@ Group MemoryGroup() {
       "Memory",
       "",
       {{"--memory", kModel, Class::kUser, Bytes(FB_AT(engine.machine.memory_bytes)),
-        "Budget of all ranks together for weights, KV cache and workspace, as `8GiB` (default: "
-        "what is free, less a margin)"},
+        "Budget of all ranks together for weights, KV cache and workspace, as `8GiB` (default: the "
+        "free memory, less a margin)"},
        {"--memory-per-rank", kAll, Class::kTuning,
         Bytes(FB_AT(engine.machine.memory_per_rank_bytes)),
         "The budget of one rank, instead of `--memory`"},
@@ -161,17 +162,18 @@ Group MemoryGroup() {
         Switch(FB_AT(engine.prefix_caching)),
         "Share the KV cache of equal beginnings of prompts (default: on)"},
        {"--state-every", kAll, Class::kTuning, Number(FB_AT(engine.limits.state_every)),
-        "Where layers keep a state of a choice: positions from one that is kept to the next\n"
-        "Prefixes are shared up to a position whose state was kept, which is also where a prompt's "
-        "last full block ends. A multiple of 32."},
+        "For layers that keep a state of each choice: the distance in positions between kept "
+        "states\n"
+        "Prefixes are shared up to a position whose state was kept; the end of a prompt's last "
+        "full block is also one. A multiple of 32."},
        {"--kv-offloading-size", kAll, Class::kUser,
         TierBytes(FB_AT(engine.tier.host_bytes), layout::kOffloadingSize),
         "Memory of the host, of all ranks, where preempted choices keep their KV cache, as `8GiB` "
         "(default: none)\n"
         "Prefixes that the device evicts are found there too ([offload](offload.md))."},
        {"--kv-file", kAll, Class::kUser, Text(FB_AT(engine.tier.file)),
-        "A file on a disk for the same; beside `--kv-offloading-size` it takes what the host "
-        "evicts (default: none)\n"
+        "A file on a disk for preempted choices' KV cache; beside `--kv-offloading-size` it "
+        "takes blocks that host memory evicts (default: none)\n"
         "It is read and written past the page cache, and has no name while the job runs "
         "([offload](offload.md#in-a-file))."},
        {"--kv-file-size", kAll, Class::kUser,
@@ -185,8 +187,8 @@ Group MemoryGroup() {
         Choice(FB_AT(engine.tier.preempt), {{"auto", Preempting::kAuto},
                                             {"park", Preempting::kPark},
                                             {"recompute", Preempting::kRecompute}}),
-        "What becomes of a preempted choice's KV cache: `park` (it waits below the device), "
-        "`recompute`, or `auto` (whichever takes less)\n"
+        "How a preempted choice gets its KV cache back: `park` (it waits below the device), "
+        "`recompute`, or `auto` (whichever takes less time)\n"
         "It is refused where there is nothing below the device."},
        {"--kv-offload", kAll, Class::kTuning,
         Choice(FB_AT(engine.tier.offload),
@@ -196,7 +198,7 @@ Group MemoryGroup() {
         "layer in every step: `auto` (where it makes the job faster), `off`, `uniform` (as much as "
         "stays hidden behind the step), `alg1`, `alg2`, `max` (Vasuki's plans of whole layers, "
         "where they stay hidden), or `always` (as much as there is room for)\n"
-        "One that is forced and streams nothing ends the run with `kv_offload_unused` "
+        "A forced value that streams nothing ends the run with `kv_offload_unused` "
         "([offload](offload.md))."},
        {"--touch-kv", kAll, Class::kTuning, Bytes(FB_AT(engine.machine.touch_kv_bytes)),
         "Touch this much of each rank's KV cache at the start, as `4GiB`, where the first touch of "

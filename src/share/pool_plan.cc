@@ -105,7 +105,7 @@ base::Result<std::vector<PoolPlan>> PlanPools(const PoolOptions& options, int nu
     return base::Status(
         base::kInvalidArgument,
         fmt::format("{} layers are to be pooled with weights={}, and {} of {} "
-                    "layers have no experts",
+                    "layers have dense matrices to pool",
                     options.layers, options.placement.text(), most, dense_layers.size()));
   }
   group.pool_index = weights::SpreadPool(dense_layers, options.layers);

@@ -63,7 +63,7 @@ struct PoolPlan {
 // Plans the shares of all ranks for `options.layers` pooled layers, and for the experts of all
 // layers with experts unless these are replicated.
 // Errors: weights::kCannotPlace, kTooFewSlots; base::kInvalidArgument: fewer
-// layers have no experts, or options that exclude each other.
+// layers have dense matrices, or options that exclude each other.
 base::Result<std::vector<PoolPlan>> PlanPools(const PoolOptions& options, int num_members,
                                               const model::DecoderPlan& decoder);
 

@@ -101,7 +101,7 @@ TEST(PoolPlan, MoreLayersThanHaveNoExpertsAreRefused) {
       PlanPools({.placement = {&weights::kStriped}, .layers = 2}, 2, SmallMixture({0, 1}, 4))
           .status();
   EXPECT_EQ(status.code(), base::kInvalidArgument);
-  EXPECT_THAT(status.message(), testing::HasSubstr("1 of 2 layers have no experts"));
+  EXPECT_THAT(status.message(), testing::HasSubstr("1 of 2 layers have dense matrices to pool"));
 }
 
 }  // namespace

@@ -253,7 +253,7 @@ void ShippedFfn::StageRows(const model::BlockContext& context, int64_t first, Ro
     round->buffers.weighed = staged;
   }
   model::Norm(context, model::kFfnNorm.name, round->residual,
-              context.weights.layers[round->layer].vector(model::kFfnNorm), nullptr, round->own(),
+              context.weights.layers[round->layer].vector(model::kFfnNorm), {.count = round->own()},
               normed);
   model::RouteRows(context, round->layer, normed, first, round->own(), round->buffers);
   round->normed = normed;

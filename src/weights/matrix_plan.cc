@@ -39,6 +39,11 @@ void AddHead(MatrixPlan* plan, int32_t tensor, int64_t row, int64_t rows, Stored
   plan->n += rows;
 }
 
+// Whether kernels find a head's elements in the order in which they are stored.
+bool IsAsStored(const HeadOrder& order) {
+  return !order.interleaved && order.rotary_dim == order.head_dim && order.head_dim % 2 == 0;
+}
+
 bool AnyBias(const std::vector<std::string>& biases) {
   return std::any_of(biases.begin(), biases.end(),
                      [](const std::string& name) { return !name.empty(); });
@@ -145,9 +150,14 @@ MatrixPlan PlanQkv(std::string label, tensor::DType dtype, const QkvNames& names
   int64_t first = 0;
   for (int32_t part = 0; part < 3; ++part) {
     for (const int32_t head : *heads_of[part]) {
-      AddHead(&plan, fused ? 0 : part,
-              (fused ? first : 0) + head * (part == 0 ? query_rows : head_dim), head_dim,
-              [&](int64_t i) { return part < 2 ? heads.order.Stored(i) : i; });
+      const int32_t tensor = fused ? 0 : part;
+      const int64_t row = (fused ? first : 0) + head * (part == 0 ? query_rows : head_dim);
+      if (part == 2 || IsAsStored(heads.order)) {
+        AddPanels(&plan, tensor, row, head_dim, plan.n);
+        plan.n += head_dim;
+      } else {
+        AddHead(&plan, tensor, row, head_dim, [&](int64_t i) { return heads.order.Stored(i); });
+      }
     }
     first += rows[part];
   }

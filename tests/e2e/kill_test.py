@@ -14,7 +14,7 @@ import support
 KILLS = int(os.environ.get("FOREBAY_KILLS", 200))
 SEED = int(os.environ.get("FOREBAY_KILL_SEED", 20260307))
 MODEL = os.environ.get("FOREBAY_KILL_MODEL", support.LLAMA)
-REQUESTS = int(os.environ.get("FOREBAY_KILL_REQUESTS", 200))
+REQUESTS = int(os.environ.get("FOREBAY_KILL_REQUESTS", 80))
 TOKENS = int(os.environ.get("FOREBAY_KILL_TOKENS", 64))
 MEMORY = os.environ.get("FOREBAY_KILL_MEMORY", "64MiB")
 STATE_KILLS = 20  # of a job whose layers keep states
@@ -26,7 +26,7 @@ class Kill(support.TestCase):
         lines = support.mixed_requests(rng, REQUESTS, most_tokens=TOKENS)
         # What may not change an answer may change from run to run.
         resumed = self.kill_often(rng, lines, MODEL, ["--memory", MEMORY], KILLS, lambda: [
-            "--threads", rng.choice([1, 2]), "--max-num-batched-tokens", rng.choice([64, 256, 512]),
+            "--threads", rng.choice([1, 1, 1, 2]), "--max-num-batched-tokens", rng.choice([64, 256, 512]),
             "--max-num-seqs", rng.choice([8, 64, 256])])
         if KILLS >= 100:
             self.assertGreater(resumed, KILLS // 10, "hardly any kill left a part to resume")
@@ -35,8 +35,8 @@ class Kill(support.TestCase):
         rng = random.Random(SEED)
         begins = [[rng.randrange(250) for _ in range(70)] for _ in range(4)]
         lines = [{"custom_id": f"ids-{i}", "prompt": rng.choice(begins) + [rng.randrange(250) for _ in range(rng.randint(1, 60))],
-                  "n": 1 + i % 2, "max_tokens": rng.randint(1, 120), "temperature": rng.choice([0, 1]), "ignore_eos": True}
-                 for i in range(120)]
+                  "n": 1 + i % 2, "max_tokens": rng.randint(1, 90), "temperature": rng.choice([0, 1]), "ignore_eos": True}
+                 for i in range(60)]
         model = os.path.join(support.GOLDEN, "models", "qwen3.5")
         self.kill_often(rng, lines, model, ["--memory", "64MiB", "--max-model-len", 512, "--skip-tokenizer-init"], STATE_KILLS, lambda: [
             "--state-every", rng.choice([32, 64, 1024]), "--max-num-seqs", rng.choice([4, 16, 64]),

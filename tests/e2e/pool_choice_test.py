@@ -96,7 +96,7 @@ class PoolChoice(support.TestCase):
         done = support.call("plan", "-m", "builtin:Llama-3.1-70B", "--devices", "sim:8xh200", "--trace", JOB)
         self.assertEqual(done.code, 0, done.err)
         seconds = [float(line.lstrip("= ").split()[0]) for line in done.out.splitlines() if re.match(r"[= ] +[\d.]+ +\d+ ", line)]
-        self.assertLess(core_seconds() - before, 20)  # a quiet core of Zen 3 takes 13
+        self.assertLess(core_seconds() - before, 15)  # a busy core of Zen 3 takes 8.3
         self.assertEqual(len(seconds), 10, done.out)
         self.assertEqual(seconds, sorted(seconds))
         # A copy fits on no device.

@@ -187,7 +187,7 @@ class Layout(support.TestCase):
 
     def kill_and_resume(self, layout, modes):
         rng = random.Random(7)
-        lines = support.mixed_requests(rng, 80, most_tokens=48)
+        lines = support.mixed_requests(rng, 40, most_tokens=48)
         reference = self.job(lines, "one", flags=FLAGS)
         self.expect(reference.run(), support.COMPLETE)
         expected = reference.answers()

@@ -91,7 +91,7 @@ class Simulate(support.TestCase):
 
     def test_what_is_expected_of_a_job_is_of_one_that_is_all_there(self):
         """A job whose requests wait for each other is not foreseen, and nobody compares it with a forecast."""
-        job = ["--devices", "sim:8xh200", "--trace", "synthetic:n=20,prompt=64,output=8"]
+        job = ["--devices", "sim:2xh200", "--trace", "synthetic:n=20,prompt=64,output=8"]
         expected = "the whole job was expected to take"
         shown = self.run_trace(*job, model="builtin:Llama-3-8B").err
         self.assertIn(expected, shown)

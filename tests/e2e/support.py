@@ -53,7 +53,7 @@ def call(*args, stdin=b"", timeout=300, env=None, preexec_fn=None):
 
 
 class Job:
-    """One input, one results file and the flags they are run with, in a folder of its own."""
+    """One input, one results file and the flags they are run with, in a folder of its own; one thread where these say nothing else."""
 
     def __init__(self, folder, name, lines, model=LLAMA, flags=()):
         self.folder, self.model, self.flags = folder, model, list(flags)
@@ -73,9 +73,13 @@ class Job:
                 file.write(b"\n")
 
     def arguments(self, *flags):
-        memory = [] if "--memory" in [*self.flags, *flags] else ["--memory", "64MiB"]
-        return ["run", "-m", self.model, "-i", self.input, "-o", self.output, "--summary", self.summary_path, *memory,
-                *self.flags, *flags]
+        given = [*self.flags, *flags]
+        memory = [] if "--memory" in given else ["--memory", "64MiB"]
+        # Threads of a tiny model's steps do little but wait for each other.
+        several = self.model == DEMO_MODEL or {"--threads", "--devices"} & set(map(str, given))
+        threads = [] if several else ["--threads", "1"]
+        return ["run", "-m", self.model, "-i", self.input, "-o", self.output, "--summary", self.summary_path, *memory, *threads,
+                *given]
 
     def run(self, *flags, **kwargs):
         return call(*self.arguments(*flags), **kwargs)

@@ -53,11 +53,11 @@ def lines_of_pairs(rng, count):
 
 class Vectors(support.TestCase):
     def test_killed_and_resumed(self):
-        self.kill(lines(random.Random(5), 240), FLAGS)
+        self.kill(lines(random.Random(5), 120), FLAGS)
 
     def test_a_head_killed_and_resumed(self):
         model = encoder(os.path.join(self.folder, "model"), "BertForSequenceClassification", id2label={"0": "relevant"})
-        asked, flags = lines_of_pairs(random.Random(6), 240), ["--random-weights", "--quiet", "--max-model-len", 64]
+        asked, flags = lines_of_pairs(random.Random(6), 120), ["--random-weights", "--quiet", "--max-model-len", 64]
         expected = self.kill(asked, flags, model=model)
         copies = self.job(asked, "copies", model=model, flags=flags)
         self.expect(copies.run("--devices", "2xcpu", "--layout", "dp=2"), support.COMPLETE)
@@ -75,7 +75,7 @@ class Vectors(support.TestCase):
         job = self.job(asked, "killed", flags=flags, **options)
         kills = 0
         for _ in range(30 * KILLS):
-            process = job.start("--threads", rng.choice([1, 2]), "--max-num-batched-tokens", rng.choice([64, 512]))
+            process = job.start("--threads", rng.choice([1, 1, 1, 2]), "--max-num-batched-tokens", rng.choice([64, 512]))
             process.stderr.close()
             try:
                 process.wait(rng.uniform(0, whole))
@@ -114,8 +114,10 @@ class Vectors(support.TestCase):
         # It keeps no KV that could go below.
         for flags, named in [(["--kv-offloading-size", "64MiB"], "--kv-offloading-size"), (["--kv-file", os.path.join(self.folder, "kv"),
                              "--kv-file-size", "64MiB"], "--kv-file"), (["--devices", "2xcpu", "--context", "dp=1", "--generation", "dp=1"], "--context")]:
-            refused = self.job(asked, "refused", model=model, flags=["--random-weights", *flags]).run()
+            cache = os.path.join(self.folder, "cache")
+            refused = self.job(asked, "refused", model=model, flags=["--random-weights", *flags]).run(env=os.environ | {"XDG_CACHE_HOME": cache})
             self.assertNotEqual(refused.code, support.COMPLETE)
+            self.assertFalse(os.path.exists(cache), "the CPU is not measured for a job that is refused")
             self.assertIn(named, refused.err)
             self.assertIn("BertForSequenceClassification", refused.err)
         none = self.job([asked[0]], "none", flags=["--quiet"])

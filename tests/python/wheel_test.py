@@ -22,7 +22,7 @@ def empty(tmp_path_factory):
         pytest.skip("no wheel is named by FOREBAY_WHEEL (tools/test_python.sh names it)")
     folder = str(tmp_path_factory.mktemp("wheel") / "venv")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
-    pip = [sys.executable, "-m", "pip", "--python", os.path.join(folder, "bin", "python"), "install", "-q", "--no-index", "--no-deps", WHEEL]
+    pip = [os.path.join(sys.base_prefix, "bin", "python3"), "-m", "pip", "--python", os.path.join(folder, "bin", "python"), "install", "-q", "--no-index", "--no-deps", WHEEL]
     subprocess.run(pip, check=True)
     return folder
 

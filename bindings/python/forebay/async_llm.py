@@ -1,4 +1,4 @@
-"""``AsyncLLM``: requests that come and go, each an asynchronous iterator of what it has so far."""
+"""``AsyncLLM``: each request is an asynchronous iterator over its output so far."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _Arrival = tuple[RequestOutput | None, CompletionOutput | None]
 
 
 class AsyncLLM:
-    """One event loop at a time uses it. The loop watches a descriptor, so that no thread waits for results."""
+    """An ``LLM`` for asyncio. One event loop at a time may use it; the loop watches a descriptor, so that no thread waits for results."""
 
     def __init__(self, model: str | os.PathLike[str], **arguments: Any) -> None:
-        """``arguments``: those of ``LLM``."""
+        """``arguments``: as for ``LLM``."""
         self._llm = LLM(model, **arguments)
         self._call = _forebay.Call(self._llm._model)
         self._queues: dict[int, tuple[str, asyncio.Queue[_Arrival]]] = {}  # of requests under way, with their names
@@ -35,13 +35,13 @@ class AsyncLLM:
     def generate(
         self, prompt: Prompt, sampling_params: SamplingParams | None = None, request_id: str | None = None, *, key: Key | None = None
     ) -> AsyncGenerator[RequestOutput, None]:
-        """Ends the request when it is closed (``aclose``), its task is cancelled, or ``abort`` is called with its ``request_id``."""
+        """Yields the request's output, by ``output_kind`` of the parameters. ``aclose``, a cancelled task or ``abort`` ends the request. Raises as ``LLM``."""
         return self._ask(False, text_of(prompt), prompt_json(prompt, 0), sampling_params, request_id, key)
 
     def chat(
         self, messages: list[dict[str, Any]], sampling_params: SamplingParams | None = None, request_id: str | None = None, *, key: Key | None = None
     ) -> AsyncGenerator[RequestOutput, None]:
-        """The same for a conversation."""
+        """As ``generate``, for one conversation."""
         conversations = conversations_of(messages)
         if len(conversations) != 1:
             raise TypeError(f"messages are {len(conversations)} conversations; expected one")
@@ -87,9 +87,9 @@ class AsyncLLM:
                 self._call.cancel(number)
 
     async def abort(self, request_id: str | Iterable[str]) -> None:
-        """Ends the requests that were asked with this ``request_id``, or with one of these; nothing where none is under way.
+        """Ends the running requests with this ``request_id``, or with one of several. Does nothing if none runs.
 
-        Their last output is finished, has what there is so far, and the ``finish_reason`` "abort".
+        Their last output is finished, holds the output so far, and has the ``finish_reason`` "abort".
         """
         wanted = {request_id} if isinstance(request_id, str) else set(request_id)
         for number in [number for number, (name, _) in self._queues.items() if name in wanted]:
@@ -135,7 +135,7 @@ class AsyncLLM:
         return self._llm.get_tokenizer()
 
     def get_default_sampling_params(self) -> SamplingParams:
-        """What holds where no parameters are given."""
+        """The parameters of requests without any."""
         return self._llm.get_default_sampling_params()
 
     def stats(self) -> dict[str, Any]:
@@ -147,11 +147,11 @@ class AsyncLLM:
         return self._llm.get_metrics()
 
     async def reset_prefix_cache(self) -> bool:
-        """As that of ``LLM``."""
+        """As ``LLM.reset_prefix_cache``."""
         return self._llm.reset_prefix_cache()
 
     def shutdown(self) -> None:
-        """Ends the engine; who waits for a request gets ``session_closed``. The loop's thread calls it."""
+        """Ends the engine; running requests get the error ``session_closed``. Call it from the loop's thread."""
         loop, self._loop = self._loop, None
         watched = loop is not None and not loop.is_closed()
         if loop is not None and watched:

@@ -16,13 +16,13 @@ _GLANCE = 0.05
 
 
 class Beside(Protocol):
-    """What goes on beside a job."""
+    """Work of the caller while a job runs."""
 
     def before(self) -> None:
-        """Writes the input; meanwhile the model is opened."""
+        """Writes the input, while the model is opened."""
 
     def meanwhile(self) -> None:
-        """Is called again and again while the engine runs, and the results file grows."""
+        """Called repeatedly while the engine runs and the results file grows."""
 
 
 def run_batch(
@@ -40,10 +40,10 @@ def run_batch(
     _beside: Beside | None = None,
     **arguments: Any,
 ) -> dict[str, Any]:
-    """Answers every line of ``input`` in ``output``, going on with what is there; returns the summary.
+    """Answers every line of ``input`` in ``output``, resuming from the results already there, and returns the summary.
 
-    Ctrl-C lets what runs finish (``grace`` seconds at most), a second one gives it up; then KeyboardInterrupt goes on. The same
-    call, or ``forebay run``, goes on with the same file. Raises ``Error`` where the job could not end well.
+    Ctrl-C lets running requests finish (``grace`` seconds at most), a second one drops them; then KeyboardInterrupt is raised. The
+    same call, or ``forebay run``, resumes with the same file. Raises ``Error`` if the job cannot run or leaves lines without a result.
     """
     batch = _forebay.Batch(
         os.fspath(model), flags_of(arguments, "run_batch"), os.fspath(input), os.fspath(output), shard or "",

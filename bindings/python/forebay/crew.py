@@ -27,7 +27,7 @@ class Crew:
         return process
 
     def dismiss(self, process: int, why: str) -> None:
-        """Ends a process; ``why`` is what people read where none is left."""
+        """Ends a process; ``why`` is the reason in the error if no process is left."""
         self.why.append(f"{self.names[process]}: {why}")
         self.starting.discard(process)
         self._workers.stop(process)
@@ -65,7 +65,7 @@ class Crew:
         return ready
 
     def _wait(self, processes: list[int], ready: dict[int, dict[str, Any]]) -> int:
-        """Puts the settings of those that are ready in time into ``ready``, and takes out whoever dies meanwhile; how many are late."""
+        """Puts the settings of processes that are ready in time into ``ready``, and removes those that die meanwhile; returns the number of late ones."""
         waiting, end = set(processes), time.monotonic() + self._start_seconds
         while waiting and time.monotonic() < end:
             for process, kind, value in self._workers.poll(0.2):

@@ -206,7 +206,7 @@ class Run:
             raise self._nobody()
 
     def _replace_silent(self) -> bool:
-        """Nobody has spoken for long, nor has anybody come: others begin in the places of those that are silent."""
+        """No worker has sent anything for long, and none has joined: new processes replace the silent ones."""
         if self._crew.starting or not self._members:
             return False
         for process, member in list(self._members.items()):
@@ -235,13 +235,13 @@ class Run:
 
 
 def _shown(setting: dict[str, Any]) -> dict[str, Any]:
-    """What people are to compare; of files, and of a template and flags, the fingerprints."""
+    """Values for an error message to compare; for files, templates and flags their fingerprints."""
     files, settings = (f"{each:016x}" for each in setting["fingerprints"][:2])
     return {**{key: setting[key] for key in ("model", "numerics_class", "max_model_len", "version")}, "model files": files, "settings": settings}
 
 
 def _line_of(text: bytes) -> int:
-    """The line of a result, from 0; -1 where it is none."""
+    """The line number of a result, from 0; -1 if the text is no result."""
     try:
         return int(text[len(b'{"id":"batch_req_') :].split(b"_", 1)[0]) - 1
     except ValueError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Error(Exception):
-    """What went wrong: ``str(error)`` says it, ``error.code`` names it, ``error.index`` is the prompt's."""
+    """An error of Forebay: ``code`` is stable (docs/errors.md), ``str(error)`` is the message, ``index`` the prompt's, ``param`` the parameter's name."""
 
     def __init__(self, code: str, message: str, index: int | None = None, param: str | None = None) -> None:
         super().__init__(f"{message} [{code}]")
@@ -27,7 +27,7 @@ def make_error(code: str, message: str, usage: bool) -> Error:
 
 
 def prompt_error(index: int, code: str, message: str, param: str) -> Error:
-    """What is wrong with one prompt of several."""
+    """The error of one prompt among several."""
     if code == "no_prompt":  # call.cc says all of it
         return InvalidValueError("invalid_type", message, index)
     error = make_error(code, f"prompt {index}: {message}", True)

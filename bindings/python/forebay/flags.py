@@ -32,7 +32,7 @@ def _warn_once(caller: str, name: str) -> None:
 
 
 def flags_of(arguments: dict[str, Any], caller: str = "LLM", model: str = "") -> list[str]:
-    """Raises TypeError for a name that nobody has, naming the nearest that somebody has; ``caller`` is who was called with it."""
+    """Raises TypeError for an unknown argument and names the nearest known one; ``caller``: the function that got it."""
     known = dict(_forebay.flag_names())
     # Of vLLM's, those that would change answers may say what is so anyway.
     as_the_model_is: dict[str, tuple[Any, ...]] = {"hf_overrides": ({},), "tokenizer": (model,)}

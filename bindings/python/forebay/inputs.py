@@ -48,12 +48,12 @@ def conversations_of(messages: Any) -> list[Any]:
 
 
 def prompt_json(prompt: object, index: int) -> str:
-    """Raises TypeError, which names the index, for what is no prompt."""
+    """A prompt as JSON. Raises TypeError, which names the index, for a value that is no prompt."""
     return _forebay.prompts_json([prompt], index)[0]
 
 
 def chat_json(conversation: object, index: int) -> str:
-    """The same of a conversation."""
+    """As ``prompt_json``, for a conversation."""
     if not isinstance(conversation, (list, tuple)):
         raise TypeError(f"prompt {index} is {type(conversation).__name__}; expected a conversation, a list of messages")
     try:
@@ -63,7 +63,7 @@ def chat_json(conversation: object, index: int) -> str:
 
 
 def value_of(prompt: object, index: int, json_of: Callable[[object, int], str], returns: bool, wrong: dict[int, Error]) -> str:
-    """A prompt's JSON; where errors are returned, that of what is no prompt goes to ``wrong``, and ``NOTHING`` keeps its place."""
+    """A prompt's JSON. If errors are returned, the error of a bad prompt goes to ``wrong``, and ``NOTHING`` keeps its place."""
     try:
         return json_of(prompt, index)
     except TypeError as error:
@@ -74,7 +74,7 @@ def value_of(prompt: object, index: int, json_of: Callable[[object, int], str], 
 
 
 def returns_errors(on_error: str) -> bool:
-    """Are errors of prompts, and of their requests, among the answers?"""
+    """Whether errors of prompts and of their requests are returned among the answers."""
     if on_error not in ("raise", "return"):
         raise InvalidValueError("invalid_value", f"on_error is {on_error!r}; expected 'raise' or 'return'")
     return on_error == "return"
@@ -93,11 +93,11 @@ class Lines:
         return f"{begin}{value}{end}"
 
     def around(self, params: SamplingParams | None) -> tuple[str, str]:
-        """What stands before the prompt of a line, and behind it."""
+        """The text of a line before its prompt, and after it."""
         return self._begin, self.rest(params) + "}"
 
     def rest(self, params: SamplingParams | None) -> str:
-        """What follows the prompt."""
+        """The text of a line after its prompt."""
         if self._last is None or self._last[0] is not params:
             body = {**self._more, **body_of(params, self._defaults, self._chat)}
             self._last = (params, ", " + json.dumps(body)[1:-1] if body else "")
@@ -105,7 +105,7 @@ class Lines:
 
 
 def check_params(params: object) -> None:
-    """Raises TypeError for what are no parameters. None: those of the model's generation config."""
+    """Raises TypeError for a value that is no ``SamplingParams``. None stands for the model's generation config."""
     if params is not None and not isinstance(params, SamplingParams):
         raise TypeError(f"sampling_params is {type(params).__name__}; expected SamplingParams")
 
@@ -123,13 +123,13 @@ def params_for(params: SamplingParams | Sequence[SamplingParams] | None, count: 
 
 
 def check_keys(keys: object) -> None:
-    """A text would be keys of a character each."""
+    """Raises TypeError for a text, which would be a list of one-character keys."""
     if keys is not None and (isinstance(keys, (str, bytes)) or not isinstance(keys, Iterable)):
         raise TypeError(f"keys are {type(keys).__name__}; expected an integer or a string for each prompt")
 
 
 def keys_for(keys: Iterable[Key] | None, count: int) -> list[int]:
-    """What keys the draws of requests without a seed: their index, or what the caller names them."""
+    """The keys by which requests without a seed draw: the caller's, else their index."""
     if keys is None:
         return list(range(count))
     check_keys(keys)

@@ -1,4 +1,4 @@
-"""``LLM``, as vLLM's users type it."""
+"""``LLM``: the engine in this process, under the names of vLLM's class."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .tokenizer import Tokenizer
 
 # How long a wait goes on before Python may look at its signals.
 _GLANCE = 0.05
-# How often results become objects, seconds: beside an engine that has all cores, each time holds it up.
+# Seconds between two conversions of results to objects: the engine uses all cores, so each conversion delays it.
 _SELDOM = 1.0
 
 # Requests of these parameters, keys, and whether they are as long as the context: the errors of those that are bad.
@@ -39,13 +39,15 @@ _Add = Callable[
 
 
 class LLM:
-    """A model, loaded, and its engine, which runs until ``close``, the end of ``with`` or ``del``.
+    """A loaded model and its engine, which runs until ``close``, the end of ``with`` or ``del``.
 
-    Several threads may call one LLM, and several LLMs may live in one process. After ``fork`` the child cannot use it.
+    Several threads may call one LLM, and a process may hold several LLMs. After ``fork`` the child cannot use it (``process_forked``).
+    Methods raise ``InvalidValueError`` for a bad value, ``EngineError`` if the model, the machine or the engine failed, and TypeError for
+    a value that is no prompt or no parameter.
     """
 
     def __init__(self, model: str | os.PathLike[str], *, trace: str = "", **arguments: Any) -> None:
-        """``trace``: the lengths of what will be asked, as ``forebay plan --trace`` takes them, by which ``layout="auto"`` chooses."""
+        """``arguments``: flags of ``forebay run`` with underscores. ``trace``: the lengths of later requests, for ``layout="auto"``."""
         self._model = _forebay.Model(os.fspath(model), flags_of(arguments, model=os.fspath(model)), str(trace))
         self._defaults = self._model.defaults()
         self._tokenizer = Tokenizer(self._model)
@@ -61,9 +63,10 @@ class LLM:
         keys: Sequence[Key] | None = None,
         on_error: str = "raise",
     ) -> list[RequestOutput]:
-        """Answers in the order of the prompts. Draws without a seed are keyed by ``keys``, or the prompt's index.
+        """Returns the answers, in the order of the prompts. A request without a seed draws by its key: its entry in ``keys``, else its index.
 
-        Ctrl-C raises ``Interrupted``, which has the answers that are finished.
+        A bad prompt raises before anything runs; with ``on_error="return"`` its output has ``error`` instead. Ctrl-C raises
+        ``Interrupted``, which has the finished answers.
         """
         every, lines = list(prompts_of(prompts)), Lines(self._defaults, False)
         returns = returns_errors(on_error)
@@ -87,7 +90,7 @@ class LLM:
         keys: Sequence[Key] | None = None,
         on_error: str = "raise",
     ) -> list[RequestOutput]:
-        """The same for one conversation, or a list of them, by the model's chat template."""
+        """As ``generate``, for one conversation or a list of them, rendered by the model's chat template."""
         if chat_template is not None:
             raise make_error("unsupported_parameter", "chat_template belongs to LLM(...), not to a call", True)
         more: dict[str, Any] = {}
@@ -117,9 +120,9 @@ class LLM:
         use_tqdm: bool = True,
         on_error: str = "raise",
     ) -> list[LikelihoodOutput]:
-        """How likely the model finds each of a prompt's continuations. Text is tokenized together with its prompt, as lm_eval does it.
+        """Returns the log probability of each continuation after its prompt. Text is tokenized together with its prompt, as lm_eval does it.
 
-        A prompt is computed once for all of its continuations, and what prompts have in common in the order of the list nearly so.
+        A prompt is computed once for all of its continuations. Neighbouring prompts with a common beginning share its computed blocks.
         """
         every = list(prompts_of(prompts))
         if len(every) != len(continuations):
@@ -134,7 +137,7 @@ class LLM:
     def embed(
         self, prompts: Prompt | Iterable[Prompt], *, dimensions: int | None = None, use_tqdm: bool = True, on_error: str = "raise"
     ) -> list[EmbeddingRequestOutput]:
-        """A vector of each text, as the model pools (``LLM(pooling=...)`` where its files do not say), cut to ``dimensions``."""
+        """Returns a vector for each text, pooled as the model's files or ``LLM(pooling=...)`` say, cut to its first ``dimensions`` numbers."""
         rest = "" if dimensions is None else f', "dimensions": {json.dumps(dimensions)}'
         outputs = self._lines(
             list(prompts_of(prompts)), lambda value, _: f'{{"input": {value}{rest}}}', on_error, use_tqdm, PooledOutput
@@ -144,7 +147,7 @@ class LLM:
     def classify(
         self, prompts: Prompt | Iterable[Prompt], *, use_tqdm: bool = True, on_error: str = "raise"
     ) -> list[ClassificationRequestOutput]:
-        """What the head of a ``...ForSequenceClassification`` says of each text: a score a label."""
+        """Returns a score for each label of each text, by the head of a ``...ForSequenceClassification`` model."""
         outputs = self._lines(
             list(prompts_of(prompts)), lambda value, _: f'{{"url": "/v1/classify", "custom_id": "", "body": {{"input": {value}}}}}', on_error, use_tqdm,
             PooledOutput,
@@ -156,7 +159,7 @@ class LLM:
     def score(
         self, data_1: str | Sequence[str], data_2: str | Sequence[str], *, use_tqdm: bool = True, on_error: str = "raise"
     ) -> list[ScoringRequestOutput]:
-        """How near each text of ``data_2`` is to that of ``data_1``, by the model's head or else the cosine of their vectors. One text is compared with all."""
+        """Returns a score for each text of ``data_2`` with the text of ``data_1`` (one for all, or one each): the head's, else the cosine of their vectors."""
         queries, texts = ([data] if isinstance(data, str) else list(data) for data in (data_1, data_2))
         if len(queries) not in (1, len(texts)):
             raise InvalidValueError("invalid_value", f"data_1 holds {len(queries)} texts and data_2 {len(texts)}; expected one, or as many")
@@ -167,7 +170,7 @@ class LLM:
         return [ScoringRequestOutput(each.request_id, ScoringOutput(*(each.numbers or [math.nan])), error=each.error) for each in outputs]
 
     def _lines(self, prompts: list[Any], line: Callable[[str, int], str], on_error: str, use_tqdm: bool, output_type: Any) -> list[Any]:
-        """Outputs of the lines that ``line`` makes of each prompt's JSON and index."""
+        """Returns the outputs of one line a prompt; ``line`` makes it of the prompt's JSON and index."""
         returns, wrong = returns_errors(on_error), dict[int, Error]()
         lines = [line(value_of(prompt, index, prompt_json, returns, wrong), index) for index, prompt in enumerate(prompts)]
         return self._run(
@@ -183,7 +186,7 @@ class LLM:
         keys: Iterable[Key] | None = None,
         on_error: str = "raise",
     ) -> Iterator[RequestOutput]:
-        """Answers as they finish; ``request_id`` is the prompt's index. Reads ahead by what the engine needs, never all."""
+        """Yields answers as they finish; ``request_id`` is the prompt's index. Reads the iterable only as far ahead as the engine needs."""
         check_params(sampling_params)
         check_keys(keys)
         return self._iterate(prompts_of(prompts), sampling_params, keys, returns_errors(on_error))
@@ -248,9 +251,10 @@ class LLM:
         output_type: Any = RequestOutput,
         decode: bool = True,
     ) -> list[Any]:
-        """``texts``: the prompts that are text; ``add`` gives them all to the call; ``wrong``: what it refuses, and why.
+        """Runs requests and returns their outputs, of ``output_type``, in order.
 
-        Returns outputs of one type; ``decode``: they have their prompt's text.
+        ``texts``: a prompt's text, None for token ids. ``add`` gives all requests to the call. ``wrong``: errors of refused prompts, by
+        index. ``decode``: outputs get their prompt's text.
         """
         params = list(params_for(sampling_params, len(texts)))
         call = _forebay.Call(self._model)
@@ -301,11 +305,11 @@ class LLM:
         return self._tokenizer
 
     def get_default_sampling_params(self) -> SamplingParams:
-        """What holds where no parameters are given: those of the model's generation config."""
+        """The parameters of requests without any: those of the model's generation config."""
         return SamplingParams(**self._defaults)
 
     def facts(self) -> dict[str, Any]:
-        """What is known of the loaded model."""
+        """Facts about the loaded model: name, lengths, numerics class, memory, ranks."""
         return self._model.facts()
 
     def stats(self) -> dict[str, Any]:
@@ -317,12 +321,12 @@ class LLM:
         return metrics_of(self.facts()["model"], self.stats(), self._model.meters())
 
     def reset_prefix_cache(self) -> bool:
-        """What is asked from here on finds nothing computed: times are those of the first call; answers never depend on it."""
+        """Later requests find no cached prefix, so that their times are those of a first call. Answers never depend on it."""
         self._model.reset_prefix_cache()
         return True
 
     def close(self) -> None:
-        """Ends what runs, and the engine. Safe to call twice."""
+        """Ends running requests (``session_closed``) and the engine, and frees its memory. Safe to call twice."""
         still_open.discard(self)
         self._model.close()
 

@@ -17,7 +17,7 @@ from .params import SamplingParams
 
 @register_model("forebay")
 class ForebayLM(TemplateLM):
-    """Likelihoods of continuations and greedy or sampled texts, each the same whatever else the task asks."""
+    """Likelihoods of continuations, and greedy or sampled texts. An answer never depends on the task's other requests."""
 
     def __init__(self, pretrained: str, max_gen_toks: int = 256, **arguments: Any) -> None:
         super().__init__()

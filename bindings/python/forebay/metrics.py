@@ -1,4 +1,4 @@
-"""What ``get_metrics`` gives: vLLM's names, kinds and labels."""
+"""The metrics of ``get_metrics``, with vLLM's names, kinds and labels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Metric:
 
 @dataclass
 class Counter(Metric):
-    """Never falls."""
+    """A number that never falls."""
 
     value: int
 
@@ -27,7 +27,7 @@ class Gauge(Metric):
 
 @dataclass
 class Histogram(Metric):
-    """``buckets``: the values that are no greater than the bucket's end, by that end as text; the last one has all."""
+    """``buckets``: the count of values up to each upper bound, by the bound as text; the last one (+Inf) counts all."""
 
     count: int
     sum: float
@@ -44,7 +44,7 @@ _COUNTERS = {
 
 
 def metrics_of(model: str, stats: dict[str, Any], meters: dict[str, Any]) -> list[Metric]:
-    """``stats`` and ``meters``: those of the engine. All replicas count as engine 0."""
+    """The metrics of the engine's ``stats`` and ``meters``. All replicas count as engine 0."""
     labels = {"model_name": model, "engine": "0"}
     used = stats["kv_blocks_used"] / max(1, stats["kv_blocks_total"])
     cache = {"block_size": str(meters["block_tokens"]), "num_gpu_blocks": str(stats["kv_blocks_total"])}

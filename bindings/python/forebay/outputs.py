@@ -1,4 +1,4 @@
-"""What comes back: vLLM's members, in the order in which C++ (call.cc) gives them."""
+"""Outputs of requests, with vLLM's members, in the order in which C++ (call.cc) fills them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class CompletionOutput:
 
 @dataclass
 class RequestOutput:
-    """``error`` is set, and ``outputs`` empty, where the request failed and ``on_error="return"``."""
+    """The answers of one request. If it failed under ``on_error="return"``, ``error`` is set and ``outputs`` is empty."""
 
     request_id: str
     prompt: str | None = None
@@ -46,7 +46,7 @@ class RequestOutput:
     error: Error | None = None
 
     def complete(self, text: str | None, params: SamplingParams | None) -> None:
-        """Adds what Python alone knows of the request."""
+        """Adds the members that only Python knows: the prompt's text."""
         if text is not None:
             self.prompt = text
         if params is not None and not params.detokenize:
@@ -55,7 +55,7 @@ class RequestOutput:
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C during a call. ``outputs``: the answers that were finished, by the prompt's index."""
+    """Ctrl-C during a call. ``outputs``: the finished answers, by the prompt's index."""
 
     def __init__(self, outputs: dict[int, RequestOutput]) -> None:
         super().__init__(f"{len(outputs)} answers were finished")
@@ -64,7 +64,7 @@ class Interrupted(KeyboardInterrupt):
 
 @dataclass
 class Likelihood:
-    """How likely the model finds a continuation; ``is_greedy``: no other token is likelier anywhere in it."""
+    """The log probability (natural) of a continuation after its prompt. ``is_greedy``: each of its tokens is the likeliest one."""
 
     logprob: float
     is_greedy: bool
@@ -74,7 +74,7 @@ class Likelihood:
 
 @dataclass
 class LikelihoodOutput:
-    """``likelihoods``: one a continuation; empty, and ``error`` set, where the request failed and ``on_error="return"``."""
+    """``likelihoods``: one for each continuation; empty, with ``error`` set, if the request failed under ``on_error="return"``."""
 
     request_id: str
     likelihoods: list[Likelihood] = field(default_factory=list)
@@ -82,7 +82,7 @@ class LikelihoodOutput:
     error: Error | None = None
 
     def complete(self, text: str | None, params: SamplingParams | None) -> None:
-        """Nothing is missing."""
+        """Does nothing: C++ fills all members."""
 
 
 @dataclass
@@ -101,7 +101,7 @@ class EmbeddingRequestOutput:
 
 @dataclass
 class ClassificationOutput:
-    """``probs``: a score a label, by softmax or sigmoid as the model says."""
+    """``probs``: a score for each label, by softmax or sigmoid as the model's files say."""
 
     probs: list[float]
 
@@ -134,7 +134,7 @@ class ScoringRequestOutput:
 
 @dataclass
 class PooledOutput:
-    """The numbers of one line, an embedding or scores, before they are vLLM's outputs."""
+    """The numbers of one line (an embedding or scores), from which vLLM's output types are made."""
 
     request_id: str
     numbers: list[float] = field(default_factory=list)
@@ -143,4 +143,4 @@ class PooledOutput:
     error: Error | None = None
 
     def complete(self, text: str | None, params: SamplingParams | None) -> None:
-        """Nothing is missing."""
+        """Does nothing: C++ fills all members."""

@@ -1,4 +1,4 @@
-"""What a request asks for: vLLM's names, order and defaults."""
+"""Sampling parameters of a request, with vLLM's names, order and defaults."""
 
 from __future__ import annotations
 
@@ -78,14 +78,14 @@ def _kind(name: str, value: Any) -> Any:
 
 
 def _absent(name: str, value: Any) -> Any:
-    """The engine has no such thing."""
+    """Raises for a parameter that the engine does not support, unless it is None or empty."""
     if value is None or (isinstance(value, (list, tuple)) and not value):
         return value
     raise InvalidValueError("unsupported_parameter", f"parameter `{name}` is not supported; it can be None alone", param=name)
 
 
 def _plain(value: Any) -> Any:
-    """Of what is numpy's, a number or an array, Python's own."""
+    """numpy's numbers and arrays as Python's own."""
     return value.tolist() if hasattr(value, "tolist") else value
 
 
@@ -111,7 +111,7 @@ _MAY_BE_NONE = {"seed", "max_tokens", "logprobs", "prompt_logprobs", "stop", "ba
 
 @dataclass(kw_only=True, slots=True)
 class SamplingParams:
-    """Checked whenever a member is set, as far as types go; ranges are the engine's, and are checked before anything runs."""
+    """vLLM's parameters. Types are checked whenever a member is set; the engine checks ranges before anything runs (``InvalidValueError``)."""
 
     n: int = 1
     presence_penalty: float = 0.0
@@ -171,9 +171,9 @@ SamplingParams.__init__ = _init  # type: ignore[method-assign]
 
 
 def body_of(params: SamplingParams | None, defaults: dict[str, Any], chat: bool) -> dict[str, Any]:
-    """The parameters of a line of `forebay run` that asks for the same. None: what the model's generation config says.
+    """The parameters as members of a request line of `forebay run`. None stands for the model's generation config.
 
-    ``defaults`` are the generation config's; what is a default anyway is left out.
+    ``defaults``: the generation config's values; values equal to a default are left out.
     """
     if params is None:
         return {}

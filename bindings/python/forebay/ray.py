@@ -33,7 +33,7 @@ _log = logging.getLogger("forebay")
 
 
 class _Actor:
-    """A worker's process. Its errors of making are told, so that Ray does not try again."""
+    """A worker's process. It reports errors of its start itself, so that Ray does not retry."""
 
     def __init__(self, model: str, arguments: dict[str, Any]) -> None:
         self._worker: Worker | None = None
@@ -186,7 +186,7 @@ class Predictor:
         return found
 
     def _text_of(self, ids: list[int]) -> str | None:
-        """A prompt that was given as ids or messages."""
+        """The text of a prompt given as ids or messages."""
         try:
             text: str = self._llm.get_tokenizer().decode(ids)
         except Error:  # there is no tokenizer
@@ -214,7 +214,7 @@ def say_if_nothing_can_be_read() -> None:
 
 
 def free_cpus() -> list[float]:
-    """What no task or actor has of each node."""
+    """The CPUs of each node that no task or actor holds."""
     from ray._private.state import available_resources_per_node
 
     return [float(node.get("CPU", 0)) for node in available_resources_per_node().values()]

@@ -34,9 +34,10 @@ def run_batch(
     workers: Workers | None = None,
     **arguments: Any,
 ) -> dict[str, Any]:
-    """Answers every line of ``input`` in ``output`` by ``num_workers`` processes of ``num_cpus`` cores each; returns the summary.
+    """Answers every line of ``input`` in ``output`` with ``num_workers`` processes of ``num_cpus`` cores each, and returns the summary.
 
-    The file is that of ``forebay run``: either goes on with what the other has left. Ctrl-C lets what runs finish.
+    The results file is that of ``forebay run``, and either can resume it. Ctrl-C lets running requests finish (``grace`` seconds at
+    most). Raises ``Error``: ``no_worker`` if no worker can start or all have died, ``results_differ`` if two workers disagree.
     """
     if num_workers < 1:
         raise InvalidValueError("invalid_value", f"num_workers is {num_workers}; expected at least 1")
@@ -61,7 +62,7 @@ def run_batch(
 
 
 def free_mib() -> int:
-    """What this machine has free, less a tenth."""
+    """The free memory of this machine in MiB, less a tenth."""
     with open("/proc/meminfo", encoding="ascii") as file:
         available = next(int(line.split()[1]) for line in file if line.startswith("MemAvailable:"))
     return max(64, available * 9 // 10 // 1024)

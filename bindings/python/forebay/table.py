@@ -1,4 +1,4 @@
-"""Tables in, tables out: rows become requests, results become columns. Between the two lies a job with files.
+"""``run_table``: rows of a table become requests, and results become columns. A job with files runs in between.
 
 pyarrow (the extra ``[arrow]``) reads and writes; it is imported when it is needed.
 """
@@ -31,14 +31,13 @@ def run_table(
     id: str | None = None,
     **arguments: Any,
 ) -> Any:
-    """A row's answer beside the row, in the order of the source.
+    """Writes each row with its answer, in the order of the source.
 
-    ``source`` is a file (.parquet, .csv, .jsonl), a pandas or pyarrow table, or an iterable of record batches; ``prompt`` or
-    ``messages`` names the column that asks, ``embed`` one whose texts become vectors, or ``prompt`` is a text with columns in it:
-    ``"Write a review of a {product}"``. ``sink`` is a file of these kinds, and the job's summary is returned, or None for a table in memory
-    (pandas' where the source is).
-    Requests and results lie beside the sink (``SINK.requests.jsonl``, ``SINK.results.jsonl``) until it is whole: the same call goes on
-    where a killed one ended. Other arguments are those of ``forebay.run_batch``.
+    ``source`` is a file (.parquet, .csv, .jsonl), a pandas or pyarrow table, or an iterable of record batches. ``prompt`` or ``messages``
+    names the column of requests; ``prompt`` may also be a template, ``"Write a review of a {product}"``; ``embed`` names a column whose
+    texts become vectors. If ``sink`` is a file of these kinds, the call returns the job's summary. If it is None, the call returns a
+    table in memory (of pandas, if the source is). Requests and results lie beside the sink (``SINK.requests.jsonl``,
+    ``SINK.results.jsonl``) until it is complete, and the same call resumes after a kill. Other arguments are those of ``run_batch``.
     """
     columns = [name for name in (prompt, messages, embed) if name is not None]
     if len(columns) != 1:
@@ -59,7 +58,7 @@ def run_table(
 
 
 def _run(source: Any, sink: str | None, beside: str, asks: _Asks, model: Any, arguments: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """The table, where there is no sink, and the job's summary."""
+    """The table (if there is no sink), and the job's summary."""
     import pyarrow as pa
 
     summary: dict[str, Any] = {"end": "complete", "num_lines": 0, "num_requests": 0}  # of a table without rows
@@ -144,7 +143,7 @@ def _column(batch: Any, name: str) -> Any:
 
 
 class _Asks:
-    """What is asked of each row."""
+    """How rows become requests."""
 
     def __init__(self, column: str, chat: bool, vectors: bool, params: SamplingParams | None, key: str | None) -> None:
         check_params(params)

@@ -1,4 +1,4 @@
-"""The model's tokenizer and chat template, with the calls that Hugging Face's users know."""
+"""The model's tokenizer and chat template, with the method names of Hugging Face's tokenizers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NOT_DONE = ("chat_template", "max_length", "padding", "return_assistant_tokens_
 
 
 class Encoding(dict[str, Any]):
-    """``input_ids`` and ``attention_mask``, as members and as attributes: of a text lists, of several a list for each."""
+    """``input_ids`` and ``attention_mask``, as items and as attributes: lists for one text, lists of lists for several."""
 
     def __getattr__(self, name: str) -> Any:
         if name in self:
@@ -30,7 +30,7 @@ class Encoding(dict[str, Any]):
 
 
 class Tokenizer:
-    """The tokens of texts, and the texts of conversations."""
+    """Turns text into tokens and back, and conversations into text."""
 
     def __init__(self, model: _forebay.Model) -> None:
         self._model = model
@@ -50,12 +50,12 @@ class Tokenizer:
 
     @property
     def bos_token_id(self) -> int | None:
-        """The token with which texts begin; None: there is none."""
+        """The id of the token that begins texts, or None."""
         return self._model.vocabulary()[1]
 
     @property
     def eos_token_id(self) -> int | None:
-        """The token with which texts end. Generation also ends with those of the model's generation config."""
+        """The id of the token that ends texts. Generation also ends at the tokens of the model's generation config."""
         return self._model.vocabulary()[2]
 
     @property
@@ -87,7 +87,7 @@ class Tokenizer:
         return Encoding(input_ids=every, attention_mask=[[1] * len(ids) for ids in every])
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        """``add_special_tokens``: with those that the tokenizer puts around a text, BOS for example."""
+        """The token ids of a text. ``add_special_tokens``: with the tokens that the tokenizer adds around a text, such as BOS."""
         if not isinstance(text, str):
             raise TypeError(f"text is {type(text).__name__}; expected str")
         try:
@@ -118,7 +118,7 @@ class Tokenizer:
         tokenize: bool = True,
         **kwargs: Any,
     ) -> str | list[int]:
-        """A conversation as the model's template writes it, or its tokens; ``kwargs`` are variables of the template."""
+        """A conversation rendered by the model's template, as text or token ids; ``kwargs`` are variables of the template."""
         for name in _NOT_DONE:
             if kwargs.pop(name, None):
                 raise InvalidValueError("unsupported_parameter", f"apply_chat_template({name}=...) is not supported; chat_template belongs to LLM(...)")

@@ -1,4 +1,4 @@
-"""What a worker of a shared job does: lines come in, finished result lines go out."""
+"""A worker of a shared job: it gets lines and returns finished result lines."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Lines = list[tuple[int, bytes]]
 
 
 def take_cores(count: int) -> list[int]:
-    """Keeps this process to cores that no other worker of this machine has, for its life; descriptors that hold them.
+    """Binds this process for its life to cores that no other worker of this machine has; returns the descriptors that hold them.
 
-    Where there are not enough it may use all, as the system deals them.
+    If there are not enough free cores, the process may use all.
     """
     folder = os.path.join(tempfile.gettempdir(), f"forebay-cores-{os.getuid()}")
     held: dict[int, int] = {}
@@ -46,20 +46,20 @@ def take_cores(count: int) -> list[int]:
 
 
 def has_tiles() -> bool:
-    """Does this machine have AMX?"""
+    """Whether this machine has AMX."""
     with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
         return any(line.startswith("flags") and "amx_tile" in line.split() for line in file)
 
 
 def own_arguments(arguments: dict[str, Any]) -> dict[str, Any]:
-    """``isa_beside_tiles``, the set of machines with AMX in a job of another class, means nothing to others."""
+    """``isa_beside_tiles`` is the instruction set of machines with AMX in a job of another class; other machines ignore it."""
     own = {**arguments}
     isa = own.pop("isa_beside_tiles", None)
     return {**own, "isa": isa} if isa is not None and has_tiles() else own
 
 
 class Worker:
-    """A model, and the lines that it was given. One thread uses it."""
+    """A model and its lines. One thread uses it."""
 
     def __init__(self, model: str, arguments: dict[str, Any]) -> None:
         self._cores = take_cores(int(arguments.get("threads") or 0))
@@ -67,7 +67,7 @@ class Worker:
         self._server = _forebay.Server(self._model)
 
     def setting(self) -> dict[str, Any]:
-        """What all workers of a job must have in common, and what is read by people."""
+        """The settings that all workers of a job must share, and names for messages."""
         facts = self._model.facts()
         return {
             "fingerprints": self._server.fingerprints(),
@@ -80,7 +80,7 @@ class Worker:
         }
 
     def exchange(self, lines: Lines, seconds: float) -> list[bytes]:
-        """Takes lines; gives back what is finished, after ``seconds`` at most."""
+        """Takes lines; returns finished result lines after ``seconds`` at most."""
         if lines:
             self._server.add(lines)
         answers = self._server.take(seconds)
@@ -96,7 +96,7 @@ class Worker:
 
 
 def serve(connection: Connection) -> None:
-    """Speaks with a driver until it hangs up, which its death does too."""
+    """Serves a driver until the connection closes, also by the driver's death."""
     model, arguments = connection.recv()
     try:
         worker = Worker(model, arguments)

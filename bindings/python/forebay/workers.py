@@ -1,4 +1,4 @@
-"""``Workers``, what a way of running the workers of a shared job offers, and ``LocalWorkers``, processes of this machine."""
+"""``Workers``, the interface of a way to run the workers of a shared job, and ``LocalWorkers``: processes of this machine."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ Event = tuple[int, str, Any]
 
 
 class Workers(Protocol):
-    """Processes have numbers of their own that are not used again."""
+    """Each process has a number, which is never used again."""
 
     def start(self, process: int, arguments: dict[str, Any]) -> str:
-        """Begins one, which says "ready" or "failed" in time. Returns its name for people."""
+        """Starts a process, whose first event is "ready" or "failed". Returns its name for messages."""
 
     def send(self, process: int, lines: Lines) -> None: ...
     def poll(self, seconds: float) -> list[Event]:
-        """What came, in order; waits for something, ``seconds`` at most."""
+        """Returns the events since the last call, in order; waits at most ``seconds`` for one."""
 
     def stop(self, process: int) -> None:
-        """Ends it at once; nothing comes from it afterwards."""
+        """Ends the process at once; no event of it follows."""
 
     def close(self) -> None: ...
 
 
 class LocalWorkers:
-    """Processes of this machine, spoken with through sockets. Threads read and write, so that one that is stopped holds nobody up."""
+    """Processes of this machine, reached through sockets. For each, one thread reads and one writes, so that a stopped process delays no other."""
 
     def __init__(self, model: str) -> None:
         self._model = model

@@ -328,6 +328,40 @@ TEST(CudaDevice, LaunchesKernels) {
   }
 }
 
+TEST(CudaDevice, LaunchesBeyondAGpusLimitsAreRefused) {
+  if (RealDriver() != nullptr) GTEST_SKIP() << "the emulated driver's check";
+  EmulatedDriver emulated(WithAdd(1));
+  const Driver& driver = emulated.driver();
+  cu::Module module = nullptr;
+  cu::Function function = nullptr;
+  cu::Stream stream = nullptr;
+  AddParams params{};
+  ASSERT_EQ(driver.ModuleLoadData(&module, nullptr), cu::kSuccess);
+  ASSERT_EQ(driver.ModuleGetFunction(&function, module, "add"), cu::kSuccess);
+  ASSERT_EQ(driver.StreamCreateWithPriority(&stream, cu::kStreamNonBlocking, 0), cu::kSuccess);
+  const auto launches = [&](unsigned along_y, unsigned shared_bytes) {
+    const cu::LaunchConfig config{.grid = {1, along_y, 1},
+                                  .block = {32, 1, 1},
+                                  .shared_bytes = shared_bytes,
+                                  .stream = stream,
+                                  .attributes = nullptr,
+                                  .num_attributes = 0};
+    void* arguments[] = {&params};
+    return driver.LaunchKernelEx(&config, function, arguments, nullptr) == cu::kSuccess;
+  };
+  const auto allows = [&](int shared_bytes) {
+    return driver.FuncSetAttribute(function, cu::FunctionAttribute::kMaxDynamicShared,
+                                   shared_bytes) == cu::kSuccess;
+  };
+  EXPECT_TRUE(launches(65535, 48 << 10));
+  EXPECT_FALSE(launches(65536, 0));
+  EXPECT_FALSE(launches(1, (48 << 10) + 1));
+  EXPECT_FALSE(allows((227 << 10) + 1));
+  EXPECT_TRUE(allows(227 << 10));
+  EXPECT_TRUE(launches(1, 227 << 10));
+  EXPECT_EQ(driver.StreamSynchronize(stream), cu::kSuccess);
+}
+
 // What the host sends kernels find, what it fetches it finds, and neither finds anything else.
 TEST(CudaDevice, ControlMemoryIsThereTwice) {
   if (RealDriver() != nullptr) GTEST_SKIP() << "a kernel of the emulated driver's alone";

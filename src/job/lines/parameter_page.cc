@@ -40,9 +40,9 @@ constexpr Described kPrompts[] = {
     {"text_1", "as `prompt`", "one, or as many as `text_2`", "", ""},
     {"text_2", "as `prompt`", "", "", ""},
     {"query", "string", "", "", ""},
-    {"truncate_prompt_tokens", "integer", "1 and above; -1: what the context has room for", "all",
-     "the prompt's last so many tokens stay; of text that becomes a vector or a score the first "
-     "ones, beside those that the tokenizer adds"},
+    {"truncate_prompt_tokens", "integer", "1 and above; -1: as many as the context holds", "all",
+     "the number of the prompt's last tokens that stay; for text that becomes a vector or a score, "
+     "of its first tokens, beside those that the tokenizer adds"},
     {"add_special_tokens", "boolean", "", "chat `false`, else `true`",
      "whether the tokenizer adds its own (BOS)"},
     {"tools", "array of objects", "", "",
@@ -52,7 +52,7 @@ constexpr Described kPrompts[] = {
     {"documents", "chat: array of objects; rerank: list of strings", "", "",
      "chat: a variable of the template"},
     {"reasoning_effort", "string", "`none`, `minimal`, `low`, `medium`, `high`, `xhigh`", "",
-     "a variable of the template; one in `chat_template_kwargs` counts before it"},
+     "a variable of the template; one in `chat_template_kwargs` overrides it"},
     {"chat_template_kwargs", "object", "", "", "more variables for the template"},
     {"add_generation_prompt", "boolean", "", "`true`", ""},
     {"continue_final_message", "boolean", "", "`false`",
@@ -68,7 +68,7 @@ constexpr Described kSampling[] = {
     {"frequency_penalty", "", "", "0", ""},
     {"repetition_penalty", "", "", "1", ""},
     {"logit_bias", "object: token id -> number", "-100 to 100; at most 4096 tokens", "none", ""},
-    {"allowed_token_ids", "token ids", "at least one", "all", "no other token is drawn"},
+    {"allowed_token_ids", "token ids", "at least one", "all", "only these tokens are drawn"},
     {"bad_words", "list of strings", "none empty; at most 1024", "none",
      "no choice generates their tokens, with or without a space before them"},
     {"seed", "integer", "64 bits with a sign", "the job's seed and the line", ""},
@@ -97,12 +97,14 @@ constexpr Described kAnswers[] = {
     {"top_logprobs", "integer", "as `logprobs` of completions; needs `logprobs: true`", "0", ""},
     {"prompt_logprobs", "integer", "as `logprobs` of completions", "none", ""},
     {"prompt_logprobs_from", "", "1 to the prompt's last token", "1",
-     "the position from which they are computed; those before it are `null`, and may be found in "
-     "the prefix cache"},
+     "the first position with a log probability; those before it are `null`, and their rows may "
+     "come from the prefix cache"},
     {"encoding_format", "string", "`float`, `base64`", "`float`", ""},
-    {"dimensions", "", "1 to the vector's width", "all", "its first so many, normalised after it"},
+    {"dimensions", "", "1 to the vector's width", "all",
+     "the number of the vector's first elements that stay; it is normalised afterwards"},
     {"normalize", "boolean", "", "as the model says", "vectors have length 1"},
-    {"top_n", "", "0 and above; 0: all", "0", "so many of the nearest documents"},
+    {"top_n", "", "0 and above; 0: all", "0",
+     "the number of documents returned, the nearest first"},
     {"use_activation", "", "", "`true`",
      "`false`: the head's numbers as they are, before softmax or sigmoid"},
     {"return_token_ids", "", "", "`false`", ""},
@@ -110,9 +112,9 @@ constexpr Described kAnswers[] = {
      "`token_id:<id>` in place of a token's text in logprobs; folders without a tokenizer always "
      "do"},
     {"service_tier", "string", "", "none",
-     "`flex`: the answer may wait; any other tier's does not "
-     "([people beside a batch](../traffic.md)), but for lines of a file, which always may. "
-     "The answer names `flex` or `default`"},
+     "`flex`: the answer may wait; with any other tier it does not ([people beside a "
+     "batch](../traffic.md)). Answers to lines of a file always may wait. The answer names `flex` "
+     "or `default`"},
 };
 
 // Why the program needs none of these.
@@ -126,9 +128,9 @@ constexpr Described kIgnored[] = {
     {"prompt_cache_options", "", "", "", ""},
     {"request_id", "", "", "", "results are told apart by `custom_id` and `id`"},
     {"cache_salt", "", "", "", "the cache is the job's own"},
-    {"stream_options", "", "", "", "it describes a stream, and `stream: true` is refused"},
+    {"stream_options", "", "", "", "describes a stream, and `stream: true` is refused"},
     {"stream_interval", "", "", "", "likewise"},
-    {"skip_reading_prefix_cache", "", "", "", "what is found in the cache changes no answer"},
+    {"skip_reading_prefix_cache", "", "", "", "the prefix cache changes no answer"},
 };
 
 struct Section {

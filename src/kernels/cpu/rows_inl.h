@@ -34,8 +34,7 @@ template <typename X, typename T>
 void NormRows(const RmsNormArgs& args, device::Range rows) {
   const int64_t columns = args.columns;
   for (int64_t i = rows.begin; i < rows.end; ++i) {
-    const X* x =
-        reinterpret_cast<const X*>(args.x) + (args.rows ? args.rows[i] : i) * args.Stride();
+    const X* x = reinterpret_cast<const X*>(args.x) + args.RowAt(i);
     T* out = reinterpret_cast<T*>(args.out) + i * args.Stride();
     const Vector inverse = Vector::Set(InverseRms(x, columns, args.eps));
     for (int64_t j = 0; j < columns; j += kLanes) {
@@ -51,8 +50,7 @@ template <typename X, typename T>
 void CenterRows(const RmsNormArgs& args, device::Range rows) {
   const int columns = args.columns;
   for (int64_t i = rows.begin; i < rows.end; ++i) {
-    const X* x =
-        reinterpret_cast<const X*>(args.x) + (args.rows ? args.rows[i] : i) * args.Stride();
+    const X* x = reinterpret_cast<const X*>(args.x) + args.RowAt(i);
     T* out = reinterpret_cast<T*>(args.out) + i * args.Stride();
     Vector lanes = Vector::Zero();
     for (int j = 0; j < columns; j += kLanes) lanes = lanes + LoadPart(x + j, columns - j);

@@ -48,6 +48,7 @@
   static_assert((FB_FIRST(__VA_ARGS__, )) % 32 == 0 && sizeof(Params) <= 4096); \
   static void name##_thread(const Params& args);                                \
   extern "C" void fb_emulated_##name(const void* params) {                      \
+    ::forebay::gpu::emulation::CheckThreads(FB_FIRST(__VA_ARGS__, ));           \
     name##_thread(*static_cast<const Params*>(params));                         \
   }                                                                             \
   extern "C" size_t fb_params_##name() { return sizeof(Params); }               \
@@ -283,8 +284,9 @@ inline float LoadFresh(const float* at) { return *at; }
 
 inline uint32_t Smem(const void* shared) { return emulation::SharedAddress(shared); }
 
-inline void CopyAsync16(void* shared, const void* from, bool valid) {
-  emulation::CopyAsync16(shared, from, valid);
+inline void CopyAsync16(void* shared, const void* from, bool valid,
+                        emulation::Where where = emulation::Where::current()) {
+  emulation::CopyAsync16(shared, from, valid, where);
 }
 inline void CommitCopies() { emulation::CommitCopies(); }
 template <int N>

@@ -1,5 +1,6 @@
 #include "kernels/attention.h"
 
+#include <algorithm>
 #include <limits>
 #include <span>
 #include <vector>
@@ -69,8 +70,9 @@ class PartSum {
   const T* Expand(const std::byte* part) {
     const KvLayout& layout = query_.args.layout;
     expanded_.resize(static_cast<size_t>(layout.HeadElements()));
+    const float* const values = KvValues(layout.codes);
     for (size_t i = 0; i < expanded_.size(); ++i)
-      expanded_[i] = tensor::RoundTo<T>(KvValue(layout.codes, static_cast<uint8_t>(part[i])));
+      expanded_[i] = tensor::RoundTo<T>(values[static_cast<uint8_t>(part[i])]);
     return expanded_.data();
   }
 
@@ -78,14 +80,17 @@ class PartSum {
     const AttentionArgs& args = query_.args;
     const T* q = reinterpret_cast<const T*>(args.q) +
                  (query_.row * args.HeadsOfRow() + query_.head) * key_dim_;
-    for (int t = 0; t < kBlockTokens; ++t) {
-      float score = 0;
-      for (int i = 0; i < key_dim_; i += 2) {
-        const T* pair = keys_ + (i / 2 * kBlockTokens + t) * 2;
-        score = std::fma(tensor::ToFloat(q[i + 1]), tensor::ToFloat(pair[1]), score);
-        score = std::fma(tensor::ToFloat(q[i]), tensor::ToFloat(pair[0]), score);
+    float chains[kBlockTokens] = {};
+    const T* pairs = keys_;
+    for (int i = 0; i < key_dim_; i += 2, pairs += 2 * kBlockTokens) {
+      const float even = tensor::ToFloat(q[i]), odd = tensor::ToFloat(q[i + 1]);
+      for (int t = 0; t < kBlockTokens; ++t) {
+        chains[t] = std::fma(odd, tensor::ToFloat(pairs[2 * t + 1]), chains[t]);
+        chains[t] = std::fma(even, tensor::ToFloat(pairs[2 * t]), chains[t]);
       }
-      score *= args.scale;
+    }
+    for (int t = 0; t < kBlockTokens; ++t) {
+      float score = chains[t] * args.scale;
       if (scales_ != nullptr) score *= scales_[t];
       if (args.score_cap > 0) score = Cap(score, args.score_cap);
       scores_[t] = Seen(t) ? score : -kInfinity;
@@ -112,22 +117,28 @@ class PartSum {
       p[t] = tensor::ToFloat(tensor::RoundTo<T>(probability));
     }
     for (int pair = begin_ / 2; pair <= (end_ - 1) / 2; ++pair) {
+      float even[kMaxValueDim], odd[kMaxValueDim];
+      ReadValues(2 * pair, even);
+      ReadValues(2 * pair + 1, odd);
       for (int j = 0; j < value_dim_; ++j) {
-        const float even = Seen(2 * pair) ? Value(2 * pair, j) : 0.0f;
-        const float odd = Seen(2 * pair + 1) ? Value(2 * pair + 1, j) : 0.0f;
         float& sum = partial_.values[j];
-        sum = std::fma(p[2 * pair + 1], odd, sum);
-        sum = std::fma(p[2 * pair], even, sum);
+        sum = std::fma(p[2 * pair + 1], odd[j], sum);
+        sum = std::fma(p[2 * pair], even[j], sum);
       }
     }
   }
 
-  float Value(int t, int j) const {
-    if (query_.args.layout.values_in_keys) {
-      return tensor::ToFloat(keys_[(j / 2 * kBlockTokens + t) * 2 + j % 2]);
+  // V of a position; zeros where it is not seen.
+  void ReadValues(int t, float* out) const {
+    const T* const values = keys_ + key_dim_ * kBlockTokens + t / 2 * value_dim_ * 2 + t % 2;
+    if (!Seen(t)) {
+      std::fill_n(out, value_dim_, 0.0f);
+    } else if (query_.args.layout.values_in_keys) {
+      for (int j = 0; j < value_dim_; ++j)
+        out[j] = tensor::ToFloat(keys_[(j / 2 * kBlockTokens + t) * 2 + j % 2]);
+    } else {
+      for (int j = 0; j < value_dim_; ++j) out[j] = tensor::ToFloat(values[2 * j]);
     }
-    const T* const values = keys_ + key_dim_ * kBlockTokens;
-    return tensor::ToFloat(values[(t / 2 * value_dim_ + j) * 2 + t % 2]);
   }
   bool Seen(int t) const { return t >= begin_ && t < end_; }
 

@@ -87,10 +87,12 @@ void ExpandValues(const FormTraits& traits, const Scales& from, int64_t begin, i
 
 // Bits of a column's value `i` in a plane of `width` bits a code.
 int PlaneCode(const std::byte* plane, int width, int column, int64_t i) {
-  const int64_t pairs_a_lane = 32 / width;
-  const int64_t lane = (i / 2 / pairs_a_lane * kPanelColumns + column) * 2 + i % 2;
-  return static_cast<int>(At<uint32_t>(plane, lane) >> (i / 2 % pairs_a_lane * width) &
-                          ((1u << width) - 1));
+  // 32 / width pairs a lane; widths are powers of two.
+  const auto pair = static_cast<uint64_t>(i) / 2;
+  const int width_bits = std::countr_zero(static_cast<unsigned>(width)), pair_bits = 5 - width_bits;
+  const auto lane = static_cast<int64_t>((pair >> pair_bits) * kPanelColumns) + column;
+  const auto shift = (pair & ((1u << pair_bits) - 1)) << width_bits;
+  return static_cast<int>(At<uint32_t>(plane, lane * 2 + i % 2) >> shift & ((1u << width) - 1));
 }
 
 // out: T, value i of the column at out[at(i)]; zeros beyond the end.

@@ -10,6 +10,7 @@
 #include "kernels/expand.h"
 #include "kernels/linear_sets.h"
 #include "kernels/ref/mma.h"
+#include "kernels/ref/tile.h"
 #include "kernels/tile_order.h"
 #include "tensor/bf16.h"
 
@@ -18,43 +19,40 @@ namespace {
 
 using tensor::BF16;
 
-// The sum of a leaf for one output: x [k_leaf], w its column, pairs kPanelColumns pairs apart.
+// The sums of a leaf for all columns of a panel: x [k_leaf], w the tile. Columns lie in the inner
+// loop, which a compiler turns into vectors.
+template <typename T>
+using LeafSums = void (*)(const T* x, const T* w, int32_t k_leaf, float sums[kPanelColumns]);
+
 // Class `pair`: one chain over the pairs, the odd element of each first; K is padded with +0 to
 // whole pairs.
 template <typename T>
-float PairChain(const T* x, const T* w, int32_t k_leaf) {
-  float sum = 0;
+void PairSums(const T* x, const T* w, int32_t k_leaf, float sums[kPanelColumns]) {
+  float chains[kPanelColumns] = {};
   for (int32_t k = 0; k < k_leaf; k += 2, w += 2 * kPanelColumns) {
-    const T odd = k + 1 < k_leaf ? x[k + 1] : T{};
-    sum = std::fma(tensor::ToFloat(odd), tensor::ToFloat(w[1]), sum);
-    sum = std::fma(tensor::ToFloat(x[k]), tensor::ToFloat(w[0]), sum);
+    const float even = tensor::ToFloat(x[k]),
+                odd = tensor::ToFloat(k + 1 < k_leaf ? x[k + 1] : T{});
+    for (int column = 0; column < kPanelColumns; ++column) {
+      float& sum = chains[column];
+      sum = std::fma(odd, tensor::ToFloat(w[2 * column + 1]), sum);
+      sum = std::fma(even, tensor::ToFloat(w[2 * column]), sum);
+    }
   }
-  return sum;
+  std::copy_n(chains, kPanelColumns, sums);
 }
 
 // Class `amx`: a chain of steps; K is padded with +0 to whole steps.
 template <TileOrder kOrder>
-float StepChain(const BF16* x, const BF16* w, int32_t k_leaf) {
-  float sum = 0;
-  for (int32_t k = 0; k < k_leaf; k += kTileDepth) {
-    BF16 step_x[kTileDepth] = {}, step_w[kTileDepth] = {};
-    for (int32_t i = 0; i < kTileDepth && k + i < k_leaf; ++i) {
-      step_x[i] = x[k + i];
-      step_w[i] = w[(k + i) / 2 * 2 * kPanelColumns + (k + i) % 2];
-    }
-    sum = TileStep(kOrder, step_x, step_w, sum);
-  }
-  return sum;
-}
-
-// The sums of a leaf for all columns of a panel: x [k_leaf], w the tile.
-template <typename T>
-using LeafSums = void (*)(const T* x, const T* w, int32_t k_leaf, float sums[kPanelColumns]);
-
-template <typename T, float (*kChain)(const T* x, const T* w, int32_t k_leaf)>
-void EachColumn(const T* x, const T* w, int32_t k_leaf, float sums[kPanelColumns]) {
-  for (int column = 0; column < kPanelColumns; ++column)
-    sums[column] = kChain(x, w + 2 * column, k_leaf);
+void StepSums(const BF16* x, const BF16* w, int32_t k_leaf, float sums[kPanelColumns]) {
+  std::fill_n(sums, kPanelColumns, 0.0f);
+  const int32_t whole = k_leaf / kTileDepth * kTileDepth, rest = k_leaf - whole;
+  for (int32_t k = 0; k < whole; k += kTileDepth)
+    AddTileStep(kOrder, x + k, w + k * kPanelColumns, kPanelColumns, sums);
+  if (rest == 0) return;
+  BF16 last_x[kTileDepth] = {}, last_w[kTileDepth * kPanelColumns] = {};
+  std::copy_n(x + whole, rest, last_x);
+  std::copy_n(w + whole * kPanelColumns, (rest + 1) / 2 * 2 * kPanelColumns, last_w);
+  AddTileStep(kOrder, last_x, last_w, kPanelColumns, sums);
 }
 
 template <MmaOrder kOrder>
@@ -63,7 +61,7 @@ void MmaSums(const BF16* x, const BF16* w, int32_t k_leaf, float sums[kPanelColu
   AddMmaSteps(kOrder, x, 0, k_leaf, w, kPanelColumns, sums);
 }
 
-template <typename T, LeafSums<T> kLeafSums = EachColumn<T, PairChain<T>>>
+template <typename T, LeafSums<T> kLeafSums = PairSums<T>>
 class RefLinear {
  public:
   explicit RefLinear(const LinearArgs& args) : args_(args) {}
@@ -199,12 +197,12 @@ void LinearOfSums(const LinearArgs& args, const device::WorkerContext& context) 
 }
 
 template <TileOrder kOrder>
-constexpr LinearFunction kTileLinear = &LinearOfSums<EachColumn<BF16, StepChain<kOrder>>>;
+constexpr LinearFunction kTileLinear = &LinearOfSums<StepSums<kOrder>>;
 
 }  // namespace
 
 void Linear(const LinearArgs& args, const device::WorkerContext& context) {
-  LinearOfSums<EachColumn<BF16, PairChain<BF16>>>(args, context);
+  LinearOfSums<PairSums<BF16>>(args, context);
 }
 
 LinearFunction TileLinear(TileOrder order) {

@@ -8,6 +8,7 @@
 #include "kernels/kv_codes.h"
 #include "kernels/ref/mma.h"
 #include "kernels/ref/row.h"
+#include "kernels/ref/tile.h"
 #include "kernels/sets.h"
 #include "kernels/tile_attention.h"
 #include "tensor/bf16.h"
@@ -53,13 +54,17 @@ struct TileSteps {
   static void Add(const BF16* x, int first, int last, const BF16* w, int columns, float* sums) {
     for (int k = first / kTileDepth * kTileDepth; k < last; k += kTileDepth) {
       const int begin = std::max(first - k, 0), end = std::min(last - k, kTileDepth);
-      BF16 step_x[kTileDepth] = {}, step_w[kTileDepth] = {};
-      std::copy(x + k + begin, x + k + end, step_x + begin);
-      for (int c = 0; c < columns; ++c) {
-        for (int i = begin; i < end; ++i)
-          step_w[i] = w[((k + i) / 2 * columns + c) * 2 + (k + i) % 2];
-        sums[c] = TileStep(kOrder, step_x, step_w, sums[c]);
+      if (end - begin == kTileDepth) {
+        AddTileStep(kOrder, x + k, w + int64_t{k} * columns, columns, sums);
+        continue;
       }
+      BF16 step_x[kTileDepth] = {}, step_w[kTileDepth * kMaxValueDim] = {};
+      std::copy(x + k + begin, x + k + end, step_x + begin);
+      for (int i = begin; i < end; ++i) {
+        const int64_t at = int64_t{i / 2} * columns * 2 + i % 2;
+        for (int c = 0; c < columns; ++c) step_w[at + 2 * c] = w[k * columns + at + 2 * c];
+      }
+      AddTileStep(kOrder, step_x, step_w, columns, sums);
     }
   }
 };
@@ -138,8 +143,9 @@ class StepQuery {
     const std::byte* const part = Part(block);
     const KvCodes codes = args_.layout.codes;
     if (codes == KvCodes::kNone) return reinterpret_cast<const BF16*>(part) + first;
+    const float* const values = KvValues(codes);
     for (int64_t i = 0; i < n; ++i)
-      elements_[i] = tensor::ToBF16(KvValue(codes, static_cast<uint8_t>(part[first + i])));
+      elements_[i] = tensor::ToBF16(values[static_cast<uint8_t>(part[first + i])]);
     return elements_;
   }
   const BF16* Keys(int32_t block) {

@@ -11,8 +11,7 @@ namespace {
 template <typename X, typename T>
 void NormRows(const RmsNormArgs& args, device::Range rows) {
   for (int64_t i = rows.begin; i < rows.end; ++i) {
-    const X* x =
-        reinterpret_cast<const X*>(args.x) + (args.rows ? args.rows[i] : i) * args.Stride();
+    const X* x = reinterpret_cast<const X*>(args.x) + args.RowAt(i);
     T* out = reinterpret_cast<T*>(args.out) + i * args.Stride();
     const auto value = [x](int64_t j) { return tensor::ToFloat(x[j]); };
     const float mean = args.centered ? Mean(value, args.columns) : 0;

@@ -14,8 +14,8 @@
 
 namespace forebay::kernels::testing {
 
-// Persistent workers that spin, then yield. The caller is worker 0. Denormals are flushed while a
-// kernel runs.
+// Persistent workers that spin, then yield; between kernels they sleep. The caller is worker 0.
+// Denormals are flushed while a kernel runs.
 class Team {
  public:
   explicit Team(int num_workers, uint64_t scratch_bytes = 4 << 20)
@@ -35,7 +35,7 @@ class Team {
   }
   ~Team() {
     stop_ = true;
-    round_.fetch_add(1);
+    Begin();
     for (std::thread& thread : threads_) thread.join();
   }
   Team(const Team&) = delete;
@@ -46,7 +46,7 @@ class Team {
     kernel_ = &kernel;
     ticket_ = 0;
     done_ = 0;
-    round_.fetch_add(1);
+    Begin();
     Call(0);
     Await([this] { return done_.load() == num_workers_; });
   }
@@ -80,6 +80,11 @@ class Team {
     }
   }
 
+  void Begin() {
+    round_.fetch_add(1);
+    round_.notify_all();
+  }
+
   void Call(int worker) {
     const unsigned saved = _mm_getcsr();
     _mm_setcsr(saved | 0x8040u);  // FTZ, DAZ
@@ -89,7 +94,7 @@ class Team {
   }
   void Loop(int worker) {
     for (int64_t seen = 0;;) {
-      Await([&] { return round_.load() != seen; });
+      round_.wait(seen);
       ++seen;
       if (stop_) return;
       Call(worker);

@@ -14,7 +14,7 @@ LayerWeight::LayerWeight(const BlockContext& context, int64_t layer, const Role&
                                  : &context.weights.layers[layer].placed(role)) {}
 
 void Norm(const BlockContext& context, const char* label, const std::byte* x, const float* weight,
-          const int32_t* rows, int32_t num_rows, RowsOut out, const float* bias) {
+          const NormedRows& rows, RowsOut out, const float* bias) {
   kernels::RmsNorm(*context.stream, *context.kernels, label,
                    {.dtype = context.dtype,
                     .x = x,
@@ -22,8 +22,9 @@ void Norm(const BlockContext& context, const char* label, const std::byte* x, co
                     .weight = weight,
                     .bias = bias,
                     .centered = context.config->centered_norms,
-                    .rows = rows,
-                    .num_rows = num_rows,
+                    .rows = rows.rows,
+                    .first_row = rows.first_row,
+                    .num_rows = rows.count,
                     .columns = static_cast<int32_t>(context.config->hidden_size),
                     .eps = static_cast<float>(context.config->rms_norm_eps),
                     .out_form = out.form});
@@ -38,7 +39,7 @@ void LayerNorm(const BlockContext& context, int64_t layer, const Role& role, int
                RowsOut out) {
   const LayerWeights& w = context.weights.layers[layer];
   const Role* const bias = BiasOfNorm(role);
-  Norm(context, role.name, context.activations.residual, w.vector(role), nullptr, rows, out,
+  Norm(context, role.name, context.activations.residual, w.vector(role), {.count = rows}, out,
        bias == nullptr ? nullptr : w.vector(*bias));
 }
 

@@ -108,9 +108,16 @@ struct FormedRows {
 using RowsIn = FormedRows<const std::byte>;
 using RowsOut = FormedRows<std::byte>;
 
-// out [num_rows, hidden] T: the norm of rows of x, of all in order where `rows` is null.
+// Rows that a norm takes: of x, whose first row has the number `first_row`, those in `rows`, or all
+// in order where that is null.
+struct NormedRows {
+  const int32_t* rows = nullptr;  // [count]
+  int32_t count = 0;
+  int32_t first_row = 0;
+};
+// out [rows.count, hidden] T.
 void Norm(const BlockContext& context, const char* label, const std::byte* x, const float* weight,
-          const int32_t* rows, int32_t num_rows, RowsOut out, const float* bias = nullptr);
+          const NormedRows& rows, RowsOut out, const float* bias = nullptr);
 // The same with one of a layer's norms, of all rows of the residual.
 void LayerNorm(const BlockContext& context, int64_t layer, const Role& role, int32_t rows,
                RowsOut out);

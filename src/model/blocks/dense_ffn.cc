@@ -33,11 +33,16 @@ void PlanDenseFfn(const LayerSite& site, LayerPlan* layer) {
 void PlanPlainFfn(const LayerSite& site, LayerPlan* layer) {
   const auto& [config, names, shard, heads, dtype, index] = site;
   site.AddNorms(kFfnNorm, names.ffn_norm, kFfnPostNorm, names.ffn_post_norm, layer);
-  layer->matrices.push_back(
-      {kUp, Block::kFfn, LeafRule::kReader,
-       weights::PlanMatrix(site.Label(kUp), dtype, names.up, names.up_bias,
-                           {config.intermediate_size, shard.intermediate}, config.hidden_size,
-                           kernels::LeafBorders::Single(config.hidden_size))});
+  // No panel crosses a leaf of down, so that any part of these has whole panels.
+  const int64_t width = config.intermediate_size;
+  const kernels::LeafBorders leaves = kernels::LeafBorders::ForDown(width);
+  std::vector<weights::PlannedRows> rows;
+  for (int64_t leaf = shard.down_leaves.begin; leaf < shard.down_leaves.end; ++leaf)
+    rows.push_back({0, leaves.begin[leaf], leaves.begin[leaf + 1] - leaves.begin[leaf]});
+  weights::MatrixPlan up =
+      weights::PlanRows(site.Label(kUp), dtype, {names.up}, {width}, rows, config.hidden_size);
+  if (!names.up_bias.empty()) up.biases = {names.up_bias};
+  layer->matrices.push_back({kUp, Block::kFfn, LeafRule::kReader, std::move(up)});
   AddDown(site, layer);
 }
 

@@ -200,8 +200,11 @@ void RunMatrix(const BlockContext& context, const Role& role, const weights::Pla
                const ExpertPart& experts, const GroupedRows& rows, bool coded) {
   const bool first = role == kExpertsGateUp;
   const bool shares = first && SharesCodes(*context.config->moe, placed, rows);
+  kernels::PackedWeight weight = placed.weight;
+  if (weight.bias != nullptr)
+    weight.bias += int64_t{experts.begin} * weight.num_panels * kernels::kPanelColumns;
   kernels::Experts(*context.stream, *context.kernels, role.name,
-                   {.weight = placed.weight,
+                   {.weight = weight,
                     .runs = placed.runs + experts.begin,
                     .offsets = OwnOffsets(context) + experts.begin,
                     .num_experts = experts.end - experts.begin,

@@ -45,11 +45,13 @@ void ReadAnyGemma(JsonFields* in, ModelConfig* config);
 void ReadGraniteFactors(JsonFields* in, ModelConfig* config);
 
 // What a family calls the sizes of its Mamba-2 layers. ModelConfig::states has them afterwards, but
-// for the layers, the heads of a norm and the least step (nemotron_h.cc).
+// for the layers and the heads of a norm (nemotron_h.cc).
 struct Mamba2Keys {
   const char *heads, *head_dim, *state, *groups, *taps, *conv_bias;
 };
 StateConfig& ReadMamba2(const Mamba2Keys& keys, JsonFields* in, ModelConfig* config);
+// The same of a GGUF file, as members of config.json.
+void ImplyMamba2(const Mamba2Keys& keys, GgufFields* in, GgufImplied* implied);
 // Names of a layer's tensors, which all families share behind `prefix`.
 StateNames Mamba2Names(const std::string& prefix);
 

@@ -1,12 +1,13 @@
 // LFM2: short convolutions between two gates, and attention with q and k norm on some layers.
 #include "model/families/families.h"
 #include "model/files/config_reader.h"
+#include "model/files/gguf_as_json.h"
 #include "model/files/json_fields.h"
 
 namespace forebay::model {
 namespace {
 
-constexpr std::string_view kLfm2Architectures[] = {"Lfm2ForCausalLM"};
+constexpr std::string_view kLfm2Architectures[] = {"Lfm2ForCausalLM", "lfm2"};
 
 // Which layers are convolutions: those that layer_types names, or all but full_attn_idxs.
 void ReadLfm2Layers(JsonFields* in, ModelConfig* config) {
@@ -43,6 +44,11 @@ void ReadLfm2(JsonFields* in, ModelConfig* config) {
     const int64_t width =
         static_cast<int64_t>(factor * static_cast<double>(2 * config->intermediate_size / 3));
     config->intermediate_size = std::max<int64_t>(1, (width + multiple - 1) / multiple) * multiple;
+  }
+  if (config->intermediate_size > kMostWidth) {
+    return in->Invalid(
+        fmt::format("block_ffn_dim_multiplier {} makes blocks of width {}; expected at most {}",
+                    factor, config->intermediate_size, kMostWidth));
   }
   if (in->Bool("conv_bias", false)) in->Unsupported("conv_bias", "true", "false");
   if (config->hidden_size % config->num_heads != 0) {
@@ -83,13 +89,27 @@ std::string Lfm2NameHere(const ModelConfig&, std::string_view stored) {
   return WithBeginning(stored, kBeginnings);
 }
 
+GgufImplied Lfm2Implied(const GgufSizes& sizes) {
+  GgufImplied implied;
+  CopyKeys(
+      sizes.in,
+      {{"shortconv.l_cache", "conv_L_cache"}, {"attention.layer_norm_rms_epsilon", "norm_eps"}},
+      &implied);
+  implied.members.emplace_back("block_auto_adjust_ff_dim", "false");  // it is the width itself
+  ImplyLayerTypes(sizes, "conv", "full_attention", &implied);
+  return implied;
+}
+
 }  // namespace
 
 const Family kLfm2{"lfm2",
                    "LFM2",
                    kLfm2Architectures,
                    &Lfm2LayerNames,
-                   {.qk_norm = true, .width_key = "block_ff_dim", .read_more = &ReadLfm2},
+                   {.qk_norm = true,
+                    .width_key = "block_ff_dim",
+                    .read_more = &ReadLfm2,
+                    .gguf_implies = &Lfm2Implied},
                    &Lfm2NameHere};
 
 }  // namespace forebay::model

@@ -1,8 +1,11 @@
 // Nemotron-H and Nemotron 3 Nano: layers of one block each, which are Mamba-2, attention without
 // rope, or a feed-forward block of squared ReLU without a gate, dense or of experts.
+#include <limits>
+
 #include "model/families/deepseek_v3.h"
 #include "model/families/families.h"
 #include "model/files/config_reader.h"
+#include "model/files/gguf_as_json.h"
 #include "model/files/json_fields.h"
 
 namespace forebay::model {
@@ -21,6 +24,13 @@ StateConfig& ReadMamba2(const Mamba2Keys& keys, JsonFields* in, ModelConfig* con
     in->Invalid(fmt::format("{} {} is no multiple of {} {}", keys.heads, net.value_heads,
                             keys.groups, net.key_heads));
   }
+  constexpr double kNoBound = std::numeric_limits<double>::infinity();
+  if (const std::vector<double> steps = in->Floats("time_step_limit", 0, kNoBound);
+      !steps.empty()) {
+    net.least_step = static_cast<float>(steps.front());
+    if (steps.size() != 2 || steps.back() != kNoBound)
+      in->Unsupported("time_step_limit", "bounded from above", "[0.0, Infinity]");
+  }
   for (const char* bias : {"mamba_proj_bias", "use_bias"}) {
     if (in->Bool(bias, false)) in->Unsupported(bias, "true", "false");
   }
@@ -29,12 +39,20 @@ StateConfig& ReadMamba2(const Mamba2Keys& keys, JsonFields* in, ModelConfig* con
 
 namespace {
 
-constexpr std::string_view kNemotronHArchitectures[] = {"NemotronHForCausalLM"};
+constexpr std::string_view kNemotronHArchitectures[] = {"NemotronHForCausalLM", "nemotron_h"};
+constexpr Mamba2Keys kNemotronHMamba2{.heads = "mamba_num_heads",
+                                      .head_dim = "mamba_head_dim",
+                                      .state = "ssm_state_size",
+                                      .groups = "n_groups",
+                                      .taps = "conv_kernel",
+                                      .conv_bias = "use_conv_bias"};
 
 // A letter a layer: M Mamba-2, * attention, - a dense block, E experts.
 std::string ReadPattern(JsonFields* in, const ModelConfig& config) {
   constexpr std::pair<std::string_view, char> kNames[] = {
-      {"mamba", 'M'}, {"attention", '*'}, {"mlp", '-'}, {"moe", 'E'}};
+      {"mamba", 'M'},     {"linear_attention", 'M'},
+      {"attention", '*'}, {"full_attention", '*'},
+      {"mlp", '-'},       {"moe", 'E'}};
   const std::string key = in->Has("layers_block_type") ? "layers_block_type" : "layer_types";
   std::string pattern = in->String("hybrid_override_pattern", "");
   if (pattern.empty()) {
@@ -67,20 +85,17 @@ void ReadNemotronH(JsonFields* in, ModelConfig* config) {
   }
   if (in->Bool("residual_in_fp32", false)) in->Unsupported("residual_in_fp32", "true", "false");
   if (in->Has("moe_latent_size")) in->Unsupported("moe_latent_size", "given", "none");
+  if (!in->Has("head_dim"))
+    config->head_dim = in->Int("attention_head_dim", 1, kMostHeadDim, config->head_dim);
   config->gated = false;
   config->activation = Activation::kReluSquared;
   config->without_rope.assign(static_cast<size_t>(config->num_layers), 1);
   const std::string pattern = ReadPattern(in, *config);
-  StateConfig& net = ReadMamba2({.heads = "mamba_num_heads",
-                                 .head_dim = "mamba_head_dim",
-                                 .state = "ssm_state_size",
-                                 .groups = "n_groups",
-                                 .taps = "conv_kernel",
-                                 .conv_bias = "use_conv_bias"},
-                                in, config);
+  StateConfig& net = ReadMamba2(kNemotronHMamba2, in, config);
   if (!in->status().ok()) return;
   net.normed_heads = net.value_heads / net.key_heads;
-  net.least_step = static_cast<float>(in->Float("time_step_min", 0, 1, 0.001));
+  const auto least_step = static_cast<float>(in->Float("time_step_min", 0, 1, 0.001));
+  net.least_step = std::max(net.least_step, least_step);
   if (pattern.find('E') != std::string::npos) {
     ReadDeepseekExperts(in, true, config);
     if (!in->status().ok()) return;
@@ -139,7 +154,46 @@ std::string NemotronHNameHere(const ModelConfig&, std::string_view stored) {
   return WithBeginning(stored, kBeginnings);
 }
 
+// A layer has attention, a dense block or, with neither, a state.
+GgufImplied NemotronHImplied(const GgufSizes& sizes) {
+  GgufFields* const in = sizes.in;
+  GgufImplied implied;
+  ImplyMamba2(kNemotronHMamba2, in, &implied);
+  const std::vector<int64_t> heads = CopyByLayer(sizes,
+                                                 {"attention.head_count_kv", "num_key_value_heads"},
+                                                 &implied),
+                             widths = CopyByLayer(
+                                 sizes, {"feed_forward_length", "intermediate_size"}, &implied);
+  std::string pattern;
+  for (size_t layer = 0; layer < heads.size(); ++layer) {
+    if (heads[layer] != 0 && widths[layer] != 0)
+      in->Unsupported("feed_forward_length", fmt::format("{} in layer {}", widths[layer], layer),
+                      "0 in a layer with attention");
+    pattern += heads[layer] != 0 ? '*' : widths[layer] != 0 ? '-' : 'M';
+  }
+  implied.members.emplace_back("hybrid_override_pattern", fmt::format("\"{}\"", pattern));
+  CopyKeys(in,
+           {{in->Has("attention.layer_norm_rms_epsilon") ? "attention.layer_norm_rms_epsilon"
+                                                         : "attention.layer_norm_epsilon",
+             "layer_norm_epsilon"}},
+           &implied);
+  implied.members.emplace_back("mlp_bias", in->AnyLayerHas("ffn_up.bias") ? "true" : "false");
+  implied.members.emplace_back("partial_rotary_factor", "1");  // there is no rope
+  return implied;
+}
+
 }  // namespace
+
+void ImplyMamba2(const Mamba2Keys& keys, GgufFields* in, GgufImplied* implied) {
+  CopyKeys(in,
+           {{"ssm.state_size", keys.state},
+            {"ssm.group_count", keys.groups},
+            {"ssm.conv_kernel", keys.taps}},
+           implied);
+  ImplyStateHeads(in, keys.heads, keys.head_dim, implied);
+  implied->members.emplace_back(keys.conv_bias,
+                                in->AnyLayerHas("ssm_conv1d.bias") ? "true" : "false");
+}
 
 StateNames Mamba2Names(const std::string& prefix) {
   StateNames names;
@@ -154,11 +208,12 @@ StateNames Mamba2Names(const std::string& prefix) {
   return names;
 }
 
-const Family kNemotronH{"nemotron_h",
-                        "Nemotron-H, Nemotron 3 Nano",
-                        kNemotronHArchitectures,
-                        &NemotronHLayerNames,
-                        {.default_head_dim = 128, .read_more = &ReadNemotronH},
-                        &NemotronHNameHere};
+const Family kNemotronH{
+    "nemotron_h",
+    "Nemotron-H, Nemotron 3 Nano",
+    kNemotronHArchitectures,
+    &NemotronHLayerNames,
+    {.default_head_dim = 128, .read_more = &ReadNemotronH, .gguf_implies = &NemotronHImplied},
+    &NemotronHNameHere};
 
 }  // namespace forebay::model

@@ -117,19 +117,12 @@ GgufImplied DeltaNetImplied(const GgufSizes& sizes) {
            {{"ssm.conv_kernel", "linear_conv_kernel_dim"},
             {"ssm.state_size", "linear_key_head_dim"},
             {"ssm.group_count", "linear_num_key_heads"},
-            {"ssm.time_step_rank", "linear_num_value_heads"},
             {"full_attention_interval", "full_attention_interval"},
             {"expert_count", "num_experts"},
             {"expert_feed_forward_length", "moe_intermediate_size"},
             {"expert_shared_feed_forward_length", "shared_expert_intermediate_size"}},
            &implied);
-  const int64_t heads = sizes.in->Int("ssm.time_step_rank", 1, kMostHeads),
-                values = sizes.in->Int("ssm.inner_size", 1, kMostHeads * kMostHeadDim);
-  if (values % heads != 0) {
-    sizes.in->Invalid(fmt::format("key ssm.inner_size {} is no multiple of ssm.time_step_rank {}",
-                                  values, heads));
-  }
-  implied.members.emplace_back("linear_value_head_dim", fmt::format("{}", values / heads));
+  ImplyStateHeads(sizes.in, "linear_num_value_heads", "linear_value_head_dim", &implied);
   return implied;
 }
 

@@ -98,6 +98,36 @@ TEST(GgufConfig, KeysThatNobodyReadAreListedOrRefused) {
       ParseGguf(TinyGguf("llama", 2, 1).Value<uint8_t>("llama.use_parallel_residual", 7, 1)).ok());
 }
 
+// A hybrid model's KV heads are an array, which says what each layer is.
+TEST(GgufConfig, HybridModelsSayWhatEachLayerIs) {
+  const auto with_heads = [](const std::vector<int32_t>& heads) {
+    weights::GgufBytes b(2, 8);
+    b.String("general.architecture", "lfm2").Value<uint32_t>("lfm2.context_length", 4, 64);
+    b.Value<uint32_t>("lfm2.embedding_length", 4, 32).Value<uint32_t>("lfm2.block_count", 4, 3);
+    b.Value<uint32_t>("lfm2.feed_forward_length", 4, 40)
+        .Value<uint32_t>("lfm2.attention.head_count", 4, 4);
+    b.Value<uint32_t>("lfm2.shortconv.l_cache", 4, 3);
+    b.Text("lfm2.attention.head_count_kv").Raw<uint32_t>(9).Raw<uint32_t>(5);
+    b.Raw<uint64_t>(heads.size());
+    for (const int32_t each : heads) b.Raw(each);
+    return ParseGguf(std::move(b), "token_embd_norm.weight");
+  };
+  const auto config = with_heads({0, 2, 0});
+  ASSERT_TRUE(config.ok()) << config.status().ToString();
+  EXPECT_EQ(config->num_kv_heads, 2);
+  EXPECT_EQ(config->intermediate_size, 40);
+  EXPECT_THAT(config->states->has_state, ElementsAre(1, 0, 1));
+  EXPECT_THAT(with_heads({0, 2}).status().message(),
+              HasSubstr("key attention.head_count_kv has 2 entries; expected one a layer, 3"));
+  EXPECT_THAT(
+      with_heads({0, 2, 1}).status().message(),
+      HasSubstr("head_count_kv is \"1 in layer 2\", which is not supported; supported: 0 or 2"));
+  EXPECT_THAT(with_heads({0, 0, 0}).status().message(), HasSubstr("all layers are convolutions"));
+  const base::Status experts = ParseGguf(TinyGguf("nemotron_h_moe", 2, 0)).status();
+  EXPECT_EQ(experts.code(), kArchitectureUnknown);
+  EXPECT_THAT(experts.message(), HasSubstr("architecture \"nemotron_h_moe\" is not known"));
+}
+
 TEST(GgufConfig, AFileThatIsNoModelIsRefused) {
   const auto adapter = ParseGguf(TinyGguf("llama", 2, 1).String("general.type", "adapter"));
   EXPECT_EQ(adapter.status().code(), kConfigUnsupported);

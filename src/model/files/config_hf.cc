@@ -18,13 +18,31 @@ using base::Status;
 
 constexpr double kLeastPositive = 1e-12, kMostFactor = 1e6, kLeastTheta = 2, kMostTheta = 1e15;
 
+// Infinity, which Python writes and JSON does not have, as newer programs write it.
+std::string WithoutBareInfinity(std::string_view json) {
+  constexpr std::string_view kBare = "Infinity", kWritten = R"({"__float__":"Infinity"})";
+  std::string text;
+  bool in_string = false;
+  for (size_t i = 0; i < json.size(); ++i) {
+    if (!in_string && json.substr(i).starts_with(kBare)) {
+      text += kWritten;
+      i += kBare.size() - 1;
+      continue;
+    }
+    if (json[i] == '"') in_string = !in_string;
+    text += json[i];
+    if (in_string && json[i] == '\\' && i + 1 < json.size()) text += json[++i];
+  }
+  return text;
+}
+
 Result<simdjson::dom::object> ParseObject(simdjson::dom::parser& parser, std::string_view json,
                                           std::string_view file) {
   if (json.size() > kMostConfigBytes) {
     return Status(kConfigInvalid, fmt::format("{}: {} bytes; expected at most {}", file,
                                               json.size(), kMostConfigBytes));
   }
-  const auto document = base::ParseJson(parser, json);
+  const auto document = base::ParseJson(parser, WithoutBareInfinity(json));
   if (!document.ok()) return document.status().WithContext(file);
   simdjson::dom::object object;
   if (document->get_object().get(object)) {

@@ -114,6 +114,45 @@ void CopyKeys(GgufFields* in, std::initializer_list<GgufKey> keys, GgufImplied* 
   }
 }
 
+std::vector<int64_t> CopyByLayer(const GgufSizes& sizes, GgufKey key, GgufImplied* implied) {
+  std::vector<int64_t> values = sizes.in->Ints(key.gguf);
+  if (std::ssize(values) != sizes.layers) {
+    sizes.in->Invalid(fmt::format("key {} has {} entries; expected one a layer, {}", key.gguf,
+                                  values.size(), sizes.layers));
+    return std::vector<int64_t>(static_cast<size_t>(sizes.layers));
+  }
+  const int64_t most = std::ranges::max(values);
+  for (size_t layer = 0; layer < values.size(); ++layer) {
+    if (values[layer] == 0 || values[layer] == most) continue;
+    sizes.in->Unsupported(key.gguf, fmt::format("{} in layer {}", values[layer], layer),
+                          fmt::format("0 or {}, as in another layer", most));
+  }
+  implied->members.emplace_back(key.json, fmt::format("{}", std::max<int64_t>(most, 1)));
+  return values;
+}
+
+void ImplyLayerTypes(const GgufSizes& sizes, std::string_view without, std::string_view with,
+                     GgufImplied* implied) {
+  std::string types;
+  for (const int64_t heads :
+       CopyByLayer(sizes, {"attention.head_count_kv", "num_key_value_heads"}, implied)) {
+    types += fmt::format("{}\"{}\"", types.empty() ? "" : ", ", heads == 0 ? without : with);
+  }
+  implied->members.emplace_back("layer_types", fmt::format("[{}]", types));
+}
+
+void ImplyStateHeads(GgufFields* in, std::string_view heads, std::string_view head_dim,
+                     GgufImplied* implied) {
+  const int64_t count = in->Int("ssm.time_step_rank", 1, kMostHeads),
+                values = in->Int("ssm.inner_size", 1, kMostHeads * kMostHeadDim);
+  if (values % count != 0) {
+    in->Invalid(fmt::format("key ssm.inner_size {} is no multiple of ssm.time_step_rank {}", values,
+                            count));
+  }
+  implied->members.emplace_back(heads, fmt::format("{}", count));
+  implied->members.emplace_back(head_dim, fmt::format("{}", values / count));
+}
+
 std::vector<float> ReadFactors(const TensorInfo& tensor, int64_t expected, GgufFields* in) {
   std::vector<float> values;
   if (tensor.type->dtype == tensor::DType::kF32 && tensor.shape.rank() == 1 &&
@@ -148,7 +187,7 @@ base::Result<GgufConfigJson> GgufAsConfigJson(const GgufFile& gguf, const Family
   json.BeginObject().Key("architectures").BeginArray().String(family.architectures[0]).EndArray();
   json.Key("vocab_size").Int(embedding == nullptr ? 1 : embedding->rows());
   json.Key("tie_word_embeddings").Bool(!has("output.weight"));
-  json.Key("attention_bias").Bool(has("blk.0.attn_q.bias"));
+  json.Key("attention_bias").Bool(in->AnyLayerHas("attn_q.bias"));
   if (has("blk.0.attn_output.bias") && implied.output_bias_key)
     json.Key("attention_out_bias").Bool(true);
   json.Key("num_hidden_layers").Int(sizes.layers);

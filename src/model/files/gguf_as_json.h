@@ -20,6 +20,18 @@ struct GgufKey {
 // Adds the numbers and flags among `keys` that the file has.
 void CopyKeys(GgufFields* in, std::initializer_list<GgufKey> keys, GgufImplied* implied);
 
+// The values of a hybrid model's key, one a layer: 0 or a number that all other layers have, which
+// is added (1 where no layer has one). After an error zeros.
+std::vector<int64_t> CopyByLayer(const GgufSizes& sizes, GgufKey key, GgufImplied* implied);
+// Adds "layer_types": layers of which attention.head_count_kv says 0 are `without`, the others
+// `with`; and the number of KV heads.
+void ImplyLayerTypes(const GgufSizes& sizes, std::string_view without, std::string_view with,
+                     GgufImplied* implied);
+// Adds the number and the dimension of heads of layers that keep a state: of ssm.time_step_rank
+// and ssm.inner_size.
+void ImplyStateHeads(GgufFields* in, std::string_view heads, std::string_view head_dim,
+                     GgufImplied* implied);
+
 // The elements of a tensor F32 [n], which may have `expected` of them (0: any); what else it is
 // costs an error.
 std::vector<float> ReadFactors(const weights::TensorInfo& tensor, int64_t expected, GgufFields* in);

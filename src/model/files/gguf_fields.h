@@ -83,6 +83,16 @@ class GgufFields {
     return FindTensor(gguf_, tensor);
   }
 
+  // Whether a layer has that tensor: "attn_q.bias".
+  bool AnyLayerHas(std::string_view tensor) const {
+    return std::ranges::any_of(gguf_.tensors(), [&](const weights::TensorInfo& each) {
+      const std::string_view name = each.name;
+      const size_t layer = name.find('.', 4);
+      return name.starts_with("blk.") && layer != std::string_view::npos &&
+             name.substr(layer + 1) == tensor;
+    });
+  }
+
   double Float(std::string_view key, double least, double most,
                std::optional<double> otherwise = {}) {
     if (!Has(key) && otherwise) return *otherwise;

@@ -30,6 +30,15 @@ bool ReadWhole(simdjson::dom::element element, int64_t* value) {
   return true;
 }
 
+// A number, or what transformers writes for one that JSON does not have.
+bool ReadNumber(simdjson::dom::element element, double* value) {
+  if (!element.get_double().get(*value)) return true;
+  std::string_view name;
+  if (element["__float__"].get_string().get(name) || name != "Infinity") return false;
+  *value = std::numeric_limits<double>::infinity();
+  return true;
+}
+
 }  // namespace
 
 void JsonFields::Fail(Status error) {
@@ -119,7 +128,7 @@ std::vector<double> JsonFields::Floats(std::string_view key, double least, doubl
   std::vector<double> values;
   for (const simdjson::dom::element item : Items(key)) {
     double value = least;
-    if (item.get_double().get(value) || value < least || value > most)
+    if (!ReadNumber(item, &value) || value < least || value > most)
       Wrong(key, fmt::format("a list of numbers from {} to {}", least, most));
     values.push_back(value);
   }

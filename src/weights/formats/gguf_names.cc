@@ -19,6 +19,7 @@ constexpr NamePair kModelNames[] = {
     {"per_layer_token_embd", "model.embed_tokens_per_layer"},
     {"per_layer_model_proj", "model.per_layer_model_projection"},
     {"per_layer_proj_norm", "model.per_layer_projection_norm"},
+    {"token_embd_norm", "model.embedding_norm"},  // LFM2's last norm
 };
 
 // After "blk.N." and "model.layers.N.": without ".weight" or ".bias", or whole.
@@ -113,18 +114,72 @@ constexpr NamePair kDeepseek2[] = {{"attn_q_a", "self_attn.q_a_proj"},
                                    {"attn_kv_b", "self_attn.kv_b_proj"},
                                    {"attn_k_b", "self_attn.k_b_proj"},
                                    {"attn_v_b", "self_attn.v_b_proj"}};
+constexpr NamePair kLfm2[] = {{"attn_norm", "operator_norm"},
+                              {"attn_q_norm", "self_attn.q_layernorm"},
+                              {"attn_k_norm", "self_attn.k_layernorm"},
+                              {"attn_output", "self_attn.out_proj"},
+                              {"ffn_norm", "ffn_norm"},
+                              {"ffn_gate", "feed_forward.w1"},
+                              {"ffn_up", "feed_forward.w3"},
+                              {"ffn_down", "feed_forward.w2"},
+                              {"shortconv.in_proj", "conv.in_proj"},
+                              {"shortconv.conv", "conv.conv"},
+                              {"shortconv.out_proj", "conv.out_proj"}};
+constexpr NamePair kNemotronH[] = {{"attn_norm", "norm"},
+                                   {"attn_q", "mixer.q_proj"},
+                                   {"attn_k", "mixer.k_proj"},
+                                   {"attn_v", "mixer.v_proj"},
+                                   {"attn_output", "mixer.o_proj"},
+                                   {"ffn_up", "mixer.up_proj"},
+                                   {"ffn_down", "mixer.down_proj"},
+                                   {"ssm_in", "mixer.in_proj"},
+                                   {"ssm_conv1d", "mixer.conv1d"},
+                                   {"ssm_a", "mixer.A_log"},
+                                   {"ssm_d", "mixer.D"},
+                                   {"ssm_dt.bias", "mixer.dt_bias"},
+                                   {"ssm_norm", "mixer.norm"},
+                                   {"ssm_out", "mixer.out_proj"}};
+// The shared block's gate and up are one matrix in folders.
+constexpr NamePair kGraniteHybrid[] = {{"ssm_in", "mamba.in_proj"},
+                                       {"ssm_conv1d", "mamba.conv1d"},
+                                       {"ssm_a", "mamba.A_log"},
+                                       {"ssm_d", "mamba.D"},
+                                       {"ssm_dt.bias", "mamba.dt_bias"},
+                                       {"ssm_norm", "mamba.norm"},
+                                       {"ssm_out", "mamba.out_proj"},
+                                       {"ffn_gate", "shared_mlp.gate_proj"},
+                                       {"ffn_up", "shared_mlp.up_proj"},
+                                       {"ffn_down", "shared_mlp.output_linear"},
+                                       {"ffn_gate_shexp", "shared_mlp.gate_proj"},
+                                       {"ffn_up_shexp", "shared_mlp.up_proj"},
+                                       {"ffn_down_shexp", "shared_mlp.output_linear"},
+                                       {"ffn_gate_inp", "block_sparse_moe.router.layer"},
+                                       {"ffn_gate_exps", "block_sparse_moe.experts.gate_proj"},
+                                       {"ffn_up_exps", "block_sparse_moe.experts.up_proj"},
+                                       {"ffn_down_exps", "block_sparse_moe.experts.down_proj"}};
 struct Dialect {
   std::string_view architecture;
   std::span<const NamePair> layer_names;
 };
-constexpr Dialect kDialects[] = {{"gemma2", kGemma},         {"gemma3", kGemma},
-                                 {"gemma4", kGemma4},        {"olmo2", kOlmo2},
-                                 {"exaone4", kOlmo2},        {"glm4", kGlm4},
-                                 {"glm4moe", kGlm4Moe},      {"phi3", kPhi3},
-                                 {"gpt-oss", kGptOss},       {"hunyuan-dense", kHunyuan},
-                                 {"minimax-m2", kMiniMaxM2}, {"llama4", kLlama4},
-                                 {"deepseek2", kDeepseek2},  {"qwen35", kQwen35},
-                                 {"qwen35moe", kQwen35},     {"qwen3next", kQwen35}};
+constexpr Dialect kDialects[] = {{"gemma2", kGemma},
+                                 {"gemma3", kGemma},
+                                 {"gemma4", kGemma4},
+                                 {"olmo2", kOlmo2},
+                                 {"exaone4", kOlmo2},
+                                 {"glm4", kGlm4},
+                                 {"glm4moe", kGlm4Moe},
+                                 {"phi3", kPhi3},
+                                 {"gpt-oss", kGptOss},
+                                 {"hunyuan-dense", kHunyuan},
+                                 {"minimax-m2", kMiniMaxM2},
+                                 {"llama4", kLlama4},
+                                 {"deepseek2", kDeepseek2},
+                                 {"qwen35", kQwen35},
+                                 {"qwen35moe", kQwen35},
+                                 {"qwen3next", kQwen35},
+                                 {"lfm2", kLfm2},
+                                 {"nemotron_h", kNemotronH},
+                                 {"granitehybrid", kGraniteHybrid}};
 
 std::string_view Lookup(std::span<const NamePair> pairs, std::string_view gguf) {
   const auto it = std::ranges::find(pairs, gguf, &NamePair::gguf);

@@ -14,10 +14,12 @@ using base::Result;
 using base::ShownName;
 using base::Status;
 
-constexpr std::array<std::string_view, 4> kTurnsNeighbours = {"llama", "granite", "smollm3",
-                                                              "mistral3"};
+constexpr std::array<std::string_view, 6> kTurnsNeighbours = {
+    "llama", "granite", "granitehybrid", "nemotron_h", "smollm3", "mistral3"};
 constexpr std::array<std::string_view, 2> kTilesValueHeads = {"qwen35", "qwen35moe"};
 constexpr std::array<std::string_view, 3> kDeltaNets = {"qwen35", "qwen35moe", "qwen3next"};
+
+constexpr std::array<std::string_view, 2> kMamba2 = {"nemotron_h", "granitehybrid"};
 
 constexpr int64_t kMostCount = 1 << 20;  // of heads, of a head's elements
 
@@ -26,11 +28,17 @@ bool IsOneOf(const std::array<std::string_view, size>& names, std::string_view n
   return std::ranges::count(names, name) > 0;
 }
 
+// Of an array with an entry a layer, the greatest: layers without attention have 0.
 Result<int64_t> Count(const GgufFile& gguf, const std::string& key) {
+  const auto checked = [&](auto value) -> Result<int64_t> {
+    if (1 <= value && value <= decltype(value){kMostCount}) return static_cast<int64_t>(value);
+    return Status(kTensorShape,
+                  fmt::format("key {} is {}; expected 1 to {}", key, value, kMostCount));
+  };
+  if (const auto by_layer = gguf.GetInts(key); by_layer.ok() && !by_layer->empty())
+    return checked(std::ranges::max(*by_layer));
   FB_ASSIGN_OR_RETURN(const uint64_t value, gguf.GetUint(key));
-  if (1 <= value && value <= kMostCount) return static_cast<int64_t>(value);
-  return Status(kTensorShape,
-                fmt::format("key {} is {}; expected 1 to {}", key, value, kMostCount));
+  return checked(value);
 }
 
 Status SetTurnedRows(const GgufFile& gguf, const std::string& architecture, bool of_keys,
@@ -91,6 +99,21 @@ Status SetTiledHeads(const GgufFile& gguf, const std::string& architecture, std:
   return Status::Ok();
 }
 
+void SetConvolutionShape(TensorInfo* tensor) {
+  if (tensor->shape.rank() == 2) tensor->shape = {tensor->shape[0], 1, tensor->shape[1]};
+}
+
+void SetMamba2Order(TensorInfo* tensor) {
+  const std::string_view name = tensor->name;
+  const bool decay = name.ends_with(".A_log");
+  if (name.ends_with(".conv1d.weight")) SetConvolutionShape(tensor);
+  if (decay)
+    tensor->rearranged = std::make_shared<const Rearrangement>(Rearrangement{.negated_exp = true});
+  const bool norm = name.ends_with(".mixer.norm.weight") || name.ends_with(".mamba.norm.weight");
+  if (tensor->shape.rank() == 2 && (decay || norm || name.ends_with(".D")))
+    tensor->shape = {tensor->shape.elements()};
+}
+
 }  // namespace
 
 Status SetGgufOrder(const GgufFile& gguf, std::string_view architecture, TensorInfo* tensor) {
@@ -98,10 +121,12 @@ Status SetGgufOrder(const GgufFile& gguf, std::string_view architecture, TensorI
   if (tensor->type == &kUnreadableType || tensor->shape.rank() == 0) return Status::Ok();
   const std::string prefix(architecture);
   const std::string_view name = tensor->name;
-  const bool q = name.find(".self_attn.q_proj.") != std::string_view::npos,
-             k = name.find(".self_attn.k_proj.") != std::string_view::npos;
+  const bool q = name.find(".q_proj.") != std::string_view::npos,
+             k = name.find(".k_proj.") != std::string_view::npos;
   if ((q || k) && IsOneOf(kTurnsNeighbours, architecture))
     return SetTurnedRows(gguf, prefix, k, tensor);
+  if (IsOneOf(kMamba2, architecture)) SetMamba2Order(tensor);
+  if (architecture == "lfm2" && name.ends_with(".conv.conv.weight")) SetConvolutionShape(tensor);
   const size_t at = name.find(kDeltaNet);
   if (at == std::string_view::npos || !IsOneOf(kDeltaNets, architecture)) return Status::Ok();
   const std::string_view part = name.substr(at + kDeltaNet.size());
@@ -109,8 +134,7 @@ Status SetGgufOrder(const GgufFile& gguf, std::string_view architecture, TensorI
   if (IsOneOf(kTilesValueHeads, architecture))
     FB_RETURN_IF_ERROR(SetTiledHeads(gguf, prefix, part, *tensor, &rearranged));
   tensor->rearranged = std::make_shared<const Rearrangement>(std::move(rearranged));
-  if (part == "conv1d.weight" && tensor->shape.rank() == 2)
-    tensor->shape = {tensor->shape[0], 1, tensor->shape[1]};
+  if (part == "conv1d.weight") SetConvolutionShape(tensor);
   return Status::Ok();
 }
 

@@ -235,6 +235,10 @@ TEST(HfTensorName, ArchitecturesHaveNamesOfTheirOwn) {
   EXPECT_EQ(HfTensorName("glm4", "blk.7.ffn_up.weight"), layer + "mlp.gate_up_proj.weight");
   EXPECT_EQ(HfTensorName("glm4", "blk.7.attn_q.bias"), layer + "self_attn.q_proj.bias");
   EXPECT_EQ(HfTensorName("gpt-oss", "blk.7.attn_sinks.weight"), layer + "self_attn.sinks");
+  EXPECT_EQ(HfTensorName("lfm2", "blk.7.shortconv.conv.weight"), layer + "conv.conv.weight");
+  EXPECT_EQ(HfTensorName("lfm2", "token_embd_norm.weight"), "model.embedding_norm.weight");
+  EXPECT_EQ(HfTensorName("nemotron_h", "blk.7.ssm_dt.bias"), layer + "mixer.dt_bias");
+  EXPECT_EQ(HfTensorName("granitehybrid", "blk.7.ssm_a"), layer + "mamba.A_log");
   EXPECT_EQ(HfTensorName("qwen2", "blk.7.post_attention_norm.weight"),
             "blk.7.post_attention_norm.weight");
 }

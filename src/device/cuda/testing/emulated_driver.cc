@@ -24,6 +24,7 @@ namespace {
 constexpr cu::Result kInvalidValue = 1, kInvalidHandle = 400, kIllegalAddress = 700,
                      kLaunchTimeout = 702, kCaptureUnsupported = 900;
 constexpr size_t kHostPage = 4096;
+constexpr unsigned kMostShared = 227 << 10, kMostAlong = 65535;
 constexpr int kMajor = 9, kMinor = 0, kMultiprocessors = 2;
 
 struct Memory {
@@ -32,6 +33,10 @@ struct Memory {
 };
 struct EventState {
   uint64_t recorded = 0, reached = 0;
+};
+struct FunctionState {
+  std::string name;
+  unsigned shared_bytes = 48 << 10;  // that a launch may ask for
 };
 struct GraphState {
   std::vector<std::function<cu::Result()>> launches;
@@ -60,8 +65,9 @@ struct EmulatedDriver::State {
     return address + bytes <= at->first + at->second.bytes ? &at->second : nullptr;
   }
 
-  // The GPU's memory is the GPU's alone but while it works.
-  void Open(bool open) {
+  // The GPU's memory is the GPU's alone but while it works: calls of the driver end with it closed.
+  void Open(bool wanted) {
+    if (std::exchange(open, wanted) == wanted) return;
     for (const auto& [address, piece] : memory) {
       if (piece.pinned) continue;
       FB_CHECK(mprotect(reinterpret_cast<void*>(address), piece.bytes,
@@ -70,7 +76,7 @@ struct EmulatedDriver::State {
     }
   }
 
-  // Runs a command of a stream that can go on, if there is one.
+  // Runs a command of a stream that can go on, if there is one. Leaves the GPU's memory open.
   bool RunOne() {
     // A connection is in order: the first command of its streams holds up the others.
     std::map<int, StreamState*> first;
@@ -94,12 +100,16 @@ struct EmulatedDriver::State {
     if (error != cu::kSuccess) return true;  // the context is dead
     Open(true);
     error = command.run();
-    Open(false);
     return true;
   }
-  // Now and then something runs while the host calls.
+  // Something runs while the host calls: `commands` at most.
+  void Run(uint64_t commands) {
+    while (commands > 0 && RunOne()) --commands;
+    Open(false);
+  }
+  // Now and then; 3 in 4 calls on average.
   void Interleave() {
-    for (uint64_t n = rng.Below(4); n > 1 && RunOne();) --n;
+    if (rng.Below(8) == 0) Run(1 + rng.Below(11));
   }
 
   // Whether a command that was enqueued before this one is still to run.
@@ -110,24 +120,24 @@ struct EmulatedDriver::State {
     });
   }
   // Streams run until `done`, as those of a GPU do while a call of the host waits. Other threads
-  // may go on. False, and the context is dead: nothing can run, and nobody has enqueued anything
-  // for a while. REQUIRES: the mutex is held once.
-  bool Block(std::unique_lock<std::recursive_mutex>& lock, std::string_view call,
+  // may go on. The context dies where nothing can run and nobody has enqueued anything for a
+  // while. REQUIRES: the mutex is held once.
+  void Block(std::unique_lock<std::recursive_mutex>& lock, std::string_view call,
              const std::function<bool()>& done) {
     constexpr auto kLook = std::chrono::milliseconds(1);
     auto idle_since = std::chrono::steady_clock::now();
     for (uint64_t seen = progress; !done();) {
-      if (error != cu::kSuccess) return false;
+      if (error != cu::kSuccess) break;
       if (RunOne()) continue;
+      Open(false);
       changed.wait_for(lock, kLook);
       const auto now = std::chrono::steady_clock::now();
       if (std::exchange(seen, progress) != seen) idle_since = now;
       if (now - idle_since < options.longest_call) continue;
       error = kLaunchTimeout;
       what = fmt::format("{} never returns: it waits for what nobody has enqueued", call);
-      return false;
     }
-    return true;
+    Open(false);
   }
   // The call waits for all that was enqueued before it.
   cu::Result Drain(std::string_view call) {
@@ -149,12 +159,13 @@ struct EmulatedDriver::State {
   std::string what;                 // of it
   uint64_t next_handle = 1;
   uint64_t used = 0;
+  bool open = false;
   int contexts = 0;
   std::map<uint64_t, Memory> memory;
   std::map<cu::Stream, std::unique_ptr<StreamState>> streams;
   std::map<cu::Event, std::unique_ptr<EventState>> events;
   std::map<cu::Module, const void*> modules;
-  std::map<cu::Function, std::string> functions;
+  std::map<cu::Function, FunctionState> functions;
   std::map<cu::Graph, GraphState> graphs;
   std::map<cu::GraphExec, GraphState> executables;
   int graphs_made = 0;
@@ -275,6 +286,7 @@ struct EmulatedCalls {
     void* const data = mmap(nullptr, whole, pinned ? PROT_READ | PROT_WRITE : PROT_NONE,
                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED) return cu::kOutOfMemory;
+    (void)madvise(data, whole, MADV_HUGEPAGE);  // fewer entries for Open
     *address = reinterpret_cast<uint64_t>(data);
     the->memory[*address] = {bytes, pinned, mapped};
     the->used += pinned ? 0 : bytes;
@@ -405,7 +417,7 @@ struct EmulatedCalls {
     const std::lock_guard lock(the->mutex);
     const auto found = the->streams.find(stream);
     if (found == the->streams.end()) return kInvalidHandle;
-    the->RunOne();
+    the->Run(1);
     if (the->error != cu::kSuccess) return the->error;
     return found->second->commands.empty() ? cu::kSuccess : cu::kNotReady;
   }
@@ -473,7 +485,7 @@ struct EmulatedCalls {
     const std::lock_guard lock(the->mutex);
     const auto found = the->events.find(event);
     if (found == the->events.end()) return kInvalidHandle;
-    the->RunOne();
+    the->Run(1);
     if (the->error != cu::kSuccess) return the->error;
     return found->second->reached >= found->second->recorded ? cu::kSuccess : cu::kNotReady;
   }
@@ -501,10 +513,15 @@ struct EmulatedCalls {
     const std::lock_guard lock(the->mutex);
     if (!the->modules.contains(module)) return kInvalidHandle;
     *function = NewHandle<cu::Function>();
-    the->functions[*function] = name;
+    the->functions[*function] = {name};
     return cu::kSuccess;
   }
-  static cu::Result FuncSetAttribute(cu::Function, cu::FunctionAttribute, int) {
+  static cu::Result FuncSetAttribute(cu::Function function, cu::FunctionAttribute, int value) {
+    const std::lock_guard lock(the->mutex);
+    const auto found = the->functions.find(function);
+    if (found == the->functions.end()) return kInvalidHandle;
+    if (value < 0 || static_cast<unsigned>(value) > kMostShared) return kInvalidValue;
+    found->second.shared_bytes = static_cast<unsigned>(value);
     return cu::kSuccess;
   }
   static cu::Result LaunchKernelEx(const cu::LaunchConfig* config, cu::Function function,
@@ -512,7 +529,10 @@ struct EmulatedCalls {
     std::unique_lock lock(the->mutex);
     const auto found = the->functions.find(function);
     if (found == the->functions.end() || !the->options.kernel) return kInvalidHandle;
-    const std::string name = found->second;
+    if (config->shared_bytes > found->second.shared_bytes || config->grid[1] > kMostAlong ||
+        config->grid[2] > kMostAlong)
+      return kInvalidValue;
+    const std::string name = found->second.name;
     const auto* const from = static_cast<const std::byte*>(params[0]);
     const std::vector<std::byte> copy(from, from + the->options.params_bytes(name));
     // What padding holds may look like an address.

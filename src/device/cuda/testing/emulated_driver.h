@@ -10,6 +10,8 @@
 //  - streams that share a connection, which runs in the order in which things were enqueued;
 //  - a copy, a wait or a written value outside of what was allocated, or of memory that was freed
 //    before the command ran: the stream's error, as an illegal address is;
+//  - a launch with more blocks along y or z, or more shared memory, than a GPU has or the function
+//    was given;
 //  - anything but launches while a stream is captured;
 //  - streams, events, memory and graphs that are left behind: `Leaks`.
 #pragma once

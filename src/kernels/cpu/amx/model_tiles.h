@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "kernels/cpu/simd.h"
+#include "kernels/ref/tile.h"
 #include "kernels/tile_order.h"
 
 namespace forebay::kernels {
@@ -33,17 +34,12 @@ class ModelTiles {
   template <int kSum, int kX, int kW>
   void MultiplyAdd() {
     static_assert(kSum < 4 && kX >= 4 && kW >= 5);
-    for (int column = 0; column < 16; ++column) {
-      BF16 w[kTileDepth];
-      for (int pair = 0; pair < kTileDepth / 2; ++pair)
-        __builtin_memcpy(w + 2 * pair, tiles_[kW][pair] + 4 * column, 4);
-      for (int row = 0; row < RowsOf(kSum); ++row) {
-        float sum;
-        std::byte* const at = tiles_[kSum][row] + 4 * column;
-        __builtin_memcpy(&sum, at, 4);
-        sum = ref::TileStep(kOrder, reinterpret_cast<const BF16*>(tiles_[kX][row]), w, sum);
-        __builtin_memcpy(at, &sum, 4);
-      }
+    const BF16* const w = reinterpret_cast<const BF16*>(tiles_[kW]);
+    for (int row = 0; row < RowsOf(kSum); ++row) {
+      float sums[16];
+      __builtin_memcpy(sums, tiles_[kSum][row], 64);
+      ref::AddTileStep(kOrder, reinterpret_cast<const BF16*>(tiles_[kX][row]), w, 16, sums);
+      __builtin_memcpy(tiles_[kSum][row], sums, 64);
     }
   }
 

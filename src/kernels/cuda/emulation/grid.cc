@@ -4,13 +4,14 @@
 #include <xmmintrin.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cstring>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -23,13 +24,17 @@
 
 namespace forebay::gpu::emulation {
 
-thread_local const Indices* here = nullptr;
+constinit thread_local const Indices* here = nullptr;
 
 namespace {
 
 constexpr int kLanes = 32, kWarpgroup = 128, kNumBarriers = 16;
 constexpr size_t kStackBytes = 96 << 10, kSharedAlignment = 1024;
-constexpr int kPoison = 0xFF;  // NaN in bf16 and fp32
+// Stacks end at different places of a page, or the same sets of a cache would have them all.
+constexpr size_t kStackShifts = 16, kStackShift = 256;
+constexpr int kMostAlong = 65535;          // blocks along y, and along z
+constexpr size_t kMostShared = 227 << 10;  // bytes a block, of compute capability 9.0
+constexpr int kPoison = 0xFF;              // NaN in bf16 and fp32
 constexpr unsigned kFlushDenormals = 0x8040u;
 // How often, one in so many waits: another warp is preferred; a copy lands before it has to.
 constexpr uint64_t kPreferOther = 64, kLandEarly = 16;
@@ -71,59 +76,77 @@ struct Store {
   size_t bytes;
 };
 
-// A thread's asynchronous work in groups: `open` until it commits them.
+// A thread's asynchronous work in groups, in order: those that it committed, and one that is open.
 template <typename Work>
 struct Groups {
-  std::vector<Work> open;
-  std::vector<std::vector<Work>> committed;
+  std::vector<Work> work;
+  std::vector<size_t> ends;  // of the committed groups
 
-  void Commit() {
-    committed.push_back(std::move(open));
-    open.clear();
+  void Clear() {
+    work.clear();
+    ends.clear();
+  }
+  void Commit() { ends.push_back(work.size()); }
+  std::vector<Work> TakeOpen() {
+    const auto first = work.begin() + (ends.empty() ? 0 : static_cast<int64_t>(ends.back()));
+    std::vector<Work> open(first, work.end());
+    work.erase(first, work.end());
+    return open;
   }
   // Calls done(work) for all groups but the last `kept`.
   template <typename Done>
   void Wait(int kept, Done done) {
-    while (static_cast<int>(committed.size()) > kept) {
-      for (const Work& work : committed.front()) done(work);
-      committed.erase(committed.begin());
-    }
+    const int64_t over = std::ssize(ends) - kept;
+    if (over <= 0) return;
+    const size_t end = ends[static_cast<size_t>(over - 1)];
+    for (size_t i = 0; i < end; ++i) done(work[i]);
+    work.erase(work.begin(), work.begin() + static_cast<int64_t>(end));
+    ends.erase(ends.begin(), ends.begin() + over);
+    for (size_t& later : ends) later -= end;
   }
 };
 
 // What a thread waits for. `bar` is tried anew each time; all else is ended by another thread.
 struct Wait {
-  const char* what = nullptr;  // null: it runs
+  const char* what = "";
   Where where;
   int barrier = 0, count = 0;
   uint64_t* bar = nullptr;
   int parity = 0;
-
-  bool Over() const {
-    return what == nullptr || (bar != nullptr && StateOf(bar).phase() != parity);
-  }
 };
 
 struct Block;
+struct Warp;
 struct Thread {
   Indices indices;
   Block* block = nullptr;
-  runtime::Fiber* fiber = nullptr;
+  Warp* warp = nullptr;
+  uint32_t bit = 0;  // its lane's
   bool done = false;
-  Wait wait;
+  runtime::Fiber* fiber = nullptr;
+  Wait wait;  // the last one
   Groups<AsyncCopy> copies;
   Groups<Store> stores;
   Groups<WgmmaStep> steps;
-  // Steps that are waited for, and their registers of A.
-  std::vector<WgmmaStep> due;
-  std::vector<uint32_t> registers;
+  std::vector<WgmmaStep> due;  // steps that are waited for
 };
 
 struct Warp {
+  Thread* threads = nullptr;  // of its lanes
+  // Lanes that run; of the others, those that wait at an mbarrier, and those at a barrier.
+  uint32_t running = ~0u, at_bars = 0, at_barriers = 0;
+  // The lanes' meeting.
   int arrived = 0, turn = 0;
   const char* what = nullptr;
   size_t bytes = 0;
   std::vector<std::byte> data[2];  // the last meeting's stay while the next one gathers
+
+  void Reset(Thread* first) {
+    threads = first;
+    running = ~0u;
+    at_bars = at_barriers = 0;
+    arrived = turn = 0;
+  }
 };
 
 struct Block {
@@ -158,8 +181,12 @@ class Cluster {
   int size() const { return static_cast<int>(blocks_.size()); }
 
   // The running thread waits until somebody clears its wait.
-  void Hold(Wait wait) {
-    running_->wait = wait;
+  void Hold(const Wait& wait) {
+    Thread& thread = *running_;
+    thread.wait = wait;
+    thread.warp->running &= ~thread.bit;
+    if (wait.bar != nullptr) thread.warp->at_bars |= thread.bit;
+    if (wait.count > 0) thread.warp->at_barriers |= thread.bit;
     Yield();
   }
   // Others may run here.
@@ -181,11 +208,11 @@ class Cluster {
   std::string Standings() const;
   void Loop(Stack& stack);
 
-  runtime::Fiber main_;
+  std::optional<runtime::Fiber> main_;  // of this run
   std::vector<std::unique_ptr<Stack>> stacks_;
   std::vector<std::unique_ptr<Block>> blocks_;
   std::vector<Landing> landings_;
-  std::vector<std::pair<Block*, int>> warps_;  // of all blocks
+  std::vector<Warp*> warps_;  // of all blocks
   ThreadFunction function_ = nullptr;
   const void* params_ = nullptr;
   Thread* running_ = nullptr;
@@ -221,18 +248,26 @@ void Cluster::Prepare(const Grid& grid, const int first_block[3]) {
   for (int rank = 0; rank < grid.cluster_blocks; ++rank) {
     if (blocks_[rank] == nullptr) blocks_[rank] = std::make_unique<Block>();
     Block& block = *blocks_[rank];
-    // Exactly what was asked for, so that AddressSanitizer sees who goes beyond.
-    block.memory.reset(new std::byte[grid.shared_bytes + kSharedAlignment]);
-    block.shared = reinterpret_cast<std::byte*>(
-        base::RoundUp(reinterpret_cast<uintptr_t>(block.memory.get()), kSharedAlignment));
-    block.shared_bytes = grid.shared_bytes;
+    if (block.memory == nullptr || block.shared_bytes != grid.shared_bytes) {
+      // Exactly what was asked for, so that AddressSanitizer sees who goes beyond.
+      block.memory.reset(new std::byte[grid.shared_bytes + kSharedAlignment]);
+      block.shared = reinterpret_cast<std::byte*>(
+          base::RoundUp(reinterpret_cast<uintptr_t>(block.memory.get()), kSharedAlignment));
+      block.shared_bytes = grid.shared_bytes;
+    }
     std::memset(block.shared, kPoison, grid.shared_bytes);
     std::fill(std::begin(block.arrived), std::end(block.arrived), 0);
-    block.warps.assign(static_cast<size_t>(threads / kLanes), {});
-    block.threads.assign(static_cast<size_t>(threads), {});
+    block.warps.resize(static_cast<size_t>(threads / kLanes));
+    block.threads.resize(static_cast<size_t>(threads));
     for (int i = 0; i < threads; ++i) {
       Thread& thread = block.threads[i];
       thread.block = &block;
+      thread.warp = &block.warps[i / kLanes];
+      thread.bit = 1u << i % kLanes;
+      thread.done = false;
+      thread.copies.Clear();
+      thread.stores.Clear();
+      thread.steps.Clear();
       thread.indices = {.thread = i,
                         .threads = threads,
                         .block = {first_block[0] + rank, first_block[1], first_block[2]},
@@ -243,13 +278,16 @@ void Cluster::Prepare(const Grid& grid, const int first_block[3]) {
       if (number == stacks_.size()) {
         stacks_.push_back(std::make_unique<Stack>());
         Stack& stack = *stacks_.back();
-        stack.fiber =
-            std::make_unique<runtime::Fiber>(kStackBytes, [this, &stack] { Loop(stack); });
+        stack.fiber = std::make_unique<runtime::Fiber>(
+            kStackBytes + number % kStackShifts * kStackShift, [this, &stack] { Loop(stack); });
       }
       stacks_[number]->thread = &thread;
       thread.fiber = stacks_[number]->fiber.get();
     }
-    for (int warp = 0; warp < threads / kLanes; ++warp) warps_.emplace_back(&block, warp);
+    for (size_t warp = 0; warp < block.warps.size(); ++warp) {
+      block.warps[warp].Reset(&block.threads[warp * kLanes]);
+      warps_.push_back(&block.warps[warp]);
+    }
   }
 }
 
@@ -265,7 +303,8 @@ std::optional<std::string> Cluster::Run(ThreadFunction function, const void* par
   running_ = &blocks_[0]->threads[0];
   if (adversarial_) running_ = FindRunnable();
   here = &running_->indices;
-  runtime::Fiber::Switch(main_, *running_->fiber);
+  main_.emplace();
+  runtime::Fiber::Switch(*main_, *running_->fiber);
   here = nullptr;
   // Fibers that stand in the middle of a kernel are of no use any more.
   if (fault_) stacks_.clear();
@@ -280,6 +319,7 @@ void Cluster::Loop(Stack& stack) {
     thread.stores.Wait(0,
                        [](const Store& store) { std::memcpy(store.to, store.from, store.bytes); });
     thread.done = true;
+    thread.warp->running &= ~thread.bit;
     Yield();
   }
 }
@@ -289,14 +329,26 @@ Thread* Cluster::FindRunnable() {
   if (adversarial_ && rng_.Below(kPreferOther) == 0) preferred_ = rng_.Below(warps_.size());
   const bool turns = !adversarial_ && running_ != nullptr;
   const int first_lane =
-      adversarial_ ? static_cast<int>(rng_.Below(kLanes)) : running_->indices.thread % kLanes + 1;
+      (adversarial_ ? static_cast<int>(rng_.Below(kLanes)) : running_->indices.thread + 1) % kLanes;
+  size_t at = preferred_;
   for (size_t i = 0; i < warps_.size(); ++i) {
-    const auto& [block, warp] = warps_[(preferred_ + i) % warps_.size()];
-    for (int l = 0; l < kLanes; ++l) {
-      Thread& thread =
-          block->threads[static_cast<size_t>(warp * kLanes + (first_lane + l) % kLanes)];
-      if (thread.done || !thread.wait.Over()) continue;
-      if (turns) preferred_ = (preferred_ + i + 1) % warps_.size();
+    Warp& warp = *warps_[at];
+    if (++at == warps_.size()) at = 0;
+    const Wait* vain = nullptr;  // the last one that was tried
+    for (uint32_t lanes = std::rotr(warp.running | warp.at_bars, first_lane); lanes != 0;
+         lanes &= lanes - 1) {
+      Thread& thread = warp.threads[(std::countr_zero(lanes) + first_lane) % kLanes];
+      if ((warp.at_bars & thread.bit) != 0) {
+        const Wait& wait = thread.wait;
+        if (vain != nullptr && wait.bar == vain->bar && wait.parity == vain->parity) continue;
+        if (StateOf(wait.bar).phase() == wait.parity) {
+          vain = &wait;
+          continue;
+        }
+        warp.at_bars &= ~thread.bit;
+        warp.running |= thread.bit;
+      }
+      if (turns) preferred_ = at;
       return &thread;
     }
   }
@@ -318,11 +370,9 @@ void Cluster::Yield() {
       for (const Thread& thread : block->threads) all_done &= thread.done;
     }
     if (!all_done) Fault("its threads wait for ever:" + Standings());
-    runtime::Fiber::Switch(*before.fiber, main_);
+    runtime::Fiber::Switch(*before.fiber, *main_);
     return;  // the fiber begins with another thread
   }
-  next->wait.what = nullptr;
-  next->wait.bar = nullptr;
   if (next == &before) return;
   running_ = next;
   here = &next->indices;
@@ -348,7 +398,7 @@ void Cluster::Fault(std::string what) {
   fault_ = fmt::format("block ({}, {}, {}), thread {}: {}", at.block[0], at.block[1], at.block[2],
                        at.thread, what);
   std::string().swap(what);  // nothing on this stack is destroyed
-  runtime::Fiber::Switch(*running_->fiber, main_);
+  runtime::Fiber::Switch(*running_->fiber, *main_);
   FB_CHECK(false, "a thread with a fault went on");
   __builtin_unreachable();
 }
@@ -401,63 +451,111 @@ std::byte* SharedPointer(const Thread& thread, uint32_t address, size_t bytes) {
   return block.shared + address;
 }
 
-// Byte (row, k) of an operand in the 128-byte swizzle, see hopper.h.
-uint16_t OperandElement(const Thread& thread, uint64_t descriptor, int row, int k, bool along_n) {
-  const auto field = [&](int shift) {
+constexpr int kDepth = 16, kRows = 16, kColumns = 8;  // of a warp's part of a step
+
+// Where an operand lies in the 128-byte swizzle, see hopper.h.
+struct Operand {
+  uint32_t start, leading, stride;  // in bytes
+
+  explicit Operand(uint64_t descriptor)
+      : start(Field(descriptor, 0)), leading(Field(descriptor, 16)), stride(Field(descriptor, 32)) {
+    if (descriptor >> 62 != 1)
+      cluster->Fault("an operand's descriptor is not of the 128-byte swizzle");
+  }
+  static uint32_t Field(uint64_t descriptor, int shift) {
     return static_cast<uint32_t>(descriptor >> shift & 0x3FFFu) << 4;
-  };
-  const uint32_t start = field(0), leading = field(16), stride = field(32);
-  if (descriptor >> 62 != 1)
-    cluster->Fault("an operand's descriptor is not of the 128-byte swizzle");
-  uint32_t address = along_n ? start + static_cast<uint32_t>(row / 64) * leading +
-                                   static_cast<uint32_t>(k / 8) * stride +
-                                   static_cast<uint32_t>(k % 8 * 128 + row % 64 * 2)
-                             : start + static_cast<uint32_t>(row / 8) * stride +
-                                   static_cast<uint32_t>(row % 8 * 128 + k * 2);
-  address ^= (address >> 7 & 7) << 4;
-  uint16_t value;
-  std::memcpy(&value, SharedPointer(thread, address, sizeof value), sizeof value);
-  return value;
-}
-
-// The registers of A of a step: 4 a lane, of all lanes of the warp.
-struct Fragments {
-  const uint32_t* first;
-  size_t lane_stride;
-
-  uint16_t Element(int row, int k) const {
-    const uint32_t* lane = first + static_cast<size_t>(row % 8 * 4 + k % 8 / 2) * lane_stride;
-    return static_cast<uint16_t>(lane[k / 8 * 2 + row / 8] >> (k % 2 * 16));
+  }
+  // Eight elements that lie side by side.
+  static void Read(const Thread& thread, uint32_t address, uint16_t to[8]) {
+    constexpr size_t kBytes = 16;
+    std::memcpy(to, SharedPointer(thread, address ^ (address >> 7 & 7) << 4, kBytes), kBytes);
+  }
+  // Elements k to k + 7 of a row, of rows along K.
+  void ReadAlongK(const Thread& thread, int row, int k, uint16_t to[8]) const {
+    Read(thread,
+         start + static_cast<uint32_t>(row / 8) * stride +
+             static_cast<uint32_t>(row % 8 * 128 + k * 2),
+         to);
+  }
+  // Element k of rows `row` to `row` + 7, of rows along N.
+  void ReadAlongN(const Thread& thread, int row, int k, uint16_t to[8]) const {
+    Read(thread,
+         start + static_cast<uint32_t>(row / 64) * leading + static_cast<uint32_t>(k / 8) * stride +
+             static_cast<uint32_t>(k % 8 * 128 + row % 64 * 2),
+         to);
   }
 };
 
-void RunStep(const Thread& thread, const WgmmaStep& step, const Fragments& fragments) {
-  constexpr int kDepth = 16;
-  const int lane = thread.indices.thread % kLanes;
-  const int first_row = thread.indices.thread % kWarpgroup / kLanes * 16;
-  uint16_t a[2][kDepth], b[kDepth];
-  for (int half = 0; half < 2; ++half) {
-    const int row = lane / 4 + half * 8;
-    for (int k = 0; k < kDepth; ++k) {
-      a[half][k] = step.registers != nullptr
-                       ? fragments.Element(row, k)
-                       : OperandElement(thread, step.a, first_row + row, k, false);
+// A of a step in registers, four a lane: element (row, k).
+template <typename RegistersOf>
+void GatherRows(RegistersOf registers_of, uint16_t (&a)[kRows][kDepth]) {
+  for (int lane = 0; lane < kLanes; ++lane) {
+    const uint32_t* const registers = registers_of(lane);
+    for (int i = 0; i < 4; ++i)
+      std::memcpy(&a[lane / 4 + i % 2 * 8][i / 2 * 8 + lane % 4 * 2], &registers[i], 4);
+  }
+}
+// Adds A B to the sums of the warp's lanes, four each; `accumulate` false: those are 0 before.
+template <typename SumsOf>
+void AddTile(const uint16_t (&a)[kRows][kDepth], const uint16_t (&b)[kDepth][kColumns],
+             bool accumulate, SumsOf sums_of) {
+  float c[kRows][kColumns] = {};
+  const auto each = [&](auto move) {
+    for (int lane = 0; lane < kLanes; ++lane) {
+      float* const sums = sums_of(lane);
+      for (int half = 0; half < 2; ++half)
+        move(&c[lane / 4 + half * 8][lane % 4 * 2], sums + half * 2);
+    }
+  };
+  constexpr size_t kBytes = 2 * sizeof(float);
+  if (accumulate) each([](float* tile, const float* sums) { std::memcpy(tile, sums, kBytes); });
+  TensorCoreTile(a, b, c);
+  each([](const float* tile, float* sums) { std::memcpy(sums, tile, kBytes); });
+}
+
+// Step i of those that the warp's lanes wait for.
+void RunStep(const Warp& warp, size_t i) {
+  const Thread& first = *warp.threads;
+  const WgmmaStep& step = first.due[i];
+  const Operand of_b(step.b);
+  uint16_t a[kRows][kDepth], b[kDepth][kColumns];
+  if (step.registers != nullptr) {
+    // Read now, as late as the hardware may.
+    GatherRows([&](int lane) { return warp.threads[lane].due[i].registers; }, a);
+  } else {
+    const Operand of_a(step.a);
+    const int first_row = first.indices.thread % kWarpgroup / kLanes * kRows;
+    for (int row = 0; row < kRows; ++row) {
+      for (int k = 0; k < kDepth; k += 8) of_a.ReadAlongK(first, first_row + row, k, &a[row][k]);
     }
   }
-  for (int j = 0; j < step.n / 8; ++j) {
-    for (int e = 0; e < 2; ++e) {
-      const int column = j * 8 + lane % 4 * 2 + e;
-      for (int k = 0; k < kDepth; ++k)
-        b[k] = OperandElement(thread, step.b, column, k, step.b_along_n);
-      for (int half = 0; half < 2; ++half) {
-        float& c = step.c[j * 4 + half * 2 + e];
-        c = TensorCoreStep(a[half], b, step.accumulate ? c : 0.0f);
+  for (int column = 0; column < step.n; column += kColumns) {
+    if (step.b_along_n) {
+      for (int k = 0; k < kDepth; ++k) of_b.ReadAlongN(first, column, k, b[k]);
+    } else {
+      uint16_t row[kDepth];
+      for (int j = 0; j < kColumns; ++j) {
+        for (int k = 0; k < kDepth; k += 8) of_b.ReadAlongK(first, column + j, k, row + k);
+        for (int k = 0; k < kDepth; ++k) b[k][j] = row[k];
       }
     }
+    AddTile(a, b, step.accumulate,
+            [&](int lane) { return warp.threads[lane].due[i].c + column / 2; });
   }
 }
 
+bool SameStep(const WgmmaStep& a, const WgmmaStep& b) {
+  return a.n == b.n && a.a == b.a && a.b == b.b && a.accumulate == b.accumulate &&
+         a.b_along_n == b.b_along_n && (a.registers == nullptr) == (b.registers == nullptr);
+}
+
 Thread& Running() { return cluster->running(); }
+
+// `bits`: of all addresses and sizes that have to be multiples of 16.
+void CheckAligned(const char* what, uintptr_t bits, Where where) {
+  if (bits % 16 != 0)
+    cluster->Fault(fmt::format("{} is not aligned to 16 at {}", what, Line(where)));
+}
 
 // What of the grid's order is known.
 struct Overlap {
@@ -465,6 +563,9 @@ struct Overlap {
   bool block_awaits = false;
 };
 thread_local Overlap overlap;
+
+// Those that no grid of this thread has: a grid may run within another (Grid::previous).
+thread_local std::vector<std::unique_ptr<Cluster>> idle_clusters;
 
 }  // namespace
 
@@ -474,8 +575,18 @@ base::Status RunGrid(ThreadFunction function, const void* params, size_t params_
            "{} threads a block", grid.threads);
   FB_CHECK(grid.blocks[0] % grid.cluster_blocks == 0, "{} blocks in clusters of {}", grid.blocks[0],
            grid.cluster_blocks);
-  static thread_local Cluster runner;
+  if (grid.blocks[1] > kMostAlong || grid.blocks[2] > kMostAlong ||
+      grid.shared_bytes > kMostShared) {
+    return {kKernelFault,
+            fmt::format("a grid of {} x {} x {} blocks with {} bytes of shared memory: at most {} "
+                        "along y and z, with {} bytes",
+                        grid.blocks[0], grid.blocks[1], grid.blocks[2], grid.shared_bytes,
+                        kMostAlong, kMostShared)};
+  }
   FB_CHECK(cluster == nullptr, "a kernel launches a kernel");
+  if (idle_clusters.empty()) idle_clusters.push_back(std::make_unique<Cluster>());
+  std::unique_ptr<Cluster> runner = std::move(idle_clusters.back());
+  idle_clusters.pop_back();
   std::vector<std::byte> copy(params_bytes);
   std::memcpy(copy.data(), params, params_bytes);
   const int along_x = grid.blocks[0] / grid.cluster_blocks;
@@ -487,7 +598,7 @@ base::Status RunGrid(ThreadFunction function, const void* params, size_t params_
   }
   const unsigned saved = _mm_getcsr();
   _mm_setcsr(saved | kFlushDenormals);
-  cluster = &runner;
+  cluster = runner.get();
   overlap.previous = grid.previous ? &grid.previous : nullptr;
   std::optional<std::string> fault;
   for (size_t i = 0; i < order.size() && !fault; ++i) {
@@ -495,12 +606,13 @@ base::Status RunGrid(ThreadFunction function, const void* params, size_t params_
     const int first[3] = {number % along_x * grid.cluster_blocks, number / along_x % grid.blocks[1],
                           number / along_x / grid.blocks[1]};
     overlap.block_awaits = false;
-    fault = runner.Run(function, copy.data(), grid, first,
-                       grid.seed == 0 ? 0 : base::Combine64(grid.seed, i) | 1);
+    fault = runner->Run(function, copy.data(), grid, first,
+                        grid.seed == 0 ? 0 : base::Combine64(grid.seed, i) | 1);
     if (!fault && grid.previous && !overlap.block_awaits)
       fault = "a block ends and has not awaited the kernel before it";
   }
   cluster = nullptr;
+  idle_clusters.push_back(std::move(runner));
   _mm_setcsr(saved);
   return fault ? base::Status(kKernelFault, *fault) : base::Status::Ok();
 }
@@ -508,7 +620,22 @@ base::Status RunGrid(ThreadFunction function, const void* params, size_t params_
 void AwaitPrevious() {
   overlap.block_awaits = true;
   if (overlap.previous == nullptr) return;
-  std::thread([previous = std::exchange(overlap.previous, nullptr)] { (*previous)(); }).join();
+  // As if this thread's grid were not there.
+  Cluster* const outer = std::exchange(cluster, nullptr);
+  const Indices* const at = here;
+  const std::function<void()>* const previous = std::exchange(overlap.previous, nullptr);
+  const Overlap left = overlap;
+  (*previous)();
+  cluster = outer;
+  here = at;
+  overlap = left;
+}
+
+void CheckThreads(int most) {
+  if (here->threads > most) {
+    cluster->Fault(fmt::format("a block of {} threads, of at most {} by the kernel's launch bounds",
+                               here->threads, most));
+  }
 }
 
 void* SharedBase() { return Running().block->shared; }
@@ -533,25 +660,33 @@ void Barrier(int id, int count, bool wait, Where where) {
   }
   if (!last) return;
   block.arrived[id] = 0;
-  for (Thread& other : block.threads) {
-    if (other.wait.what != nullptr && other.wait.count > 0 && other.wait.barrier == id)
-      other.wait = {};
+  for (Warp& warp : block.warps) {
+    for (uint32_t lanes = warp.at_barriers; lanes != 0; lanes &= lanes - 1) {
+      const Thread& other = warp.threads[std::countr_zero(lanes)];
+      if (other.wait.barrier != id) continue;
+      warp.at_barriers &= ~other.bit;
+      warp.running |= other.bit;
+    }
   }
   cluster->Yield();
 }
 
-const void* WarpMeeting(const char* what, const void* mine, size_t bytes, Where where) {
+namespace {
+
+// WarpMeeting, where the last lane to come calls last(data) before any goes on.
+template <typename Last>
+const void* Meet(const char* what, const void* mine, size_t bytes, Where where, Last last) {
   Thread& thread = Running();
-  const int number = thread.indices.thread / kLanes;
-  Warp& warp = thread.block->warps[static_cast<size_t>(number)];
+  Warp& warp = *thread.warp;
   std::vector<std::byte>& data = warp.data[warp.turn];
   if (warp.arrived == 0) {
     warp.what = what;
     warp.bytes = bytes;
-    data.resize(bytes * kLanes);
-  } else if (std::string_view(warp.what) != what || warp.bytes != bytes) {
-    cluster->Fault(fmt::format("lanes of warp {} stand in {} and, at {}, in {}", number, warp.what,
-                               Line(where), what));
+    if (data.size() < bytes * kLanes) data.resize(bytes * kLanes);
+  } else if (warp.bytes != bytes ||
+             (warp.what != what && std::string_view(warp.what) != std::string_view(what))) {
+    cluster->Fault(fmt::format("lanes of warp {} stand in {} and, at {}, in {}",
+                               thread.indices.thread / kLanes, warp.what, Line(where), what));
   }
   if (bytes > 0) {
     std::memcpy(data.data() + static_cast<size_t>(thread.indices.thread % kLanes) * bytes, mine,
@@ -561,34 +696,40 @@ const void* WarpMeeting(const char* what, const void* mine, size_t bytes, Where 
     cluster->Hold({.what = what, .where = where});
     return data.data();
   }
+  last(data.data());
   warp.arrived = 0;
   warp.turn ^= 1;
-  for (int lane = 0; lane < kLanes; ++lane)
-    thread.block->threads[static_cast<size_t>(number * kLanes + lane)].wait = {};
+  warp.running = ~0u;
   return data.data();
 }
 
-void CopyAsync16(void* shared, const void* from, bool valid) {
-  (void)SharedAddress(shared);
+}  // namespace
+
+const void* WarpMeeting(const char* what, const void* mine, size_t bytes, Where where) {
+  return Meet(what, mine, bytes, where, [](const void*) {});
+}
+
+void CopyAsync16(void* shared, const void* from, bool valid, Where where) {
+  CheckAligned("an asynchronous copy", SharedAddress(shared), where);
+  CheckAligned("an asynchronous copy", reinterpret_cast<uintptr_t>(from), where);
   std::memset(shared, kPoison, 16);
-  Running().copies.open.push_back({shared, from, valid});
+  Running().copies.work.push_back({shared, from, valid});
 }
 void CommitCopies() { Running().copies.Commit(); }
 void WaitCopies(int groups) { Running().copies.Wait(groups, Copy); }
 void CopiesArrive(uint64_t* bar) {
   (void)SharedAddress(bar);
-  std::vector<AsyncCopy>& open = Running().copies.open;
   cluster->AddLanding({.to = nullptr,
                        .from = nullptr,
                        .bytes = 0,
                        .bar = bar,
-                       .copies = std::move(open),
+                       .copies = Running().copies.TakeOpen(),
                        .arrives = true});
-  open.clear();
 }
 
 void LoadMatrix4(uint32_t (&r)[4], uint32_t shared, bool transposed, Where where) {
   // A lane reads the row whose address it gives, before any lane goes on.
+  CheckAligned("a row of a matrix", shared, where);
   uint16_t mine[8];
   std::memcpy(mine, SharedPointer(Running(), shared, sizeof mine), sizeof mine);
   const auto* rows =
@@ -602,6 +743,7 @@ void LoadMatrix4(uint32_t (&r)[4], uint32_t shared, bool transposed, Where where
 }
 
 void StoreMatrix(uint32_t shared, const uint32_t* r, int matrices, bool transposed, Where where) {
+  CheckAligned("a row of a matrix", shared, where);
   Thread& thread = Running();
   const auto* rows =
       static_cast<const uint32_t*>(WarpMeeting("StoreMatrix", &shared, sizeof shared, where));
@@ -622,20 +764,24 @@ void StoreMatrix(uint32_t shared, const uint32_t* r, int matrices, bool transpos
 
 void Mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, Where where) {
   struct Mine {
-    uint32_t a[4], b[2];
+    float* c;
+    const uint32_t* a;
+    uint32_t b[2];
   };
-  const Mine mine{{a[0], a[1], a[2], a[3]}, {b0, b1}};
-  const auto* all = static_cast<const Mine*>(WarpMeeting("Mma", &mine, sizeof mine, where));
-  const int lane = here->thread % kLanes;
-  uint16_t rows[2][16], columns[2][16];
-  for (int k = 0; k < 16; ++k) {
-    const int from = k % 8 / 2, shift = k % 2 * 16;
-    for (int i = 0; i < 2; ++i) {
-      rows[i][k] = static_cast<uint16_t>(all[lane / 4 * 4 + from].a[k / 8 * 2 + i] >> shift);
-      columns[i][k] = static_cast<uint16_t>(all[(lane % 4 * 2 + i) * 4 + from].b[k / 8] >> shift);
+  const Mine mine{c, a, {b0, b1}};
+  Meet("Mma", &mine, sizeof mine, where, [](const void* data) {
+    const auto* const lanes = static_cast<const Mine*>(data);
+    uint16_t rows[kRows][kDepth], columns[kDepth][kColumns];
+    GatherRows([&](int lane) { return lanes[lane].a; }, rows);
+    for (int lane = 0; lane < kLanes; ++lane) {
+      for (int i = 0; i < 2; ++i) {
+        uint16_t pair[2];  // of neighbours along K
+        std::memcpy(pair, &lanes[lane].b[i], sizeof pair);
+        for (int e = 0; e < 2; ++e) columns[i * 8 + lane % 4 * 2 + e][lane / 4] = pair[e];
+      }
     }
-  }
-  for (int i = 0; i < 4; ++i) c[i] = TensorCoreStep(rows[i / 2], columns[i % 2], c[i]);
+    AddTile(rows, columns, true, [&](int lane) { return lanes[lane].c; });
+  });
 }
 
 void BarInit(uint64_t* bar, int count) {
@@ -661,10 +807,8 @@ void BarWait(uint64_t* bar, int parity, Where where) {
 void BulkCopy(void* shared, const void* from, int bytes, uint64_t* bar, uint32_t blocks,
               Where where) {
   const uint32_t to = SharedAddress(shared), at = SharedAddress(bar);
-  if (bytes % 16 != 0 || to % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0) {
-    cluster->Fault(
-        fmt::format("a bulk copy of {} bytes, not aligned to 16, at {}", bytes, Line(where)));
-  }
+  CheckAligned("a bulk copy", reinterpret_cast<uintptr_t>(from) | to | static_cast<unsigned>(bytes),
+               where);
   (void)SharedPointer(Running(), to, static_cast<size_t>(bytes));
   for (int rank = 0; rank < cluster->size(); ++rank) {
     if ((blocks >> rank & 1) == 0) continue;
@@ -675,12 +819,11 @@ void BulkCopy(void* shared, const void* from, int bytes, uint64_t* bar, uint32_t
   }
 }
 void BulkStore(void* to, const void* shared, int bytes, Where where) {
-  (void)SharedPointer(Running(), SharedAddress(shared), static_cast<size_t>(bytes));
-  if (bytes % 16 != 0 || reinterpret_cast<uintptr_t>(to) % 16 != 0) {
-    cluster->Fault(
-        fmt::format("a bulk store of {} bytes, not aligned to 16, at {}", bytes, Line(where)));
-  }
-  Running().stores.open.push_back({to, shared, static_cast<size_t>(bytes)});
+  const uint32_t from = SharedAddress(shared);
+  (void)SharedPointer(Running(), from, static_cast<size_t>(bytes));
+  CheckAligned("a bulk store",
+               reinterpret_cast<uintptr_t>(to) | from | static_cast<unsigned>(bytes), where);
+  Running().stores.work.push_back({to, shared, static_cast<size_t>(bytes)});
 }
 void BulkCommit() { Running().stores.Commit(); }
 void BulkWaitRead(int groups) {
@@ -696,34 +839,29 @@ void ClusterSync(Where where) {
     return cluster->Hold({.what = "ClusterSync", .where = where});
   cluster->cluster_arrived = 0;
   for (int rank = 0; rank < cluster->size(); ++rank) {
-    for (Thread& thread : cluster->block(rank).threads) thread.wait = {};
+    for (Warp& warp : cluster->block(rank).warps) warp.running = ~0u;
   }
   cluster->Yield();
 }
 
-void WgmmaIssue(const WgmmaStep& step, Where) {
-  cluster->Yield();
-  Running().steps.open.push_back(step);
-}
+void WgmmaIssue(const WgmmaStep& step, Where) { Running().steps.work.push_back(step); }
 void WgmmaCommit(Where) { Running().steps.Commit(); }
 void WgmmaWait(int groups, Where where) {
   cluster->Yield();
   Thread& thread = Running();
-  std::vector<WgmmaStep>& due = thread.due;
-  std::vector<uint32_t>& registers = thread.registers;
-  due.clear();
-  thread.steps.Wait(groups, [&](const WgmmaStep& step) { due.push_back(step); });
-  // Registers of A are read now, as late as the hardware may.
-  registers.resize(due.size() * 4 + 1);
-  for (size_t i = 0; i < due.size(); ++i) {
-    if (due[i].registers != nullptr)
-      std::copy_n(due[i].registers, 4, registers.begin() + static_cast<int64_t>(i * 4));
-  }
-  const auto* all = static_cast<const uint32_t*>(
-      WarpMeeting("WgmmaWait", registers.data(), registers.size() * sizeof(uint32_t), where));
-  for (size_t i = 0; i < due.size(); ++i) RunStep(thread, due[i], {all + i * 4, registers.size()});
-  // A lane that goes on may release what the others read.
-  WarpMeeting("WgmmaWait", nullptr, 0, where);
+  thread.due.clear();
+  thread.steps.Wait(groups, [&](const WgmmaStep& step) { thread.due.push_back(step); });
+  Meet("WgmmaWait", nullptr, 0, where, [&](const void*) {
+    const Warp& warp = *thread.warp;
+    const std::vector<WgmmaStep>& due = warp.threads->due;
+    for (int lane = 1; lane < kLanes; ++lane) {
+      if (!std::ranges::equal(warp.threads[lane].due, due, SameStep)) {
+        cluster->Fault(fmt::format("lanes of warp {} wait for different steps of wgmma at {}",
+                                   thread.indices.thread / kLanes, Line(where)));
+      }
+    }
+    for (size_t i = 0; i < due.size(); ++i) RunStep(warp, i);
+  });
 }
 
 }  // namespace forebay::gpu::emulation

@@ -23,7 +23,7 @@ struct Grid {
   size_t shared_bytes = 0;  // dynamic, a block
   uint64_t seed = 0;        // of the schedule; 0: threads take turns
   // Runs the kernel before, which this one overlaps with, as late as that may be: the first thread
-  // that awaits it calls it, and each block awaits it. On a thread of its own.
+  // that awaits it calls it, and each block awaits it.
   std::function<void()> previous = {};
 };
 

@@ -5,7 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cstring>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -340,7 +342,24 @@ FB_KERNEL(two_places, NoParams, 32) {
 FB_KERNEL(beyond_shared, NoParams, 32) {
   FB_SHARED(std::byte, shared);
   uint32_t r[4];
-  gpu::LoadMatrix4(r, gpu::Smem(shared) + 8);
+  gpu::LoadMatrix4(r, gpu::Smem(shared) + 16);
+}
+
+struct AskewParams {
+  const std::byte* from;
+  int which;
+};
+FB_KERNEL(askew, AskewParams, 32) {
+  FB_SHARED(std::byte, shared);
+  uint32_t r[4] = {};
+  switch (args.which) {
+    case 0: return gpu::LoadMatrix4(r, gpu::Smem(shared) + 8);
+    case 1: return gpu::StoreMatrix4(gpu::Smem(shared) + 8, r);
+    case 2: return gpu::CopyAsync16(shared, args.from + 8, true);
+    case 3: return gpu::CopyAsync16(shared + 4, args.from, true);
+    case 4: return gpu::BulkStore(const_cast<std::byte*>(args.from), shared + 8, 16);
+    default: return gpu::BulkCopy(shared + 16, args.from + 8, 16, reinterpret_cast<Bar*>(shared));
+  }
 }
 
 TEST(Emulation, NamesLanesThatStandElsewhere) {
@@ -352,6 +371,26 @@ TEST(Emulation, NamesLanesThatStandElsewhere) {
               HasSubstr("threads 0 to 15: Shuffle at grid_test.cc"));
   EXPECT_THAT(fault(&fb_emulated_two_places), HasSubstr("lanes of warp 0 stand in Shuffle"));
   EXPECT_THAT(fault(&fb_emulated_beyond_shared, 16), HasSubstr("of 16 bytes"));
+}
+
+TEST(Emulation, NamesAddressesThatAGpuRefuses) {
+  alignas(16) std::byte memory[32] = {};
+  for (int which = 0; which < 6; ++which) {
+    const AskewParams params{memory, which};
+    EXPECT_THAT(RunGrid(&fb_emulated_askew, &params, sizeof params, {.shared_bytes = 64}).message(),
+                HasSubstr("is not aligned to 16 at grid_test.cc"))
+        << which;
+  }
+}
+
+TEST(Emulation, NamesGridsThatAGpuRefuses) {
+  const NoParams params{};
+  const auto fault = [&](const Grid& grid) {
+    return RunGrid(&fb_emulated_half_a_warp, &params, sizeof params, grid).message();
+  };
+  EXPECT_THAT(fault({.threads = 64}), HasSubstr("64 threads, of at most 32"));
+  EXPECT_THAT(fault({.blocks = {1, 65536, 1}}), HasSubstr("at most 65535 along y"));
+  EXPECT_THAT(fault({.shared_bytes = (227 << 10) + 1}), HasSubstr("with 232448 bytes"));
 }
 
 struct CopyWordParams {
@@ -398,6 +437,47 @@ TEST(TensorCoreStep, CutsBelow25BitsTowardsZero) {
   EXPECT_EQ(gpu::emulation::TensorCoreStep(a, b, -1), -0x1.fffffep-1f);
   b[3] = bf16(std::numeric_limits<float>::infinity());
   EXPECT_TRUE(std::isnan(gpu::emulation::TensorCoreStep(a, b, 0)));
+}
+
+// Zeros of both signs, denormals, infinities and NaN among values of any exponents.
+TEST(TensorCoreTile, IsTheStepOfEachOutput) {
+  base::Rng rng(7);
+  const auto bits = [&rng](uint32_t least_exponent, uint64_t exponents, bool specials) {
+    const uint64_t kind = rng.Below(32);
+    const auto value = static_cast<uint32_t>(rng.Next());
+    if (kind == 0) return value & 0x80000000u;
+    if (kind == 1) return value & 0x807FFFFFu;
+    if (kind == 2 && specials) return (value & 0x80400000u) | 0x7F800000u;
+    return (value & 0x807FFFFFu) | (least_exponent + static_cast<uint32_t>(rng.Below(exponents)))
+                                       << 23;
+  };
+  for (int i = 0; i < 64; ++i) {
+    const bool specials = i % 4 == 0;
+    const uint64_t exponents = 1 + static_cast<uint64_t>(i % 8) * 20;
+    const uint32_t least = i % 3 == 0   ? 30
+                           : i % 3 == 1 ? 100
+                                        : 254 - static_cast<uint32_t>(exponents);
+    uint16_t a[16][16], b[16][8];
+    float c[16][8], expected[16][8];
+    for (int row = 0; row < 16; ++row) {
+      for (uint16_t& value : a[row]) {
+        value = static_cast<uint16_t>(bits(least, exponents, specials) >> 16);
+        if (row % 5 == 0) value &= 0x8000u;
+      }
+      for (uint16_t& value : std::span(b[row]))
+        value = static_cast<uint16_t>(bits(least, exponents, specials) >> 16);
+      for (float& value : c[row]) value = std::bit_cast<float>(bits(least, exponents, specials));
+    }
+    for (int row = 0; row < 16; ++row) {
+      for (int column = 0; column < 8; ++column) {
+        uint16_t down[16];
+        for (int k = 0; k < 16; ++k) down[k] = b[k][column];
+        expected[row][column] = gpu::emulation::TensorCoreStep(a[row], down, c[row][column]);
+      }
+    }
+    gpu::emulation::TensorCoreTile(a, b, c);
+    ASSERT_EQ(std::memcmp(c, expected, sizeof c), 0) << "tile " << i;
+  }
 }
 
 }  // namespace

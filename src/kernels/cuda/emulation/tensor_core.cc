@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <limits>
 
 namespace forebay::gpu::emulation {
@@ -68,6 +69,69 @@ float Special(const uint16_t a[16], const uint16_t b[16], float c) {
   return sum;
 }
 
+// Eight columns at once, and halves of them.
+using Ints = int32_t __attribute__((vector_size(32)));
+using Longs = int64_t __attribute__((vector_size(32)));
+using Shorts = uint16_t __attribute__((vector_size(16)));
+using HalfInts = int32_t __attribute__((vector_size(16)));
+using HalfFloats = float __attribute__((vector_size(16)));
+using HalfDoubles = double __attribute__((vector_size(32)));
+constexpr int kColumns = 8, kHalf = 4;
+
+constexpr int kExponentOfZero = -4096;  // far below all others
+constexpr int kMostShift = 31;          // leaves nothing of an addend
+
+struct Decoded {
+  Ints significand;  // with its sign
+  Ints exponent;
+  Ints special;  // -1: infinity or NaN
+  Ints nan;
+};
+// Of bits without their sign; `negative`: -1 or 0.
+inline Decoded Decode(Ints magnitude, Ints negative, int fraction_bits) {
+  const Ints field = magnitude >> fraction_bits;
+  const Ints significand =
+      (magnitude & ((1 << fraction_bits) - 1)) | ((field != 0) & (1 << fraction_bits));
+  const Ints exponent = field - (field == 0) - 127;
+  return {(significand ^ negative) - negative,
+          significand == 0 ? Ints{} + kExponentOfZero : exponent, field == 255,
+          magnitude > 255 << fraction_bits};
+}
+inline Decoded DecodeBF16(const uint16_t* bits) {
+  Shorts narrow;
+  std::memcpy(&narrow, bits, sizeof narrow);
+  const Ints wide = __builtin_convertvector(narrow, Ints);
+  return Decode(wide & 0x7FFF, -(wide >> 15), 7);
+}
+inline bool Any(Ints of) {
+  const auto longs = reinterpret_cast<Longs>(of);
+  return (longs[0] | longs[1] | longs[2] | longs[3]) != 0;
+}
+
+inline Ints Greater(Ints a, Ints b) { return a > b ? a : b; }
+
+// As `Aligned` above, for addends that are `below` the greatest exponent.
+inline Ints AlignedAll(Ints significand, int fraction_bits, Ints below) {
+  const Ints negative = significand >> 31;
+  const Ints magnitude = ((significand ^ negative) - negative) << (kKept - fraction_bits);
+  const Ints cut = magnitude >> (below < kMostShift ? below : Ints{} + kMostShift);
+  return (cut ^ negative) - negative;
+}
+
+// As `Cut` above, of the sum of both; `differs`: -1 where the result is a denormal and is not that.
+inline HalfFloats CutAll(HalfInts products, HalfInts before, HalfInts greatest, HalfInts* differs) {
+  // Exact: integers of at most 33 bits, and a power of two.
+  const HalfDoubles sum =
+      __builtin_convertvector(products, HalfDoubles) + __builtin_convertvector(before, HalfDoubles);
+  const Longs scale = (__builtin_convertvector(greatest, Longs) + (1023 - kKept)) << 52;
+  const auto bits = reinterpret_cast<Longs>(sum * reinterpret_cast<HalfDoubles>(scale));
+  const Longs magnitude = bits & 0x7FFFFFFFFFFFFFFF;
+  const Longs denormal = (magnitude != 0) & (magnitude < int64_t{1023 + kLeastExponent} << 52);
+  *differs = __builtin_convertvector(denormal, HalfInts);
+  constexpr int64_t kDropped = (int64_t{1} << (52 - 23)) - 1;
+  return __builtin_convertvector(reinterpret_cast<HalfDoubles>(bits & ~kDropped), HalfFloats);
+}
+
 }  // namespace
 
 float TensorCoreStep(const uint16_t a[16], const uint16_t b[16], float c) {
@@ -89,6 +153,79 @@ float TensorCoreStep(const uint16_t a[16], const uint16_t b[16], float c) {
   int64_t sum = Aligned(before, kSumBits, greatest);
   for (const Addend& product : products) sum += Aligned(product, kProductBits, greatest);
   return Cut(sum, greatest);
+}
+
+void TensorCoreTile(const uint16_t (&a)[16][16], const uint16_t (&b)[16][8], float (&c)[16][8]) {
+  constexpr int kSteps = 16, kRows = 16, kProductBits = 14, kSumBits = 23;
+  Decoded columns[kSteps];
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  Ints special_columns{}, nan_columns{};
+  for (int k = 0; k < kSteps; ++k) {
+    columns[k] = DecodeBF16(b[k]);
+    special_columns |= columns[k].special;
+    nan_columns |= columns[k].nan;
+  }
+  for (int row = 0; row < kRows; ++row) {
+    int32_t significands[kSteps], exponents[kSteps];
+    Ints special{}, nan{}, any{};
+    for (int k = 0; k < kSteps; k += kColumns) {
+      const Decoded part = DecodeBF16(a[row] + k);
+      std::memcpy(significands + k, &part.significand, sizeof part.significand);
+      std::memcpy(exponents + k, &part.exponent, sizeof part.exponent);
+      special |= part.special;
+      nan |= part.nan;
+      any |= part.significand;
+    }
+    if (Any(nan)) {
+      std::ranges::fill(c[row], kNan);
+      continue;
+    }
+    special = Any(special) ? Ints{} - 1 : special_columns;
+    Ints bits;
+    std::memcpy(&bits, c[row], sizeof bits);
+    const Decoded before = Decode(bits & 0x7FFFFFFF, bits >> 31, kSumBits);
+    special |= before.special;
+    nan = nan_columns | before.nan;
+    if (!Any(any) && !Any(special & ~nan)) {
+      // Nothing is added: but for a zero's sign, what was there stays.
+      bits = before.significand == 0 ? Ints{} : bits;
+      bits = nan ? Ints{} + std::bit_cast<int32_t>(kNan) : bits;
+      std::memcpy(c[row], &bits, sizeof bits);
+      continue;
+    }
+    Ints greatest = Greater(Ints{} + kLeastExponent, before.exponent);
+    for (int k = 0; k < kSteps; ++k)
+      greatest = Greater(greatest, columns[k].exponent + exponents[k]);
+    Ints sum{};  // at most 16 * 255 * 255 * 2^11 < 2^31
+    for (int k = 0; k < kSteps; ++k) {
+      sum += AlignedAll(columns[k].significand * significands[k], kProductBits,
+                        greatest - (columns[k].exponent + exponents[k]));
+    }
+    const Ints aligned = AlignedAll(before.significand, kSumBits, greatest - before.exponent);
+    // What this does not cover, the step of one output does.
+    int32_t one_by_one[kColumns];
+    float result[kColumns];
+    for (int first = 0; first < kColumns; first += kHalf) {
+      const auto half = [first](const Ints& all) {
+        HalfInts part;
+        std::memcpy(&part, reinterpret_cast<const int32_t*>(&all) + first, sizeof part);
+        return part;
+      };
+      HalfInts differs;
+      HalfFloats cut = CutAll(half(sum), half(aligned), half(greatest), &differs);
+      differs = (differs | half(special)) & ~half(nan);
+      cut = half(nan) ? HalfFloats{} + kNan : cut;
+      std::memcpy(result + first, &cut, sizeof cut);
+      std::memcpy(one_by_one + first, &differs, sizeof differs);
+    }
+    for (int column = 0; column < kColumns; ++column) {
+      if (one_by_one[column] == 0) continue;
+      uint16_t down[kSteps];
+      for (int k = 0; k < kSteps; ++k) down[k] = b[k][column];
+      result[column] = TensorCoreStep(a[row], down, c[row][column]);
+    }
+    std::memcpy(c[row], result, sizeof result);
+  }
 }
 
 }  // namespace forebay::gpu::emulation

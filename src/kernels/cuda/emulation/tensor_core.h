@@ -1,4 +1,4 @@
-// One step of Hopper's tensor cores for one output, as the emulation computes it.
+// One step of Hopper's tensor cores as the emulation computes it.
 #pragma once
 
 #include <cstdint>
@@ -9,5 +9,8 @@ namespace forebay::gpu::emulation {
 // addend is aligned to the greatest exponent and cut towards zero 25 bits below it, the sum is
 // exact and is cut to fp32.
 float TensorCoreStep(const uint16_t a[16], const uint16_t b[16], float c);
+
+// The step of 16 x 8 outputs at once: of c[i][j], row a[i] and column j of b.
+void TensorCoreTile(const uint16_t (&a)[16][16], const uint16_t (&b)[16][8], float (&c)[16][8]);
 
 }  // namespace forebay::gpu::emulation

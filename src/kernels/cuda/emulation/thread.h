@@ -27,7 +27,10 @@ struct Indices {
   int block[3] = {}, grid[3] = {};
   int cluster_rank = 0, cluster_blocks = 1;
 };
-extern thread_local const Indices* here;
+extern constinit thread_local const Indices* here;
+
+// A fault where the block has more threads than the kernel's launch bounds allow.
+void CheckThreads(int most);
 
 // The block's dynamic shared memory, and addresses in it as PTX counts them: from 0 on.
 void* SharedBase();
@@ -39,7 +42,7 @@ void Barrier(int id, int count, bool wait, Where where);
 // the warp meets again. `what`: which operation; lanes that meet in different ones are a fault.
 const void* WarpMeeting(const char* what, const void* mine, size_t bytes, Where where);
 
-void CopyAsync16(void* shared, const void* from, bool valid);
+void CopyAsync16(void* shared, const void* from, bool valid, Where where);
 void CommitCopies();
 void WaitCopies(int groups);
 void CopiesArrive(uint64_t* bar);

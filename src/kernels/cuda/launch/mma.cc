@@ -281,7 +281,7 @@ void LaunchPlainAttention(const AttentionArgs& args, AttentionParams params,
       args.layout.kv_heads * Ceil(group, kMostGroup) * Ceil(args.layout.value_dim, kPlainValues);
   static const device::CudaKernel& kernel = KernelNamed("mma_attention_plain");
   context.Launch(kernel,
-                 {.blocks = {Ceil(params.units, kWarpsOfAttention), args.batch.num_rows, 1},
+                 {.blocks = {args.batch.num_rows, Ceil(params.units, kWarpsOfAttention), 1},
                   .threads = kWarpsOfAttention * 32,
                   .shared_bytes = kWarpsOfAttention * kPlainKept * static_cast<int>(sizeof(float)),
                   .overlaps = context.architecture == 90},

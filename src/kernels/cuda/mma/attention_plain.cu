@@ -242,9 +242,9 @@ FB_DEVICE void Attend(const AttentionParams& args, const SequenceRows& sequence,
 
 FB_KERNEL(mma_attention_plain, AttentionParams, kWarpsOfAttention* gpu::kWarpLanes) {
   gpu::TakeTurn();
-  const int number = gpu::BlockX() * kWarpsOfAttention + gpu::Warp();
+  const int number = gpu::BlockY() * kWarpsOfAttention + gpu::Warp();
   if (number >= args.units) return;
-  const int32_t row = gpu::BlockY();
+  const int32_t row = gpu::BlockX();
   const int sequence = FindSequence(args.batch, row);
   if (sequence < 0) return;
   const SequenceRows& rows = args.batch.sequences[sequence];

@@ -165,8 +165,8 @@ FB_DEVICE void AttendCodes(const AttentionParams& args, const SequenceRows& sequ
 }  // namespace
 
 FB_KERNEL(pair_attention, AttentionParams, kWarpsOfAttention* gpu::kWarpLanes) {
-  const int32_t row = gpu::BlockY();
-  const int32_t head = gpu::BlockX() * kWarpsOfAttention + gpu::Warp();
+  const int32_t row = gpu::BlockX();
+  const int32_t head = gpu::BlockY() * kWarpsOfAttention + gpu::Warp();
   if (head >= args.heads) return;
   const int sequence = FindSequence(args.batch, row);
   if (sequence < 0) return;

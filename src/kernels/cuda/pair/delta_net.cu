@@ -193,29 +193,29 @@ FB_DEVICE void NormGated(const GatedNormParams& args, uint64_t* shared) {
 
 // A thread a channel and chain of runs.
 FB_KERNEL(pair_short_conv, ShortConvParams, kRowThreads) {
-  const int32_t channel = gpu::BlockX() * gpu::Threads() + gpu::Tid();
+  const int32_t channel = gpu::BlockY() * gpu::Threads() + gpu::Tid();
   if (channel >= args.channels) return;
-  const int32_t end = EndOfChain(args.batch, gpu::BlockY());
-  for (int32_t run = gpu::BlockY(); run < end; ++run)
+  const int32_t end = EndOfChain(args.batch, gpu::BlockX());
+  for (int32_t run = gpu::BlockX(); run < end; ++run)
     Convolve(args, args.batch.state_rows[run], channel);
 }
 
 // A block a value head and chain of runs.
 FB_KERNEL(pair_delta_net, DeltaNetParams, kStateThreads) {
   FB_SHARED(float, directions);  // [2, kMostKeyDim]
-  const int32_t end = EndOfChain(args.batch, gpu::BlockY());
-  for (int32_t run = gpu::BlockY(); run < end; ++run) {
+  const int32_t end = EndOfChain(args.batch, gpu::BlockX());
+  for (int32_t run = gpu::BlockX(); run < end; ++run) {
     gpu::Sync();
-    RunHead(args, args.batch.state_rows[run], gpu::BlockX(), directions, directions + kMostKeyDim);
+    RunHead(args, args.batch.state_rows[run], gpu::BlockY(), directions, directions + kMostKeyDim);
   }
 }
 
 // A block a head and chain of runs.
 FB_KERNEL(pair_mamba2, Mamba2Params, kStateThreads) {
-  const int32_t end = EndOfChain(args.batch, gpu::BlockY());
-  for (int32_t run = gpu::BlockY(); run < end; ++run) {
+  const int32_t end = EndOfChain(args.batch, gpu::BlockX());
+  for (int32_t run = gpu::BlockX(); run < end; ++run) {
     gpu::Sync();
-    RunMamba(args, args.batch.state_rows[run], gpu::BlockX());
+    RunMamba(args, args.batch.state_rows[run], gpu::BlockY());
   }
 }
 

@@ -163,7 +163,7 @@ struct RmsNormParams {
   const float* bias;
   const int32_t* rows;
   int64_t stride;
-  int32_t columns;
+  int32_t first_row, columns;
   float eps;
   RowForm out_form;
 };

@@ -15,7 +15,8 @@ enum : int32_t { kOutF32, kOutRounded, kOutResidual };
 template <typename X, typename T>
 FB_DEVICE void NormRow(const RmsNormParams& args, float* row) {
   const int64_t i = gpu::BlockX();
-  const X* const x = As<X>(args.x) + (args.rows != nullptr ? args.rows[i] : i) * args.stride;
+  const int64_t from = args.rows != nullptr ? args.rows[i] - args.first_row : i;
+  const X* const x = As<X>(args.x) + from * args.stride;
   for (int j = gpu::Tid(); j < args.columns; j += gpu::Threads()) row[j] = ToFloat(x[j]);
   gpu::Sync();
   const float mean = args.centered ? MeanOf([&](int j) { return row[j]; }, args.columns) : 0.0f;

@@ -31,13 +31,14 @@ TEST(PairKernels, RmsNorm) {
       const Bytes x = source.Elements(dtype, static_cast<size_t>(9 * columns), 3);
       const Bytes wide = source.Elements(DType::kF32, static_cast<size_t>(9 * columns), 3);
       const std::vector<float> weight = source.Floats(static_cast<size_t>(columns));
-      const std::vector<int32_t> picked = {8, 0, 3, 3};
+      const std::vector<int32_t> picked = {13, 5, 8, 8};
       for (const bool pick : {false, true}) {
         RmsNormArgs args{.dtype = dtype,
                          .x_f32 = pick,
                          .x = pick ? wide.data() : x.data(),
                          .weight = weight.data(),
                          .rows = pick ? picked.data() : nullptr,
+                         .first_row = 5,
                          .num_rows = pick ? 4 : 9,
                          .columns = columns,
                          .eps = 1e-5f};

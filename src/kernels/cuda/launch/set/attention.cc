@@ -54,7 +54,7 @@ AttentionArgs ArgsOnDevice(const device::WorkerContext& context, AttentionArgs a
 void Attention(const AttentionArgs& given, const device::WorkerContext& context) {
   const AttentionArgs args = ArgsOnDevice(context, given);
   const LaunchShape shape{
-      .blocks = {(args.heads + kWarpsOfAttention - 1) / kWarpsOfAttention, args.batch.num_rows, 1},
+      .blocks = {args.batch.num_rows, (args.heads + kWarpsOfAttention - 1) / kWarpsOfAttention, 1},
       .threads = kWarpsOfAttention * kWarpLanes};
   FB_LAUNCH("pair_attention", shape, AttentionOf(args));
 }

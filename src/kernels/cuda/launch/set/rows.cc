@@ -58,6 +58,7 @@ void RmsNorm(const RmsNormArgs& args, const device::WorkerContext& context) {
                              .bias = args.bias,
                              .rows = OnDevice(context, args.rows),
                              .stride = args.Stride(),
+                             .first_row = args.first_row,
                              .columns = args.columns,
                              .eps = args.eps,
                              .out_form = args.out_form};
@@ -116,8 +117,8 @@ void ShortConv(const ShortConvArgs& args, const device::WorkerContext& context) 
                                .weight = args.weight,
                                .bias = args.bias,
                                .tails = StateOf(args.tails)};
-  LaunchShape shape = BlockARow((args.channels + kRowThreads - 1) / kRowThreads);
-  shape.blocks[1] = args.batch.num_state_rows;
+  LaunchShape shape = BlockARow(args.batch.num_state_rows);
+  shape.blocks[1] = (args.channels + kRowThreads - 1) / kRowThreads;
   FB_LAUNCH("pair_short_conv", shape, params);
 }
 
@@ -136,9 +137,9 @@ void DeltaNet(const DeltaNetArgs& args, const device::WorkerContext& context) {
                               .dt_bias = args.dt_bias,
                               .matrices = StateOf(args.matrices)};
   LaunchShape shape =
-      BlockARow(args.value_heads, 2 * kMostKeyDim * static_cast<int>(sizeof(float)));
+      BlockARow(args.batch.num_state_rows, 2 * kMostKeyDim * static_cast<int>(sizeof(float)));
   shape.threads = kStateThreads;
-  shape.blocks[1] = args.batch.num_state_rows;
+  shape.blocks[1] = args.value_heads;
   FB_LAUNCH("pair_delta_net", shape, params);
 }
 
@@ -157,9 +158,9 @@ void Mamba2(const Mamba2Args& args, const device::WorkerContext& context) {
                             .dt_bias = args.dt_bias,
                             .d = args.d,
                             .matrices = StateOf(args.matrices)};
-  LaunchShape shape = BlockARow(args.heads);
+  LaunchShape shape = BlockARow(args.batch.num_state_rows);
   shape.threads = kStateThreads;
-  shape.blocks[1] = args.batch.num_state_rows;
+  shape.blocks[1] = args.heads;
   FB_LAUNCH("pair_mamba2", shape, params);
 }
 
