@@ -133,6 +133,12 @@ TEST(HfConfig, Lfm2AsPublished) {
   EXPECT_THAT(wide.status().message(), HasSubstr("blocks of width 11184810000; expected at most"));
 }
 
+TEST(HfConfig, AnEmptyKeyIsNoWidth) {
+  const auto config = ParseHfConfig(WithKey(GoldenText("llama3-gqa"), "", "7"), "config.json");
+  ASSERT_TRUE(config.ok()) << config.status().ToString();
+  EXPECT_EQ(config->intermediate_size, 112);
+}
+
 // Granite 4's small models have no experts, and some no states.
 TEST(HfConfig, GraniteHybridWithoutExpertsOrStates) {
   const std::string dense = WithKey(GoldenText("granite4-hybrid"), "num_local_experts", "0");

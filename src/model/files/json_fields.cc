@@ -10,6 +10,7 @@ namespace forebay::model {
 using base::Status;
 
 std::optional<simdjson::dom::element> JsonFields::Find(std::string_view key) const {
+  if (key.empty()) return std::nullopt;  // a rule that names no key
   if (!AskedFor(key)) asked_.emplace_back(key);
   simdjson::dom::element element;
   if (object_.at_key(key).get(element) || element.is_null()) return std::nullopt;
