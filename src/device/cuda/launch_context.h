@@ -25,6 +25,10 @@ struct CudaKernel {
 // (Clang 14) padding holds anything, and few are known again.
 inline constexpr bool kClearsPadding = __has_builtin(__builtin_clear_padding);
 
+// What any GPU takes: blocks of a grid along y, and along z; with compute capability 9.0 the bytes
+// of shared memory a block.
+inline constexpr int kMostBlocksAlongYZ = 65535, kMostSharedBytes = 227 << 10;
+
 struct LaunchShape {
   int blocks[3] = {1, 1, 1};
   int threads = 32;        // a block

@@ -1,8 +1,11 @@
 // Preempted choices wait below and come back, without a device: what moves is a list.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
+#include <utility>
 
 #include "base/rng.h"
 #include "engine/choices/choices.h"
@@ -230,6 +233,41 @@ ChoicesOptions TierOptions(int32_t blocks, int32_t tier_blocks) {
           .park = {.row_seconds = 1}};
 }
 
+// A request whose first tokens, `shared` at most, are those of all such requests.
+Request BeginAlike(Request request, size_t shared) {
+  std::vector<int32_t>& prompt = request.prompts[0];
+  std::iota(prompt.begin(), prompt.begin() + static_cast<int64_t>(std::min(shared, prompt.size())),
+            0);
+  return request;
+}
+
+// Takes random requests, and runs steps, several in flight, until all have ended.
+void RunRandomRequests(const schedule::Policy& policy, int64_t requests, int32_t steps_in_flight,
+                       base::Rng* rng, TieredBooks* books) {
+  int64_t taken = 0;
+  for (int guard = 0; guard < 5000; ++guard) {
+    while (taken < requests && books->choices.WantsRequests()) {
+      const auto choices = static_cast<int32_t>(1 + rng->Below(3)),
+                 bound = static_cast<int32_t>(1 + rng->Below(90)),
+                 prompt = static_cast<int32_t>(1 + rng->Below(120));
+      Request request = MakeRequest(taken++, prompt, bound, choices);
+      if (rng->Below(2) == 0) request = BeginAlike(std::move(request), 70);
+      books->Take(request);
+    }
+    if (books->choices.idle()) break;
+    const auto most = static_cast<size_t>(steps_in_flight);
+    if (books->steps.size() < most && !books->Begin(policy, true) && books->steps.empty()) {
+      ASSERT_TRUE(books->Begin(policy, false));
+    }
+    ASSERT_FALSE(testing::Test::HasFatalFailure());
+    books->choices.state_book().CheckInvariants();
+    if (books->steps.size() == most || rng->Below(2) == 0) books->End();
+  }
+  EXPECT_TRUE(books->choices.idle());
+  EXPECT_EQ(std::ssize(books->finished), requests);
+  EXPECT_EQ(books->choices.stats().kv_blocks_used, 0);
+}
+
 TEST(ChoicesPark, AChoiceWaitsBelowAndNoRowIsComputedAgain) {
   const auto policy = *schedule::CreatePolicy("continuous");
   TieredBooks books(TierOptions(9, 32));
@@ -385,30 +423,8 @@ TEST(ChoicesPark, RandomJobs) {
     }
     TieredBooks books(options);
     const auto requests = static_cast<int64_t>(1 + rng.Below(12));
-    int64_t taken = 0;
-    for (int guard = 0; guard < 5000; ++guard) {
-      while (taken < requests && books.choices.WantsRequests()) {
-        Request request = MakeRequest(taken++, static_cast<int32_t>(1 + rng.Below(120)),
-                                      static_cast<int32_t>(1 + rng.Below(90)),
-                                      static_cast<int32_t>(1 + rng.Below(3)));
-        // Some begin alike.
-        if (rng.Below(2) == 0) {
-          for (size_t i = 0; i < std::min<size_t>(70, request.prompts[0].size()); ++i)
-            request.prompts[0][i] = static_cast<int32_t>(i);
-        }
-        books.Take(request);
-      }
-      if (books.choices.idle()) break;
-      const auto most = static_cast<size_t>(options.steps_in_flight);
-      if (books.steps.size() < most && !books.Begin(*policy, true) && books.steps.empty()) {
-        ASSERT_TRUE(books.Begin(*policy, false));
-      }
-      ASSERT_FALSE(HasFatalFailure());
-      if (books.steps.size() == most || rng.Below(2) == 0) books.End();
-    }
-    EXPECT_TRUE(books.choices.idle());
-    EXPECT_EQ(static_cast<int64_t>(books.finished.size()), requests);
-    EXPECT_EQ(books.choices.stats().kv_blocks_used, 0);
+    RunRandomRequests(*policy, requests, options.steps_in_flight, &rng, &books);
+    ASSERT_FALSE(HasFatalFailure());
     books.ExpectRows(options.prefix_caching);
     const ParkCounters parked = books.choices.park_counters();
     EXPECT_EQ(parked.returns, parked.parks);
@@ -453,32 +469,8 @@ TEST(ChoicesPark, RandomJobsWithStates) {
     books.losses = &rng;
     books.loses = loses;
     const auto requests = static_cast<int64_t>(1 + rng.Below(12));
-    int64_t taken = 0;
-    for (int guard = 0; guard < 5000; ++guard) {
-      while (taken < requests && books.choices.WantsRequests()) {
-        const auto prompt = static_cast<int32_t>(1 + rng.Below(120)),
-                   bound = static_cast<int32_t>(1 + rng.Below(90)),
-                   choices = static_cast<int32_t>(1 + rng.Below(3));
-        Request request = MakeRequest(taken++, prompt, bound, choices);
-        // Some begin alike.
-        if (rng.Below(2) == 0) {
-          for (size_t i = 0; i < std::min<size_t>(70, request.prompts[0].size()); ++i)
-            request.prompts[0][i] = static_cast<int32_t>(i);
-        }
-        books.Take(request);
-      }
-      if (books.choices.idle()) break;
-      const auto most = static_cast<size_t>(options.steps_in_flight);
-      if (books.steps.size() < most && !books.Begin(*policy, true) && books.steps.empty()) {
-        ASSERT_TRUE(books.Begin(*policy, false));
-      }
-      ASSERT_FALSE(HasFatalFailure());
-      books.choices.state_book().CheckInvariants();
-      if (books.steps.size() == most || rng.Below(2) == 0) books.End();
-    }
-    EXPECT_TRUE(books.choices.idle());
-    EXPECT_EQ(static_cast<int64_t>(books.finished.size()), requests);
-    EXPECT_EQ(books.choices.stats().kv_blocks_used, 0);
+    RunRandomRequests(*policy, requests, options.steps_in_flight, &rng, &books);
+    ASSERT_FALSE(HasFatalFailure());
     const ParkCounters parked = books.choices.park_counters();
     EXPECT_EQ(parked.returns, parked.parks);
     EXPECT_EQ(parked.prefix_blocks_hit, 0) << "nobody begins behind a prefix without its state";
@@ -535,10 +527,7 @@ TEST(ChoicesPark, RandomJobsThatAreStreamed) {
         const auto bound = static_cast<int32_t>(1 + rng.Below(rng.Below(2) == 0 ? 90 : 160));
         const auto prompt = static_cast<int32_t>(1 + rng.Below(350));
         Request request = MakeRequest(taken++, prompt, bound, choices);
-        if (rng.Below(2) == 0) {
-          for (size_t i = 0; i < std::min(shared, request.prompts[0].size()); ++i)
-            request.prompts[0][i] = static_cast<int32_t>(i);
-        }
+        if (rng.Below(2) == 0) request = BeginAlike(std::move(request), shared);
         longer += std::ssize(request.prompts[0]) / kv::kBlockTokens > options.limits.total_blocks;
         books.Take(request);
       }
@@ -593,10 +582,7 @@ TEST(ChoicesPark, RandomJobsThatShareWhatIsStreamed) {
       const auto prompt = static_cast<int32_t>(130 + rng.Below(100));
       const auto bound = static_cast<int32_t>(60 + rng.Below(200));
       Request request = MakeRequest(id, prompt, bound);
-      if (rng.Below(3) > 0) {
-        for (size_t i = 0; i < std::min(shared, request.prompts[0].size()); ++i)
-          request.prompts[0][i] = static_cast<int32_t>(i);
-      }
+      if (rng.Below(3) > 0) request = BeginAlike(std::move(request), shared);
       books.Take(request);
     }
     while (!books.choices.idle()) {
@@ -654,10 +640,7 @@ TEST(ChoicesPark, WhatIsLostBelowIsComputedAgain) {
     for (int64_t i = 0; i < 8; ++i) {
       Request request = MakeRequest(i, static_cast<int32_t>(1 + rng.Below(250)),
                                     static_cast<int32_t>(1 + rng.Below(120)));
-      if (rng.Below(2) == 0) {
-        for (size_t j = 0; j < std::min<size_t>(170, request.prompts[0].size()); ++j)
-          request.prompts[0][j] = static_cast<int32_t>(j);
-      }
+      if (rng.Below(2) == 0) request = BeginAlike(std::move(request), 170);
       books.Take(request);
     }
     testing::internal::CaptureStderr();

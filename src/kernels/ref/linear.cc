@@ -45,14 +45,7 @@ void PairSums(const T* x, const T* w, int32_t k_leaf, float sums[kPanelColumns])
 template <TileOrder kOrder>
 void StepSums(const BF16* x, const BF16* w, int32_t k_leaf, float sums[kPanelColumns]) {
   std::fill_n(sums, kPanelColumns, 0.0f);
-  const int32_t whole = k_leaf / kTileDepth * kTileDepth, rest = k_leaf - whole;
-  for (int32_t k = 0; k < whole; k += kTileDepth)
-    AddTileStep(kOrder, x + k, w + k * kPanelColumns, kPanelColumns, sums);
-  if (rest == 0) return;
-  BF16 last_x[kTileDepth] = {}, last_w[kTileDepth * kPanelColumns] = {};
-  std::copy_n(x + whole, rest, last_x);
-  std::copy_n(w + whole * kPanelColumns, (rest + 1) / 2 * 2 * kPanelColumns, last_w);
-  AddTileStep(kOrder, last_x, last_w, kPanelColumns, sums);
+  AddTileSteps(kOrder, x, 0, k_leaf, w, kPanelColumns, sums);
 }
 
 template <MmaOrder kOrder>

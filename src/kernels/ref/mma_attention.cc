@@ -52,20 +52,7 @@ struct TileSteps {
   static constexpr int kTokens = kPartTokens;
   static BF16 Round(float p) { return tensor::ToBF16(p); }
   static void Add(const BF16* x, int first, int last, const BF16* w, int columns, float* sums) {
-    for (int k = first / kTileDepth * kTileDepth; k < last; k += kTileDepth) {
-      const int begin = std::max(first - k, 0), end = std::min(last - k, kTileDepth);
-      if (end - begin == kTileDepth) {
-        AddTileStep(kOrder, x + k, w + int64_t{k} * columns, columns, sums);
-        continue;
-      }
-      BF16 step_x[kTileDepth] = {}, step_w[kTileDepth * kMaxValueDim] = {};
-      std::copy(x + k + begin, x + k + end, step_x + begin);
-      for (int i = begin; i < end; ++i) {
-        const int64_t at = int64_t{i / 2} * columns * 2 + i % 2;
-        for (int c = 0; c < columns; ++c) step_w[at + 2 * c] = w[k * columns + at + 2 * c];
-      }
-      AddTileStep(kOrder, step_x, step_w, columns, sums);
-    }
+    AddTileSteps(kOrder, x, first, last, w, columns, sums);
   }
 };
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/kv_layout.h"
+
 namespace forebay::kernels::ref {
 namespace {
 
@@ -56,6 +58,26 @@ void AddTileStep(TileOrder order, const BF16* x, const BF16* w, int columns, flo
   for (; c + kColumns <= columns; c += kColumns)
     AddColumns<kColumns>(order, x, w + 2 * c, columns, sums + c);
   for (; c < columns; ++c) AddColumns<1>(order, x, w + 2 * c, columns, sums + c);
+}
+
+void AddTileSteps(TileOrder order, const BF16* x, int first, int last, const BF16* w, int columns,
+                  float* sums) {
+  for (int k = first / kTileDepth * kTileDepth; k < last; k += kTileDepth) {
+    const int begin = std::max(first - k, 0), end = std::min(last - k, kTileDepth);
+    const BF16* const of_step = w + int64_t{k} * columns;
+    if (end - begin == kTileDepth) {
+      AddTileStep(order, x + k, of_step, columns, sums);
+      continue;
+    }
+    BF16 step_x[kTileDepth] = {}, step_w[kTileDepth * kMaxValueDim];
+    std::copy(x + k + begin, x + k + end, step_x + begin);
+    std::fill_n(step_w, kTileDepth * columns, BF16{});
+    for (int i = begin; i < end; ++i) {
+      const int at = i / 2 * columns * 2 + i % 2;
+      for (int c = 0; c < columns; ++c) step_w[at + 2 * c] = of_step[at + 2 * c];
+    }
+    AddTileStep(order, step_x, step_w, columns, sums);
+  }
 }
 
 float TileStep(TileOrder order, const BF16* x, const BF16* w, float sum) {

@@ -10,5 +10,9 @@ namespace forebay::kernels::ref {
 // [16][columns][2], pairs along K. REQUIRES: denormals are flushed.
 void AddTileStep(TileOrder order, const tensor::BF16* x, const tensor::BF16* w, int columns,
                  float* sums);
+// As AddMmaSteps: the elements [first, last) of K, in steps at multiples of 32; what a step lacks
+// of these is +0. REQUIRES: also columns <= kMaxValueDim.
+void AddTileSteps(TileOrder order, const tensor::BF16* x, int first, int last,
+                  const tensor::BF16* w, int columns, float* sums);
 
 }  // namespace forebay::kernels::ref

@@ -24,7 +24,6 @@ namespace {
 constexpr cu::Result kInvalidValue = 1, kInvalidHandle = 400, kIllegalAddress = 700,
                      kLaunchTimeout = 702, kCaptureUnsupported = 900;
 constexpr size_t kHostPage = 4096;
-constexpr unsigned kMostShared = 227 << 10, kMostAlong = 65535;
 constexpr int kMajor = 9, kMinor = 0, kMultiprocessors = 2;
 
 struct Memory {
@@ -520,7 +519,7 @@ struct EmulatedCalls {
     const std::lock_guard lock(the->mutex);
     const auto found = the->functions.find(function);
     if (found == the->functions.end()) return kInvalidHandle;
-    if (value < 0 || static_cast<unsigned>(value) > kMostShared) return kInvalidValue;
+    if (value < 0 || value > kMostSharedBytes) return kInvalidValue;
     found->second.shared_bytes = static_cast<unsigned>(value);
     return cu::kSuccess;
   }
@@ -529,6 +528,7 @@ struct EmulatedCalls {
     std::unique_lock lock(the->mutex);
     const auto found = the->functions.find(function);
     if (found == the->functions.end() || !the->options.kernel) return kInvalidHandle;
+    constexpr unsigned kMostAlong = kMostBlocksAlongYZ;
     if (config->shared_bytes > found->second.shared_bytes || config->grid[1] > kMostAlong ||
         config->grid[2] > kMostAlong)
       return kInvalidValue;

@@ -18,6 +18,7 @@
 #include "base/check.h"
 #include "base/rng.h"
 #include "base/units.h"
+#include "device/cuda/launch_context.h"
 #include "kernels/cuda/emulation/tensor_core.h"
 #include "kernels/cuda/emulation/thread.h"
 #include "runtime/virtual/fiber.h"
@@ -32,9 +33,7 @@ constexpr int kLanes = 32, kWarpgroup = 128, kNumBarriers = 16;
 constexpr size_t kStackBytes = 96 << 10, kSharedAlignment = 1024;
 // Stacks end at different places of a page, or the same sets of a cache would have them all.
 constexpr size_t kStackShifts = 16, kStackShift = 256;
-constexpr int kMostAlong = 65535;          // blocks along y, and along z
-constexpr size_t kMostShared = 227 << 10;  // bytes a block, of compute capability 9.0
-constexpr int kPoison = 0xFF;              // NaN in bf16 and fp32
+constexpr int kPoison = 0xFF;  // NaN in bf16 and fp32
 constexpr unsigned kFlushDenormals = 0x8040u;
 // How often, one in so many waits: another warp is preferred; a copy lands before it has to.
 constexpr uint64_t kPreferOther = 64, kLandEarly = 16;
@@ -575,13 +574,15 @@ base::Status RunGrid(ThreadFunction function, const void* params, size_t params_
            "{} threads a block", grid.threads);
   FB_CHECK(grid.blocks[0] % grid.cluster_blocks == 0, "{} blocks in clusters of {}", grid.blocks[0],
            grid.cluster_blocks);
-  if (grid.blocks[1] > kMostAlong || grid.blocks[2] > kMostAlong ||
-      grid.shared_bytes > kMostShared) {
+  using device::kMostBlocksAlongYZ;
+  using device::kMostSharedBytes;
+  if (grid.blocks[1] > kMostBlocksAlongYZ || grid.blocks[2] > kMostBlocksAlongYZ ||
+      grid.shared_bytes > kMostSharedBytes) {
     return {kKernelFault,
             fmt::format("a grid of {} x {} x {} blocks with {} bytes of shared memory: at most {} "
                         "along y and z, with {} bytes",
                         grid.blocks[0], grid.blocks[1], grid.blocks[2], grid.shared_bytes,
-                        kMostAlong, kMostShared)};
+                        kMostBlocksAlongYZ, kMostSharedBytes)};
   }
   FB_CHECK(cluster == nullptr, "a kernel launches a kernel");
   if (idle_clusters.empty()) idle_clusters.push_back(std::make_unique<Cluster>());

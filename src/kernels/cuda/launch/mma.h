@@ -22,7 +22,8 @@ struct KernelPlan {
 // What plans share: the shared memory that a block may have; of the small kernels' rings, the bytes
 // of a stage (as fast as larger ones; half of it costs 10 %) and the copies of a stage that the
 // lanes of the producer hold.
-inline constexpr int kSharedBytes = 227 << 10, kStageBytes = 48 << 10, kCopiesOfStage = 4 * 32;
+inline constexpr int kSharedBytes = device::kMostSharedBytes, kStageBytes = 48 << 10,
+                     kCopiesOfStage = 4 * 32;
 constexpr int Ceil(int64_t a, int64_t b) { return static_cast<int>((a + b - 1) / b); }
 
 // Whether the kernels of few and of many rows know what becomes of a sum; else the plain one does.

@@ -17,9 +17,9 @@ struct RowChunks {
   RowChunks(int32_t vocab, const device::WorkerContext& context)
       : count((vocab + kDrawChunk - 1) / kDrawChunk),
         sums(reinterpret_cast<double*>(context.scratch)) {
-    constexpr int kMostRows = 65535;
     const auto of_row = static_cast<uint64_t>(count) * (sizeof(double) + sizeof(DrawPeak));
-    most_rows = static_cast<int32_t>(std::min<uint64_t>(context.scratch_bytes / of_row, kMostRows));
+    most_rows = static_cast<int32_t>(
+        std::min<uint64_t>(context.scratch_bytes / of_row, device::kMostBlocksAlongYZ));
     FB_CHECK(most_rows > 0, "draws: {} bytes of scratch, a row takes {}", context.scratch_bytes,
              of_row);
   }
