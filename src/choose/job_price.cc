@@ -22,7 +22,6 @@ namespace {
 
 // Tokens that the replicas of a forecast generate at most, in a sample of the job.
 constexpr int64_t kMostTokens = 8'000'000;
-constexpr double kNever = std::numeric_limits<double>::infinity();
 
 int64_t MostChoices(std::span<const layout::ChoiceShape> job) {
   int64_t tokens = 0;
@@ -226,7 +225,8 @@ JobForecast ForecastOf(const layout::EngineOptions& options, const model::ModelC
                .stages = plan.layout.pp,
                .price = [&](const PricedStep& step,
                             std::span<double> stages) { prices.Price(step, stages); },
-               .most_seconds = left_out < most.left_out ? kNever : most.seconds / times});
+               .most_seconds = left_out < most.left_out ? std::numeric_limits<double>::infinity()
+                                                        : most.seconds / times});
   forecast.origins = prices.origins();
   forecast = forecast.Times(times);
   forecast.left_out = left_out;

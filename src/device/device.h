@@ -13,6 +13,7 @@
 //     message between the two orders the calls. Profile may be called at any time.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -141,6 +142,7 @@ class Stream {
 // Copies run on streams of their own, one a kind, so that a slow one blocks no other. KV comes up
 // to the device, from peers and from tiers below, and goes down to tiers.
 enum class CopyKind : uint8_t { kWeights, kKvUp, kKvDown };
+inline constexpr std::array kCopyNames = {"weights copy", "kv copy up", "kv copy down"};
 
 // What a stream that waits for an event of such copies waits for.
 constexpr WaitCause CauseOf(CopyKind kind) {

@@ -15,9 +15,6 @@ constexpr runtime::TimeNs kComputeSpin = 50'000;
 // Copy streams run beside as many compute workers as there are cores.
 constexpr runtime::TimeNs kCopySpin = 2'000;
 
-constexpr const char* kCopyNames[CpuDevice::kNumCopyKinds] = {"weights copy", "kv copy up",
-                                                              "kv copy down"};
-
 base::Status Validate(const CpuDeviceOptions& options) {
   if (options.num_workers < 1) {
     return {base::kInvalidArgument, fmt::format("rank {}: {} workers, at least 1 is needed",
@@ -38,7 +35,7 @@ base::Result<std::unique_ptr<Device>> CreateCpuDevice(runtime::Runtime& runtime,
   auto arena = std::make_unique<CpuArena>(options.rank, options.memory_bytes, UINT64_MAX,
                                           options.shared_memory);
   const uint64_t scratch_bytes = options.num_workers * base::RoundUp(options.scratch_bytes, 64) +
-                                 CpuDevice::kNumCopyKinds * CpuDevice::kCopyScratchBytes;
+                                 kCopyNames.size() * CpuDevice::kCopyScratchBytes;
   FB_ASSIGN_OR_RETURN(const Region* scratch, arena->Allocate("scratch", scratch_bytes));
   return std::unique_ptr<Device>(
       std::make_unique<CpuDevice>(runtime, options, std::move(arena), *scratch));
@@ -54,7 +51,7 @@ CpuDevice::CpuDevice(runtime::Runtime& runtime, const CpuDeviceOptions& options,
       options_(options),
       arena_(std::move(arena)),
       copy_scratch_(
-          std::span(scratch.data, scratch.bytes).last(kNumCopyKinds * kCopyScratchBytes)) {
+          std::span(scratch.data, scratch.bytes).last(kCopyNames.size() * kCopyScratchBytes)) {
   compute_ = std::make_unique<CpuStream>(
       runtime_, StreamOptions({.name = fmt::format("rank {} compute", options_.rank),
                                .num_workers = options_.num_workers,

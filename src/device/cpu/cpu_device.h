@@ -14,7 +14,6 @@ namespace forebay::device {
 // kCopyScratchBytes for each kind.
 class CpuDevice final : public Device {
  public:
-  static constexpr int kNumCopyKinds = 3;
   static constexpr uint64_t kCopyScratchBytes = 64 << 10;
 
   CpuDevice(runtime::Runtime& runtime, const CpuDeviceOptions& options,
@@ -61,7 +60,7 @@ class CpuDevice final : public Device {
   const std::span<std::byte> copy_scratch_;
   mutable std::mutex mutex_;  // Profile against the start of a copy stream
   std::unique_ptr<CpuStream> compute_;
-  std::array<std::unique_ptr<CpuStream>, kNumCopyKinds> copies_;
+  std::array<std::unique_ptr<CpuStream>, kCopyNames.size()> copies_;
 };
 
 }  // namespace forebay::device

@@ -24,8 +24,6 @@ constexpr runtime::TimeNs kLooking = 50'000, kSleep = 10'000;
 // Of Write and Read, pinned.
 constexpr uint64_t kStagingBytes = 8 << 20;
 
-constexpr std::array kCopyNames = {"weights copy", "kv copy up", "kv copy down"};
-
 class CudaDevice final : public Device {
  public:
   CudaDevice(runtime::Runtime& runtime, const Driver& driver, const CudaDeviceOptions& options,

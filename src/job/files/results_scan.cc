@@ -12,7 +12,7 @@
 namespace forebay::job {
 namespace {
 
-constexpr size_t kReadBytes = 256 << 10;
+constexpr size_t kScanBytes = 256 << 10;
 // A parser that met a larger line is dropped with its buffers.
 constexpr size_t kLongResultBytes = 1 << 20;
 constexpr std::string_view kLineBegin = "{\"id\":\"batch_req_";
@@ -297,8 +297,8 @@ base::Result<Walked> WalkResults(const ByteSource& source, const std::string& pa
   uint64_t offset = 0;  // where buffer[0] is in the file
   for (;;) {
     const size_t held = buffer.size();
-    buffer.resize(held + kReadBytes);
-    const int64_t count = source(buffer.data() + held, kReadBytes);
+    buffer.resize(held + kScanBytes);
+    const int64_t count = source(buffer.data() + held, kScanBytes);
     buffer.resize(held + static_cast<size_t>(std::max<int64_t>(count, 0)));
     if (count < 0) {
       return base::Status(

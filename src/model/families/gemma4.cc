@@ -34,7 +34,7 @@ void ReadLayerInputs(JsonFields* in, ModelConfig* config) {
                     fmt::format("vocab_size, {}", config->vocab_size));
 }
 
-void ReadExperts(JsonFields* in, ModelConfig* config) {
+void ReadGemma4Experts(JsonFields* in, ModelConfig* config) {
   if (!in->Bool("enable_moe_block", false)) return;
   MoeConfig moe;
   moe.num_experts = in->Int("num_experts", 1, kMostExperts);
@@ -59,7 +59,7 @@ void ReadGemma4(JsonFields* in, ModelConfig* config) {
   if (in->Bool("use_double_wide_mlp", false) && config->kv_readers > 0)
     config->kv_reader_intermediate_size = 2 * config->intermediate_size;
   ReadLayerInputs(in, config);
-  ReadExperts(in, config);
+  ReadGemma4Experts(in, config);
 }
 
 LayerNames Gemma4LayerNames(const ModelConfig& config, int64_t layer) {

@@ -58,7 +58,7 @@ void ReadDeltaNet(JsonFields* in, ModelConfig* config) {
   ReadLayers(in, config);
 }
 
-void ReadExperts(JsonFields* in, ModelConfig* config) {
+void ReadQwen35Experts(JsonFields* in, ModelConfig* config) {
   ReadDeltaNet(in, config);
   MoeConfig moe;
   moe.num_experts = in->Int("num_experts", 1, kMostExperts);
@@ -140,8 +140,8 @@ constexpr ConfigRules RulesWith(void (*read_more)(JsonFields*, ModelConfig*)) {
 const Family kQwen35{"qwen3_5", "Qwen3.5, 3.6 (text)", kQwen35Architectures, &Qwen35LayerNames,
                      RulesWith(&ReadDeltaNet)};
 const Family kQwen35Moe{"qwen3_5_moe", "Qwen3.5, 3.6 MoE (text)", kQwen35MoeArchitectures,
-                        &Qwen35LayerNames, RulesWith(&ReadExperts)};
+                        &Qwen35LayerNames, RulesWith(&ReadQwen35Experts)};
 const Family kQwen3Next{"qwen3_next", "Qwen3-Next", kQwen3NextArchitectures, &Qwen3NextLayerNames,
-                        RulesWith(&ReadExperts)};
+                        RulesWith(&ReadQwen35Experts)};
 
 }  // namespace forebay::model

@@ -26,9 +26,10 @@ struct Generating {
   double tokens_a_step = 1;
 };
 // Of one draft a step 85 to 90 % are kept (DeepSeek-V3, arXiv 2412.19437, section 5.4.3).
-constexpr double kKept = 0.85;
+constexpr double kKeptShare = 0.85;
 // The plainest first.
-constexpr Generating kGenerating[] = {{8}, {8, 4}, {8, 1, 1, 1 + kKept}, {8, 4, 1, 1 + kKept}};
+constexpr Generating kGenerating[] = {
+    {8}, {8, 4}, {8, 1, 1, 1 + kKeptShare}, {8, 4, 1, 1 + kKeptShare}};
 
 // A step of generation by the answers of a rank, where all of them decode: all are alike, so that
 // each rank gets about as many.
