@@ -23,7 +23,7 @@ double Median(std::vector<double> values) {
 int Main(int argc, char** argv) {
   constexpr int64_t kBytes = int64_t{512} << 20;
   constexpr int kPeakRounds = 31, kStreamRounds = 9;
-  const std::string isa = argc > 1 ? argv[1] : "avx512bf16";
+  const std::string isa = argc > 1 ? argv[1] : "auto";
   const auto chosen = kernels::ChooseKernels(isa);
   if (!chosen.ok()) {
     fmt::print(stderr, "skipped: {}\n", chosen.status().message());
