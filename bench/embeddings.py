@@ -119,7 +119,7 @@ class Bench:
         words = self.config["vocab_size"] - len(SPECIAL)
         self.texts = [" ".join(f"w{draw.randrange(words)}" for _ in range(n - 2)) for n in self.tokens]
         write_json(self.texts, self.model, "texts.json")
-        self.input, self.output, self.summary = (os.path.join(self.model, file) for file in ("in.jsonl", "out.jsonl", "summary.json"))
+        self.input, self.output, self.summary = (f"{self.model}.{file}" for file in ("in.jsonl", "out.jsonl", "summary.json"))
         with open(self.input, "w", encoding="utf-8") as file:
             file.writelines(json.dumps({"input": text}) + "\n" for text in self.texts)
         self.vectors = {}
