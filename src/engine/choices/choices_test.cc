@@ -134,6 +134,26 @@ TEST(ChoicesTest, AChoiceFromItsArrivalToItsEnd) {
   EXPECT_EQ(books.choices.load().tokens, 0);  // the last token is computed by nobody
 }
 
+// Vectors that a replica had made when it failed are the answer's where another goes on.
+TEST(ChoicesTest, ACopyKeepsTheVectorsOfTextsThatHaveEnded) {
+  Request request = MakeRequest(3, 2, 0);
+  request.prompts = {{1, 2}, {3, 4}, {5, 6}};
+  request.pooled = true;
+  const SequenceContext context{.max_model_len = kContext,
+                                .pooling = model::Pooling{.rows = model::Pooling::Rows::kMean}};
+  const auto state = MakeRequestState(request, context);
+  state->sequences[0]->result_vector = {0.5f, -1};
+  state->sequences[1]->pooled_sum = {4, 6};  // of rows of several steps
+  for (const size_t ended : {0, 1}) state->sequences[ended]->phase = Phase::kFinished;
+  state->unfinished = 1;
+  const auto copy = CopyForAnother(*state, context);
+  EXPECT_EQ(copy->unfinished, 1);
+  copy->sequences[2]->result_vector = {7, 8};
+  copy->unfinished = 0;
+  const std::vector<std::vector<float>> expected = {{0.5f, -1}, {2, 3}, {7, 8}};
+  EXPECT_EQ(TakeResult(copy.get()).vectors, expected);
+}
+
 // Of prompts that are scored one computes their common blocks, up to the first row that anybody
 // scores, and the others find them.
 TEST(ChoicesTest, ScoredPromptsShareTheirBegin) {

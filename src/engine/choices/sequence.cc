@@ -211,6 +211,8 @@ std::unique_ptr<RequestState> CopyForAnother(const RequestState& state,
       sequence.AfterToken(sequence.tokens.back());
     }
     sequence.result = original.result;
+    sequence.pooled_sum = original.pooled_sum;
+    sequence.result_vector = original.result_vector;
     sequence.last_token_ns = original.last_token_ns;
     sequence.told_text = original.told_text;
     sequence.told_tokens = original.told_tokens;
