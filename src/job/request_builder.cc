@@ -139,10 +139,11 @@ std::optional<LineError> RequestParser::BanWords(const ParsedLine& line, Samplin
 std::optional<LineError> RequestParser::Tokenize(const ParsedLine& line, Request* request) {
   if (!text_.has_tokenizer() && !line.sampling.stop.empty())
     return NeedsTokenizer("stop", "`stop_token_ids`");
-  if (line.endpoint == Endpoint::kChat)
-    return AddPrompt(text_.RenderChat(line.chat), "messages", request);
   if (line.endpoint == Endpoint::kLikelihood) return AddContinuations(line, request);
   if (IsPooled(line.endpoint)) return AddTexts(line, request);
+  if (line.endpoint == Endpoint::kChat) {
+    if (auto error = AddPrompt(text_.RenderChat(line.chat), "messages", request)) return error;
+  }
   for (const Prompt& prompt : line.prompts) {
     const auto* text = std::get_if<std::string>(&prompt);
     auto error = text ? AddPrompt(text_.Tokenize(*text, line.add_special_tokens), "prompt", request)
