@@ -398,6 +398,18 @@ def test_columns_of_text(kind, has_null):
             assert (row["prompt_token_ids"], row["generated_tokens"]) == (output.prompt_token_ids, output.outputs[0].token_ids)
 
 
+def test_a_row_has_one_prompt(tmp_path):
+    for several in (["the river", "water"], [[5], [6]]):
+        with pytest.raises(ValueError, match="of type list<.*expected strings or token ids"):
+            table(pa.table({"question": [several]}))
+    given = ["the river", ["the river", "water"], [5, 6], [[5], [6]], []]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"question": each}) + "\n" for each in given))
+    for asks, added in (({}, "generated_text"), ({"embed": "question", "prompt": None, "params": None, "pooling": "mean"}, "embedding")):
+        rows = table(tmp_path / "in.jsonl", **asks).to_pylist()
+        assert [row[added] is None for row in rows] == [row["__inference_error__"] is not None for row in rows] == [False, True, False, True, True]
+        assert rows[2]["num_input_tokens"] == 2
+
+
 def test_token_ids_in_lists_of_one_length():
     column = pa.array([[9, 9], [5, 6], None, [7, 8]], pa.list_(pa.int64(), 2)).slice(1)
     assert table(pa.table({"question": column}))["prompt_token_ids"].to_pylist() == [[5, 6], None, [7, 8]]

@@ -175,6 +175,9 @@ class _Asks:
         value = as_read(found.value_type if types.is_dictionary(found) else found)
         is_text = types.is_string(value) or types.is_large_string(value)
         is_list = types.is_list(value) or types.is_large_list(value)
+        # A list of texts would be several prompts, of which a row has one answer.
+        numbers = (types.is_integer, types.is_floating, types.is_null)
+        is_list = is_list and (self.chat or any(is_number(value.value_type) for is_number in numbers))
         if not (is_text or is_list or types.is_null(value)):
             wanted = "messages, as lists of structs or as JSON" if self.chat else "strings or token ids"
             raise InvalidValueError("invalid_value", f"column {column!r} is of type {found}; expected {wanted}")

@@ -105,8 +105,10 @@ def prompts(column: Any) -> list[bytes]:
 
 
 def json_texts(column: Any) -> list[bytes]:
-    """Of a column of JSON (table_files.is_json): a row whose value is no prompt is an error of that row alone."""
-    return [b"null" if value is None else value.encode() for value in column.to_pylist()]
+    """Of a column of JSON (table_files.is_json): a row whose value is no prompt is an error of that row alone; so is one of several prompts,
+    since a list in a list is token ids."""
+    texts = ("null" if value is None else value for value in column.to_pylist())
+    return [(f"[{text}]" if text.startswith("[") else text).encode() for text in texts]
 
 
 def chats(column: Any) -> list[bytes]:
