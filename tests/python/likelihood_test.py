@@ -1,4 +1,8 @@
 """Likelihoods of continuations: the call, the file's lines, and lm_eval's model."""
+import importlib.util
+import sys
+import types
+
 import pytest
 
 from conftest import LLAMA, prompts
@@ -61,3 +65,20 @@ def test_lm_eval(llm):
     text, = model.generate_until(ask("generate_until", (texts[0], {"until": ["zz"], "max_gen_toks": 4})), disable_tqdm=True)
     output = llm.generate(texts[:1], SamplingParams(temperature=0, max_tokens=4), use_tqdm=False)[0].outputs[0]
     assert text == output.text
+
+
+def test_lm_eval_asks_for_any_number_behind_one_context(llm, monkeypatch):
+    if importlib.util.find_spec("lm_eval") is None:
+        # What the model's class takes of it.
+        names = {"": {}, ".api": {}, ".api.model": {"TemplateLM": object}, ".api.registry": {"register_model": lambda name: lambda made: made},
+                 ".utils": {"get_rolling_token_windows": None, "make_disjoint_window": None}}
+        for name, members in names.items():
+            module = types.ModuleType("lm_eval" + name)
+            module.__dict__.update(members)
+            monkeypatch.setitem(sys.modules, "lm_eval" + name, module)
+    from forebay.lm_eval import ForebayLM
+
+    model = ForebayLM.__new__(ForebayLM)
+    model._llm, model.max_length = llm, 512
+    found = model._loglikelihood_tokens([(None, [5], [6 + i % 50]) for i in range(2050)], disable_tqdm=True)
+    assert found == [found[i % 50] for i in range(2050)] and len(set(found)) > 40

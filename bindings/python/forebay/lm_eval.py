@@ -14,6 +14,9 @@ from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 from .llm import LLM
 from .params import SamplingParams
 
+# Of one line: the parser's bound, and tokens whose log probabilities take a third of what a line may take of memory.
+_MOST_CONTINUATIONS, _MOST_TOKENS = 2048, 1 << 20
+
 
 @register_model("forebay")
 class ForebayLM(TemplateLM):
@@ -67,15 +70,18 @@ class ForebayLM(TemplateLM):
             # As much of the context as there is room for, and one token at least.
             room = max(1, self.max_length - len(continuation))
             places.setdefault(tuple(context[-room:]), []).append(index)
-        # Contexts that begin alike follow each other.
-        contexts = sorted(places)
+        # Contexts that begin alike follow each other. Tasks whose context is empty have one for all of their requests.
+        lines: list[tuple[tuple[int, ...], list[int]]] = []
+        for asked in sorted(places):
+            longest = max(len(requests[index][2]) for index in places[asked])
+            most = max(1, min(_MOST_CONTINUATIONS, _MOST_TOKENS // (len(asked) + longest)))
+            lines += [(asked, places[asked][begin : begin + most]) for begin in range(0, len(places[asked]), most)]
         outputs = self._llm.loglikelihood(
-            [list(asked) for asked in contexts], [[requests[index][2] for index in places[asked]] for asked in contexts],
-            use_tqdm=not disable_tqdm,
+            [list(asked) for asked, _ in lines], [[requests[index][2] for index in indices] for _, indices in lines], use_tqdm=not disable_tqdm
         )
         results = [(0.0, False)] * len(requests)
-        for asked, output in zip(contexts, outputs):
-            for index, likelihood in zip(places[asked], output.likelihoods):
+        for (_, indices), output in zip(lines, outputs):
+            for index, likelihood in zip(indices, output.likelihoods):
                 results[index] = (likelihood.logprob, likelihood.is_greedy)
                 if requests[index][0] is not None:
                     self.cache_hook.add_partial("loglikelihood", requests[index][0], results[index])
