@@ -213,7 +213,7 @@ base::Status DescribeJob(RunFlags& flags, const engine::ModelFiles& files) {
   FB_ASSIGN_OR_RETURN(const auto text, open::LoadText(flags.text, files));
   const job::RequestRules rules{.job_defaults = flags.defaults,
                                 .model_names = {"*"},
-                                .vocab_size = open::FactsOf(files).vocab_size};
+                                .vocab_size = engine::FactsOf(files).vocab_size};
   FB_ASSIGN_OR_RETURN(
       trace::JobLengths measured,
       open::MeasureLines({file, rules, *text, files.config, &lengths}, flags.engine));

@@ -104,7 +104,7 @@ base::Status Describe(const engine::ModelFiles& files, SimulatedJob& simulated, 
   } else {
     known.lines = [&] { return &*simulated.input; };
   }
-  FB_RETURN_IF_ERROR(open::DescribeJob(known, open::RulesOf(*flags, files, open::FactsOf(files)),
+  FB_RETURN_IF_ERROR(open::DescribeJob(known, open::RulesOf(*flags, files, engine::FactsOf(files)),
                                        simulated.text.get(), files.config, &engine));
   if (choose_layout && engine.job == nullptr) engine.layout_by_job = false;
   return {};

@@ -9,7 +9,6 @@
 #include "engine/refusal.h"
 #include "kernels/kernel_set.h"
 #include "model/blocks/latent_forms.h"
-#include "model/family.h"
 #include "price/park_price.h"
 #include "price/steal_price.h"
 #include "price/step_price.h"
@@ -398,7 +397,8 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
   const layout::LayoutPlan& first_plan = roles.front().plan;
   const layout::MachinePlan& machine_plan = first_plan.machine;
   const std::unique_ptr<schedule::Policy> policy = options.policy->make();
-  EngineParts parts{.backend = CreateBackend(runtime, first_plan, options)};
+  EngineParts parts{.backend = CreateBackend(runtime, first_plan, options),
+                    .facts = FactsOf(files)};
   Backend& backend = *parts.backend;
   parts.isa = backend.isa();
   if (policy->growth_is_free()) {
@@ -474,16 +474,7 @@ base::Result<std::unique_ptr<LocalEngine>> CreateEngine(runtime::Runtime& runtim
       parts.facts.context_ranks += role.plan.layout.num_devices();
   }
 
-  parts.facts.name = files.name;
-  parts.facts.vocab_size = static_cast<int32_t>(config.vocab_size);
-  parts.facts.generates = model::Generates(config);
-  if (config.pooling) {
-    parts.facts.vector_width = static_cast<int32_t>(config.pooling->WidthOf(config.hidden_size));
-    parts.facts.normalizes = config.pooling->normalize;
-  }
   parts.facts.numerics_class = numerics;
-  parts.facts.model_fingerprint = files.fingerprint;
-  parts.facts.random_weights = files.random_weights;
   parts.facts.device_profile = machine_plan.profile.name;
   parts.layout = layout::FormatLayout(first_plan.layout);
   parts.facts.tp_wire = options.machine.tp_wire_bf16 ? "bf16" : "exact";

@@ -289,6 +289,20 @@ base::Status LoadHead(ModelFiles* files) {
 
 }  // namespace
 
+ModelFacts FactsOf(const ModelFiles& files) {
+  const model::ModelConfig& config = files.config;
+  ModelFacts facts{.name = files.name,
+                   .vocab_size = static_cast<int32_t>(config.vocab_size),
+                   .generates = model::Generates(config)};
+  if (config.pooling) {
+    facts.vector_width = static_cast<int32_t>(config.pooling->WidthOf(config.hidden_size));
+    facts.normalizes = config.pooling->normalize;
+  }
+  facts.model_fingerprint = files.fingerprint;
+  facts.random_weights = files.random_weights;
+  return facts;
+}
+
 base::Result<ModelFiles> OpenModel(const std::string& path, bool random_weights, uint64_t seed) {
   std::error_code error;
   if (IsBuiltin(path)) {

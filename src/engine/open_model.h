@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "forebay/engine.h"
 #include "model/config.h"
 #include "weights/formats/weight_source.h"
 #include "weights/tensor_reader.h"
@@ -22,6 +23,9 @@ struct ModelFiles {
   uint64_t fingerprint = 0;
   bool random_weights = false;
 };
+
+// The facts that the files alone tell.
+ModelFacts FactsOf(const ModelFiles& files);
 
 // With `random_weights` a folder needs its config.json alone; `path` may then be such a file, or
 // "builtin:NAME" (a configuration that the program holds, model/builtin_configs.h).

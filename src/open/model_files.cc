@@ -113,10 +113,6 @@ SamplingParams SamplingDefaults(const model::GenerationConfig& generation) {
   return params;
 }
 
-ModelFacts FactsOf(const engine::ModelFiles& files) {
-  return {.name = files.name, .vocab_size = static_cast<int32_t>(files.config.vocab_size)};
-}
-
 job::RequestRules RulesOf(const job::ModelOptions& options, const engine::ModelFiles& files,
                           const ModelFacts& facts) {
   const auto& names = options.served_model_names;

@@ -31,8 +31,6 @@ base::Result<engine::ModelFiles> OpenModelFiles(const job::ModelOptions& options
 base::Result<std::unique_ptr<job::ModelText>> LoadText(job::ModelTextOptions options,
                                                        const engine::ModelFiles& files);
 
-// The facts that the files alone tell: enough for RulesOf.
-ModelFacts FactsOf(const engine::ModelFiles& files);
 // What a request may ask for, and its defaults.
 job::RequestRules RulesOf(const job::ModelOptions& options, const engine::ModelFiles& files,
                           const ModelFacts& facts);
