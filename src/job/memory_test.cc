@@ -2,9 +2,14 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
+#include <memory>
+
 #include "base/testing/allocation_counter.h"
 #include "job/files/results_scan.h"
 #include "job/lines/line_parser.h"
+#include "job/request_builder.h"
+#include "job/testing/fake_engine.h"
+#include "job/testing/fake_pipeline.h"
 
 namespace forebay::job {
 namespace {
@@ -49,6 +54,34 @@ TEST(MemoryTest, ALineCostsSixteenTimesItsSizeAtMost) {
     ParsedLine line;
     const size_t taken = base::PeakBytes([&] { (void)parser.Parse(&text, &line); });
     EXPECT_LE(taken, base::AllocationLimit(text.size())) << original.substr(0, 80);
+  }
+}
+
+// A text that many others follow, or are compared with, is long once.
+TEST(MemoryTest, ALongTextCostsNoMoreForEachTextBesideIt) {
+  const std::string text = '"' + std::string(64 << 10, 'a') + '"',
+                    others = Repeat("[\"b\"", ",\"b\"", 2000, "]");
+  FakeEngine engine;  // its context is of 300 tokens
+  FakePipeline pipeline;
+  RequestRules rules{.vocab_size = FakePipeline::kVocabulary};
+  rules.labels = std::make_shared<const Labels>(Labels{.names = {"relevant"}});
+  for (const std::string& more : {std::string(), std::string(R"(,"truncate_prompt_tokens":50)")}) {
+    for (const std::string& line :
+         {fmt::format(R"({{"prompt":{},"continuations":{}{}}})", text, others, more),
+          fmt::format(R"({{"query":{},"documents":{}{}}})", text, others, more)}) {
+      RequestParser parser(rules, pipeline, &engine);
+      std::string given = line;
+      BuiltLine built;
+      const size_t taken = base::PeakBytes([&] { built = parser.Parse(&given, 0); });
+      EXPECT_LE(taken, base::AllocationLimit(line.size())) << line.substr(0, 20) << more;
+      if (!more.empty()) {
+        EXPECT_FALSE(built.error);
+        EXPECT_EQ(built.request.prompts.size(), 500u);
+      } else {
+        ASSERT_TRUE(built.error);
+        EXPECT_EQ(built.error->code, "context_length_exceeded");
+      }
+    }
   }
 }
 

@@ -76,7 +76,7 @@ BuiltLine RequestParser::Build(ParsedLine parsed, int64_t line) {
   StopAtSpecialTokens(&built.request.sampling);
   if (!built.error) built.error = BanWords(built.line, &built.request.sampling);
   if (!built.error) built.error = Tokenize(built.line, &built.request);
-  if (!built.error) built.error = Truncate(built.line, &built.request);
+  if (!built.error) built.error = Truncate(built.line, 0, &built.request);
   if (!built.error && engine_ != nullptr) {
     if (ends_at_context_) EndAtContext(&built.request);
     CheckVectors(&built);
@@ -203,6 +203,7 @@ std::optional<LineError> RequestParser::AddTexts(const ParsedLine& line, Request
     }
     if (asked.second) request->second_texts.push_back(tokens->second);
     if (auto error = AddPrompt(std::move(tokens->ids), param, request)) return error;
+    if (IsRefused(line, *request)) break;
   }
   return std::nullopt;
 }
@@ -248,6 +249,8 @@ std::optional<LineError> RequestParser::AddContinuations(const ParsedLine& line,
     }
     request->prompts.push_back(std::move(whole));
     request->prompt_logprobs_from.push_back(static_cast<int32_t>(context.size()));
+    if (auto error = Truncate(line, request->prompts.size() - 1, request)) return error;
+    if (IsRefused(line, *request)) break;
   }
   return std::nullopt;
 }
@@ -258,14 +261,20 @@ int64_t RequestParser::MostPromptTokens(const ParsedLine& line, const Request& r
   return std::max(0, engine_->facts().max_model_len - std::max(0, request.sampling.most_tokens()));
 }
 
-std::optional<LineError> RequestParser::Truncate(const ParsedLine& line, Request* request) const {
+bool RequestParser::IsRefused(const ParsedLine& line, const Request& request) const {
+  return engine_ != nullptr && line.truncate_prompt_tokens == 0 &&
+         std::ssize(request.prompts.back()) > engine_->facts().max_model_len;
+}
+
+std::optional<LineError> RequestParser::Truncate(const ParsedLine& line, size_t first,
+                                                 Request* request) const {
   const int64_t most = MostPromptTokens(line, *request);
   if (most == 0) return std::nullopt;
-  for (size_t i = 0; i < request->prompts.size(); ++i) {
+  for (size_t i = first; i < request->prompts.size(); ++i) {
     std::vector<int32_t>& prompt = request->prompts[i];
     const int64_t cut = std::ssize(prompt) - most;
     if (cut <= 0) continue;
-    prompt.erase(prompt.begin(), prompt.begin() + cut);
+    prompt = std::vector<int32_t>(prompt.begin() + cut, prompt.end());  // without the others' room
     if (line.endpoint != Endpoint::kLikelihood) continue;
     int32_t& from = request->prompt_logprobs_from[i];
     if (from <= cut) {

@@ -43,8 +43,10 @@ class FakePipeline : public TextPipeline {
       FB_ASSIGN_OR_RETURN(const std::vector<int32_t> second, Tokenize(*text.second, false));
       tokens.ids.insert(tokens.ids.end(), second.begin(), second.end());
     }
-    if (text.most_tokens > 0)
+    if (text.most_tokens > 0) {
       tokens.ids.resize(std::min(tokens.ids.size(), static_cast<size_t>(text.most_tokens)));
+      tokens.ids.shrink_to_fit();
+    }
     return tokens;
   }
 };
