@@ -228,8 +228,29 @@ TEST(TimedSource, KeepsNoMoreThanThePlaces) {
                   .ok());
 }
 
-// Where a job goes on, more arrivals are planned than it has requests left; that none is left it
-// learns only where it asks for one more.
+// An engine that holds fewer requests than there are places asks late. Two are there from the begin,
+// the third since the first has ended, and the fourth since the second has.
+TEST(TimedSource, PlacesAreThoseOfWhoSendsNotOfTheEngine) {
+  runtime::VirtualRuntime runtime(1);
+  ASSERT_TRUE(runtime
+                  .Run([&] {
+                    Numbers numbers(4);
+                    Nowhere sink;
+                    RunControl control;
+                    TimedSource timed(runtime, numbers, sink, {.max_concurrency = 2}, control);
+                    for (int64_t id = 100; id < 104; ++id) {
+                      EXPECT_EQ(timed.Next(false)->id, id);
+                      runtime.Sleep(kSecond);
+                      EXPECT_TRUE(timed.Finish(ResultOf(id, runtime.Now(), 1)));
+                    }
+                    std::vector<double> arrivals;
+                    for (const RequestTimes& times : timed.latencies().requests)
+                      arrivals.push_back(times.arrival);
+                    EXPECT_EQ(arrivals, (std::vector<double>{0, 0, 1, 2}));
+                  })
+                  .ok());
+}
+
 // People at 2 and 3 s beside a batch of two that is there from the begin.
 TEST(MixedSource, GivesWhatComesFirstOrWhoWaits) {
   runtime::VirtualRuntime runtime(1);
@@ -266,6 +287,8 @@ TEST(MixedSource, GivesWhatComesFirstOrWhoWaits) {
                   .ok());
 }
 
+// Where a job goes on, more arrivals are planned than it has requests left; that none is left it
+// learns only where it asks for one more.
 TEST(TimedSource, EndsWithItsSource) {
   class Learning final : public RequestSource {
    public:

@@ -16,18 +16,17 @@ TimedSource::TimedSource(runtime::Runtime& runtime, RequestSource& source, Resul
       control_(control),
       start_(runtime.Now()),
       each_token_(each_token),
-      freed_(runtime.NewEvent("a place for the next request")),
-      free_since_(start_) {}
+      freed_(runtime.NewEvent("a place for the next request")) {}
 
 runtime::TimeNs TimedSource::Due() const {
   const std::lock_guard lock(mutex_);
-  if (arrivals_.max_concurrency > 0 &&
-      static_cast<int64_t>(arrived_.size()) >= arrivals_.max_concurrency)
-    return runtime::kForever;
-  if (given_ >= arrivals_.seconds.size()) return free_since_;
+  const bool waits = WaitsForPlace();
+  if (waits && free_since_.empty()) return runtime::kForever;
+  const runtime::TimeNs free = waits ? free_since_.front() : start_;
+  if (given_ >= arrivals_.seconds.size()) return free;
   const runtime::TimeNs arrival =
       start_ + static_cast<runtime::TimeNs>(arrivals_.seconds[given_] * 1e9);
-  return std::max(arrival, free_since_);
+  return std::max(arrival, free);
 }
 
 std::optional<Request> TimedSource::Next(bool wait) {
@@ -39,6 +38,7 @@ std::optional<Request> TimedSource::Next(bool wait) {
       std::optional<Request> request = source_.Next(wait);
       if (!request) return request;
       const std::lock_guard lock(mutex_);
+      if (WaitsForPlace() && !free_since_.empty()) free_since_.pop_front();
       ++given_;
       int64_t prompt_tokens = 0;
       for (const auto& prompt : request->prompts) prompt_tokens += std::ssize(prompt);
@@ -61,7 +61,7 @@ bool TimedSource::Finish(RequestResult result) {
     const auto found = arrived_.find(result.id);
     const runtime::TimeNs arrival = found->second.arrival;
     const double deadline = found->second.deadline;
-    if (static_cast<int64_t>(arrived_.size()) == arrivals_.max_concurrency) free_since_ = now;
+    if (arrivals_.max_concurrency > 0) free_since_.push_back(now);
     arrived_.erase(found);
     if (result.error_message.empty()) {
       int64_t longest = 0;

@@ -2,6 +2,7 @@
 // job, so that each request is released when it has arrived and a place is free.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -14,9 +15,9 @@
 
 namespace forebay::job {
 
-// A request that finds all places taken arrives when one is free: who sends it waits for that. It
-// keeps no request back that the source has given, and measures each from its arrival to its
-// result.
+// A request that finds all places taken arrives when one is free: who sends it waits for that,
+// however late the engine asks for it. It keeps no request back that the source has given, and
+// measures each from its arrival to its result.
 class TimedSource final : public RequestSource, public ResultSink {
  public:
   // Times count from here. All must outlive it. `each_token`: when each token came is measured too,
@@ -41,6 +42,11 @@ class TimedSource final : public RequestSource, public ResultSink {
   bool Ending() const { return control_.drain || control_.abort; }
   // Of one that is left.
   runtime::TimeNs Due() const;
+  // All places were taken once: the next request needs one that came free. REQUIRES: the lock.
+  bool WaitsForPlace() const {
+    return arrivals_.max_concurrency > 0 &&
+           given_ >= static_cast<size_t>(arrivals_.max_concurrency);
+  }
   double Seconds(runtime::TimeNs time) const { return runtime::SecondsOf(time - start_); }
 
   runtime::Runtime& runtime_;
@@ -65,7 +71,8 @@ class TimedSource final : public RequestSource, public ResultSink {
   mutable std::mutex mutex_;  // guards what is below
   size_t given_ = 0;
   std::unordered_map<int64_t, Underway> arrived_;  // by id
-  runtime::TimeNs free_since_;                     // a place, where one is
+  // When places came free that nobody has taken again, where their number is bounded.
+  std::deque<runtime::TimeNs> free_since_;
   std::vector<RequestTimes> times_;
   DurationBook between_tokens_;
   PeakBook peak_1s_{1}, peak_10s_{10};
