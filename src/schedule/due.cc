@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace forebay::schedule {
 namespace {
@@ -21,13 +22,15 @@ void BatchRate::Observe(double seconds, int64_t batch_rows) {
 }
 
 double HurriedUntil(std::vector<DueWork> work, const BatchRate& rate, double now_seconds) {
-  double hurried = -kNoDeadline, tokens = 0;
+  double hurried = -kNoDeadline, tokens = 0, deadline = -kNoDeadline, longest_output = 0;
   if (rate.tokens_per_second() <= 0) return hurried;
   std::ranges::sort(work, {}, &DueWork::deadline);
   for (const DueWork& due : work) {
     tokens += due.tokens;
-    const double needs =
-        tokens / rate.tokens_per_second() + due.longest_output * rate.step_seconds();
+    // A batch comes in many parts, any of which may have its longest output.
+    if (std::exchange(deadline, due.deadline) != due.deadline) longest_output = 0;
+    longest_output = std::max(longest_output, due.longest_output);
+    const double needs = tokens / rate.tokens_per_second() + longest_output * rate.step_seconds();
     if (needs > kShareOfTime * (due.deadline - now_seconds)) hurried = due.deadline;
   }
   return hurried;

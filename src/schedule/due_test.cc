@@ -40,6 +40,12 @@ TEST(HurriedUntilTest, Table) {
            Row{"and what is due later waits", {{40, 5'000, 1}, {200, 39'000, 10}}, -kNoDeadline},
            Row{"one deadline's work is one sum", {{60, 19'000, 10}, {60, 19'000, 10}}, 60},
            Row{"an output takes a step a token", {{60, 800, 790}}, 60},
+           Row{"and the longest of all that is due counts, wherever it stands",
+               {{60, 4'000, 400}, {60, 16'000, 0}},
+               60},
+           Row{"but not that of an earlier deadline",
+               {{60, 100, 400}, {62, 20'000, 0}},
+               -kNoDeadline},
            Row{"a deadline that has passed is missed", {{10, 1, 1}, {500, 5, 1}}, 10},
            Row{"work without a deadline is never late", {{kNoDeadline, 1e9, 1e6}}, -kNoDeadline},
        }) {
