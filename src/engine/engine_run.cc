@@ -14,6 +14,7 @@ void EngineRun::TakeRequests(Replica& replica, bool wait) {
   const auto tell = [&] {
     ReplicaLoad load = choices.load();
     load.full = !choices.WantsRequests();
+    load.full_of_people = !choices.WantsInteractive();
     queue_.SetLoad(replica.index(), load);
   };
   const auto accept = [&](TakenRequest taken) {

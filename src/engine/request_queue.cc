@@ -53,6 +53,7 @@ RequestQueue::RequestQueue(runtime::Runtime& runtime, int replicas, size_t most_
       left_tokens_(replicas),
       held_interactive_(replicas),
       full_(replicas),
+      full_of_people_(replicas),
       loads_(static_cast<size_t>(replicas)),
       replicas_(replicas) {}
 
@@ -81,7 +82,7 @@ double RequestQueue::LeastHeldByOthers(int replica) const {
 int64_t RequestQueue::FewestInteractiveOfOthers(int replica) const {
   int64_t fewest = std::numeric_limits<int64_t>::max();
   for (int each = 0; each < std::ssize(held_tokens_); ++each) {
-    if (each != replica && held_tokens_[each] >= 0)
+    if (each != replica && held_tokens_[each] >= 0 && !full_of_people_[each])
       fewest = std::min<int64_t>(fewest, held_interactive_[each]);
   }
   return fewest;

@@ -32,6 +32,7 @@ struct ReplicaLoad {
   // tokens that one choice has yet to generate, of those that are bounded
   int64_t longest_output = 0;
   bool full = false;  // it takes no requests now
+  bool full_of_people = false;  // nor interactive ones, for which batches give way
 };
 
 // Which requests each replica took before which of its steps: a run's hand-out, to be replayed by
@@ -100,6 +101,7 @@ class RequestQueue {
     left_tokens_[replica] = load.tokens - load.step_tokens;
     held_interactive_[replica] = load.interactive;
     full_[replica] = load.full;
+    full_of_people_[replica] = load.full_of_people;
     loads_[replica] = load;
   }
 
@@ -170,7 +172,7 @@ class RequestQueue {
 
   // By replica; held_tokens_ is -1 of one that has left. left_tokens_: after its steps.
   std::vector<std::atomic<int64_t>> held_, held_tokens_, left_tokens_, held_interactive_;
-  std::vector<std::atomic<bool>> full_;
+  std::vector<std::atomic<bool>> full_, full_of_people_;
   std::vector<ReplicaLoad> loads_;                      // by replica, each its own
   std::atomic<int> replicas_;                           // that take requests
   std::atomic<int64_t> output_tokens_{0}, choices_{0};  // those of results

@@ -427,6 +427,10 @@ TEST(RequestQueue, PeopleGoFirstWhateverIsReadAhead) {
   EXPECT_EQ(next(0, **policy, true), 11);
   queue.SetLoad(0, {.tokens = 5, .choices = 2, .interactive = 1});
   EXPECT_EQ(next(0, **policy, false), -1) << "the other replica has none";
+  source.people_ = 1;
+  queue.SetLoad(1, {.tokens = 5, .choices = 1, .full_of_people = true});
+  EXPECT_EQ(next(0, **policy, false), 10) << "and takes none now";
+  queue.SetLoad(1, {.tokens = 5, .choices = 1});
   EXPECT_EQ(next(1, **policy, false), 10);
   EXPECT_EQ(next(1, **policy, false), 1);
 }
