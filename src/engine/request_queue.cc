@@ -19,6 +19,14 @@ schedule::LengthView LengthOf(const Request& request) {
   return length;
 }
 
+// By service, then by deadline.
+bool GoesBefore(const Request& a, const Request& b) {
+  const auto key = [](const Request& of) {
+    return std::pair(of.service == Service::kBatch, of.deadline_seconds);
+  };
+  return key(a) < key(b);
+}
+
 // Tokens of what another replica computes of it again, and goes on with.
 int64_t TokensOf(const RequestState& state) {
   int64_t tokens = 0;
@@ -88,13 +96,27 @@ int64_t RequestQueue::FewestInteractiveOfOthers(int replica) const {
   return fewest;
 }
 
-double RequestQueue::NextTokens() {
+const RequestState* RequestQueue::FirstReturned() {
   const std::lock_guard lock(mutex_);
-  if (!returned_.empty()) return static_cast<double>(TokensOf(*returned_.front()));
-  return ahead_.empty() ? 0 : ahead_.front().tokens;
+  const RequestState* first = nullptr;
+  for (const auto& state : returned_) {
+    if (first == nullptr || (by_service_ && GoesBefore(state->request, first->request)))
+      first = state.get();
+  }
+  return first;
 }
 
-schedule::QueueView RequestQueue::View(int replica) {
+const RequestState* RequestQueue::ReturnedIfNext(double due_by) {
+  const RequestState* const first = FirstReturned();
+  if (first == nullptr) return nullptr;
+  if (by_service_ && first->request.service == Service::kBatch) {
+    ReadAhead(false);
+    if (interactive_next() || first->request.deadline_seconds > due_by) return nullptr;
+  }
+  return first;
+}
+
+schedule::QueueView RequestQueue::View(int replica, const RequestState* returned) {
   const int64_t unread = source_.ended() ? 0 : source_.remaining();
   const int64_t ahead = static_cast<int64_t>(num_ahead()) + num_returned_;
   schedule::QueueView view{
@@ -104,14 +126,18 @@ schedule::QueueView RequestQueue::View(int replica) {
       .held = held_[replica],
       .held_tokens = static_cast<double>(held_tokens_[replica]),
       .least_held_tokens = LeastHeldByOthers(replica),
-      .next_tokens = NextTokens(),
-      .next_service =
-          num_returned_ == 0 && interactive_next() ? Service::kInteractive : Service::kBatch,
       .held_interactive = held_interactive_[replica],
       .least_held_interactive = FewestInteractiveOfOthers(replica),
       .held_choices = loads_[replica].choices,
       .held_longest_output = static_cast<double>(loads_[replica].longest_output),
       .at_end = last_.has_value()};
+  if (returned != nullptr) {
+    view.next_tokens = static_cast<double>(TokensOf(*returned));
+    view.next_service = returned->request.service;
+  } else if (!ahead_.empty()) {
+    view.next_tokens = ahead_.front().tokens;
+    view.next_service = ahead_.front().request.service;
+  }
   if (last_) {
     view.outputs = last_->outputs(replica);
     view.longest_output = last_->longest_output(replica);
@@ -226,11 +252,8 @@ void RequestQueue::Insert(Request request) {
   ++requests_read_;
   tokens_ahead_ += tokens;
   prompt_tokens_ahead_[static_cast<size_t>(request.service)] += length.prompt_tokens;
-  const auto key = [](const Request& of) {
-    return std::pair(of.service == Service::kBatch, of.deadline_seconds);
-  };
   auto at = ahead_.end();
-  while (by_service_ && at != ahead_.begin() && key(request) < key(std::prev(at)->request)) --at;
+  while (by_service_ && at != ahead_.begin() && GoesBefore(request, std::prev(at)->request)) --at;
   ahead_.insert(at, {std::move(request), length, tokens});
 }
 
@@ -289,10 +312,13 @@ std::vector<std::unique_ptr<RequestState>> RequestQueue::TakeReturned() {
 }
 
 std::optional<TakenRequest> RequestQueue::TakeFirstReturned() {
+  const RequestState* const first = FirstReturned();
+  if (first == nullptr) return std::nullopt;
   const std::lock_guard lock(mutex_);
-  if (returned_.empty()) return std::nullopt;
-  TakenRequest taken{.returned = std::move(returned_.front())};
-  returned_.pop_front();
+  const auto found =
+      std::ranges::find_if(returned_, [first](const auto& state) { return state.get() == first; });
+  TakenRequest taken{.returned = std::move(*found)};
+  returned_.erase(found);
   --num_returned_;
   returned_tokens_ -= TokensOf(*taken.returned);
   return taken;
@@ -313,13 +339,16 @@ std::optional<TakenRequest> RequestQueue::Next(int replica, int64_t step,
   if (replay_) {
     taken = Replay(replica, step);
     if (taken) ++held_[replica];
-  } else if (num_returned_ > 0 && due_by == schedule::kNoDeadline) {
-    if (policy.HandOut(View(replica)) != schedule::Taking::kNothing) taken = TakeFirstReturned();
+  } else if (const RequestState* const returned = ReturnedIfNext(due_by)) {
+    if (policy.HandOut(View(replica, returned)) != schedule::Taking::kNothing)
+      taken = TakeFirstReturned();
     if (taken) ++held_[replica];
   } else if (!ended_) {
     ReadAhead(wait);
-    if (!last_ && source_.ended() && !source_.in_order()) Deal(replica);
-    if (NextIsDue(due_by)) taken = Take(replica, policy.HandOut(View(replica)));
+    // People go first to the end: what is dealt is the batch's.
+    const bool people = by_service_ && interactive_next();
+    if (!last_ && source_.ended() && !source_.in_order() && !people) Deal(replica);
+    if (NextIsDue(due_by)) taken = Take(replica, policy.HandOut(View(replica, nullptr)));
     if (taken) ++held_[replica];
     if (num_ahead() == 0 && source_.ended()) ended_ = true;
   }
@@ -333,10 +362,15 @@ std::optional<TakenRequest> RequestQueue::NextBatch(int replica) {
   by_service_ = true;
   ReadAhead(false);
   const size_t index = first_batch();
-  if (!last_ && index > 0 && index < ahead_.size()) {
-    taken = TakeAt(index);
-    ++held_[replica];
+  const RequestState* const returned = FirstReturned();
+  if (!last_ && index > 0) {
+    if (returned != nullptr && returned->request.service == Service::kBatch) {
+      taken = TakeFirstReturned();
+    } else if (index < ahead_.size()) {
+      taken = TakeAt(index);
+    }
   }
+  if (taken) ++held_[replica];
   EndTurn();
   return taken;
 }

@@ -31,7 +31,7 @@ struct ReplicaLoad {
   int64_t step_tokens = 0;  // the part of `tokens` that its steps in flight compute
   // tokens that one choice has yet to generate, of those that are bounded
   int64_t longest_output = 0;
-  bool full = false;  // it takes no requests now
+  bool full = false;            // it takes no requests now
   bool full_of_people = false;  // nor interactive ones, for which batches give way
 };
 
@@ -80,7 +80,7 @@ class RequestQueue {
                    : ended_ && num_returned_ == 0;
   }
   // Requests of a replica that has failed, -1: of one that has left. Others take them before new
-  // ones.
+  // ones, but people before those of a batch.
   void Return(int replica, std::vector<std::unique_ptr<RequestState>> requests);
   // After the run: what nobody has taken of them.
   std::vector<std::unique_ptr<RequestState>> TakeReturned();
@@ -136,12 +136,17 @@ class RequestQueue {
   // Out of ahead_, where it keeps its place when that is dealt.
   TakenRequest TakeAt(size_t index);
   std::optional<TakenRequest> Replay(int replica, int64_t step);
-  // The first that was given back.
+  // The first that was given back, in the policy's order; null: there is none. It stays where it is
+  // as long as the caller has the turn.
+  const RequestState* FirstReturned();
+  // The same where it is next: under a policy that orders services people who are read ahead come
+  // before a batch's, and a batch's that is due after `due_by` stays.
+  const RequestState* ReturnedIfNext(double due_by);
   std::optional<TakenRequest> TakeFirstReturned();
-  schedule::QueueView View(int replica);
+  // `returned`: what is next; null: it is the first of what is read ahead.
+  schedule::QueueView View(int replica, const RequestState* returned);
   double LeastHeldByOthers(int replica) const;
   int64_t FewestInteractiveOfOthers(int replica) const;
-  double NextTokens();
   // Negative: it has left.
   double HeldTokens(int replica, bool after_its_steps) const;
   std::optional<TakenRequest> Take(int replica, schedule::Taking taking);

@@ -435,5 +435,71 @@ TEST(RequestQueue, PeopleGoFirstWhateverIsReadAhead) {
   EXPECT_EQ(next(1, **policy, false), 1);
 }
 
+// A person who comes last of a job's lines, which are all there.
+class LinesSource final : public RequestSource {
+ public:
+  std::optional<Request> Next(bool) override {
+    if (ended()) return std::nullopt;
+    Request request{.id = next_++, .prompts = {{1, 2, 3}}};
+    if (ended()) request.service = Service::kInteractive;
+    return request;
+  }
+  bool ended() const override { return next_ == 7; }
+  int64_t remaining() const override { return 7 - next_; }
+
+ private:
+  int64_t next_ = 0;
+};
+
+// The end's last requests are dealt when nobody waits: a batch's take no place that people gave up.
+TEST(RequestQueue, ABatchDoesNotPassForPeopleAtTheEnd) {
+  const auto runtime = runtime::CreateRealRuntime();
+  const auto policy = schedule::CreatePolicy("interactive");
+  LinesSource source;
+  NoSink sink;
+  RequestQueue queue(*runtime, 2, 16, source, sink);
+  const auto next = [&](int replica, double due_by) -> int64_t {
+    const auto taken = queue.Next(replica, 0, **policy, false, due_by);
+    return taken ? taken->request.id : -1;
+  };
+  EXPECT_EQ(next(1, -schedule::kNoDeadline), 6);
+  for (const int replica : {0, 1}) EXPECT_EQ(next(replica, -schedule::kNoDeadline), -1);
+  int64_t taken = 0;
+  while (next(0, schedule::kNoDeadline) >= 0) ++taken;
+  EXPECT_GT(taken, 0);
+  while (next(1, schedule::kNoDeadline) >= 0) ++taken;
+  EXPECT_EQ(taken, 6);
+  EXPECT_TRUE(queue.ended(0));
+}
+
+TEST(RequestQueue, WhatADeadReplicaHeldKeepsItsService) {
+  const auto runtime = runtime::CreateRealRuntime();
+  const auto policy = schedule::CreatePolicy("interactive");
+  PeopleSource source;
+  NoSink sink;
+  RequestQueue queue(*runtime, 2, 8, source, sink);
+  const auto id_of = [](const std::optional<TakenRequest>& taken) -> int64_t {
+    if (!taken) return -1;
+    return taken->returned ? taken->returned->request.id : taken->request.id;
+  };
+  const auto next = [&](double due_by) { return id_of(queue.Next(0, 0, **policy, false, due_by)); };
+  std::vector<std::unique_ptr<RequestState>> held;
+  for (const Request& request :
+       {Request{.id = 20, .prompts = {{1, 2, 3}}},
+        Request{.id = 21, .prompts = {{1, 2, 3}}, .deadline_seconds = 9},
+        Request{.id = 22, .prompts = {{1, 2, 3}}, .service = Service::kInteractive}})
+    held.push_back(MakeRequestState(request, {.max_model_len = 64}));
+  queue.Return(-1, std::move(held));
+  EXPECT_EQ(next(-schedule::kNoDeadline), 22) << "batches give way to who comes from there, too";
+  EXPECT_EQ(next(-schedule::kNoDeadline), -1);
+  source.people_ = 1;
+  EXPECT_EQ(next(schedule::kNoDeadline), 10) << "nor does what was given back pass people";
+  EXPECT_EQ(next(9), 21);
+  source.people_ = 1;
+  EXPECT_EQ(id_of(queue.NextBatch(0)), 20) << "but a batch never stands still";
+  EXPECT_EQ(next(schedule::kNoDeadline), 10);
+  EXPECT_EQ(next(schedule::kNoDeadline), 4);
+}
+
 }  // namespace
 }  // namespace forebay::engine
