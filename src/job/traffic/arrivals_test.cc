@@ -228,8 +228,8 @@ TEST(TimedSource, KeepsNoMoreThanThePlaces) {
                   .ok());
 }
 
-// An engine that holds fewer requests than there are places asks late. Two are there from the begin,
-// the third since the first has ended, and the fourth since the second has.
+// An engine that holds fewer requests than there are places asks late. Two are there from the
+// begin, the third since the first has ended, and the fourth since the second has.
 TEST(TimedSource, PlacesAreThoseOfWhoSendsNotOfTheEngine) {
   runtime::VirtualRuntime runtime(1);
   ASSERT_TRUE(runtime
@@ -285,6 +285,34 @@ TEST(MixedSource, GivesWhatComesFirstOrWhoWaits) {
                     EXPECT_NEAR(people.latencies().first_token.max, 1, 0.01);
                   })
                   .ok());
+}
+
+// Of a run that was ended at 2 s: one that the engine holds, and those that came and that it had no
+// room for.
+TEST(TimedSource, CountsWhoCameAndHasNoResult) {
+  struct Row {
+    Arrivals arrivals;
+    int64_t unfinished;
+  };
+  for (const Row& row :
+       {Row{{.seconds = {0, 1, 2, 2, 3, 4, 5, 6}}, 3}, Row{{}, 4}, Row{{.max_concurrency = 2}, 2},
+        Row{{.max_concurrency = 9}, 4}, Row{{.seconds = {0, 0, 0, 0, 9}, .max_concurrency = 2}, 2},
+        Row{{.seconds = {0, 0, 0, 0, 0, 0, 0}}, 4}}) {
+    runtime::VirtualRuntime runtime(1);
+    ASSERT_TRUE(runtime
+                    .Run([&] {
+                      Numbers numbers(5);
+                      Nowhere sink;
+                      RunControl control;
+                      TimedSource timed(runtime, numbers, sink, row.arrivals, control);
+                      EXPECT_TRUE(timed.Next(false));
+                      EXPECT_TRUE(timed.Finish(ResultOf(100, 0, 1)));
+                      runtime.Sleep(2 * kSecond);
+                      EXPECT_TRUE(timed.Next(false));
+                      EXPECT_EQ(timed.latencies().unfinished, row.unfinished);
+                    })
+                    .ok());
+  }
 }
 
 // Where a job goes on, more arrivals are planned than it has requests left; that none is left it

@@ -173,8 +173,8 @@ void LogLatencies(const Latencies& latencies, const std::string& prefix) {
   line("completion time", latencies.completion);
   if (latencies.tokens.any) {
     base::Log(base::LogLevel::kInfo,
-              fmt::format("most output tokens a second: {:.1f} over 1 s, {:.1f} over 10 s",
-                          latencies.tokens.peak_1s, latencies.tokens.peak_10s));
+              fmt::format("{}most output tokens a second: {:.1f} over 1 s, {:.1f} over 10 s",
+                          prefix, latencies.tokens.peak_1s, latencies.tokens.peak_10s));
   }
   if (latencies.with_deadline > 0) {
     base::Log(base::LogLevel::kInfo,
@@ -183,7 +183,7 @@ void LogLatencies(const Latencies& latencies, const std::string& prefix) {
   }
   if (latencies.unfinished > 0) {
     base::Log(base::LogLevel::kInfo,
-              fmt::format("{} requests came and have no result", latencies.unfinished));
+              fmt::format("{}{} requests came and have no result", prefix, latencies.unfinished));
   }
 }
 

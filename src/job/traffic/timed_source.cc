@@ -29,6 +29,19 @@ runtime::TimeNs TimedSource::Due() const {
   return std::max(arrival, free);
 }
 
+int64_t TimedSource::Unasked(double seconds) const {
+  // Of a source that cannot say what is left nobody knows.
+  int64_t count = std::max<int64_t>(0, source_.remaining());
+  if (!arrivals_.seconds.empty()) {
+    const std::vector<double>& all = arrivals_.seconds;
+    const auto next = all.begin() + static_cast<std::ptrdiff_t>(std::min(given_, all.size()));
+    count = std::min(count, std::upper_bound(next, all.end(), seconds) - next);
+  }
+  if (arrivals_.max_concurrency > 0)
+    count = std::min(count, arrivals_.max_concurrency - std::ssize(arrived_));
+  return count;
+}
+
 std::optional<Request> TimedSource::Next(bool wait) {
   while (!ended()) {
     freed_->Reset();
@@ -99,13 +112,15 @@ void TimedSource::Progress(ChoicePiece piece) {
 }
 
 Latencies TimedSource::latencies() const {
+  const std::lock_guard lock(mutex_);
+  const double now = Seconds(runtime_.Now());
   Latencies latencies = Summarize(times_);
-  latencies.unfinished = static_cast<int64_t>(arrived_.size());
+  latencies.unfinished = std::ssize(arrived_) + Unasked(now);
   latencies.tokens = {.any = each_token_,
                       .between = between_tokens_.Summarize(),
                       .peak_1s = peak_1s_.per_second(),
                       .peak_10s = peak_10s_.per_second()};
-  const SteadyWindow steady = SteadyWindowOf(Seconds(runtime_.Now()), Ending());
+  const SteadyWindow steady = SteadyWindowOf(now, Ending());
   if (!each_token_ || steady.end <= steady.begin) return latencies;
   const TokenBook::Tokens tokens = tokens_.Within(steady);
   latencies.tokens.steady = steady;

@@ -42,6 +42,8 @@ class TimedSource final : public RequestSource, public ResultSink {
   bool Ending() const { return control_.drain || control_.abort; }
   // Of one that is left.
   runtime::TimeNs Due() const;
+  // Requests that came by then and that the engine has not asked for. REQUIRES: the lock.
+  int64_t Unasked(double seconds) const;
   // All places were taken once: the next request needs one that came free. REQUIRES: the lock.
   bool WaitsForPlace() const {
     return arrivals_.max_concurrency > 0 &&
