@@ -75,7 +75,7 @@ FB_KERNEL(mma_linear_plain, LinearParams, kPlainThreads) {
   XRow x[kTiles];
   for (int j = 0; j < kTiles; ++j) x[j] = RowOf(args, tile, tile.first + j * 8 + gpu::Lane() / 4);
   const bool gated = IsGatedOutput(args.output);
-  const int32_t width = args.panels[2 * gpu::BlockX() + 1];
+  const int32_t width = args.panels[2 * gpu::BlockY() + 1];
   // Sum i of a tile: column `column` + i / 2 * 32, row lane % 4 * 2 + i % 2.
   const int column = ColumnOfChunk(gpu::Warp() * 16 + gpu::Lane() / 4);
   for (int32_t n = 0; n < args.num_nodes; ++n) {
@@ -98,7 +98,7 @@ FB_KERNEL(mma_linear_plain, LinearParams, kPlainThreads) {
       const int64_t element =
           args.y_form == RowForm::kRows
               ? ElementOfY(args, tile, n, row) + at
-              : InRows(args.y_form, row, args.panels[2 * gpu::BlockX()] + at, args.y_stride) / 2;
+              : InRows(args.y_form, row, args.panels[2 * gpu::BlockY()] + at, args.y_stride) / 2;
       StoreSum<BF16>(args.output, args.y, element, sums[i],
                      gated ? sums[(i + 2) % (kTiles * 4)] : 0.0f);
     }

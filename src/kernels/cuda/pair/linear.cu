@@ -65,7 +65,7 @@ FB_DEVICE void Linear(const LinearParams& args, float* shared) {
         shared[(half * kMyRows + i) * kColumnsOfPanel + column] = sums[i];
       gpu::Sync();
     }
-    if (column >= args.panels[2 * gpu::BlockX() + 1]) continue;
+    if (column >= args.panels[2 * gpu::BlockY() + 1]) continue;
     for (int i = 0; i < kMyRows; ++i) {
       if (row[i] >= tile.rows) continue;
       const float up =

@@ -1,6 +1,7 @@
 // Linear layers, experts and heads of class `pair`, and the sums of planes, against ref/.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -168,6 +169,37 @@ TEST(PairKernels, Heads) {
     Bytes y = Poison(static_cast<size_t>(kRows * args.y_stride) * tensor::SizeOf(dtype));
     args.y = y.data();
     ExpectRefBytes("heads", RefKernels().experts, PairKernels().experts, args, {Of(y)});
+  }
+}
+
+// Heads of latent attention in a step of 16,384 rows have more tiles of rows than a grid has blocks
+// along y.
+TEST(PairKernels, ManyRowsOfManyHeadsFitAGrid) {
+  class ShapeContext final : public device::LaunchContext {
+   public:
+    void LaunchBytes(const device::CudaKernel&, const device::LaunchShape& launched, const void*,
+                     size_t) const override {
+      shape = launched;
+    }
+    void RunOnHost(device::Operation::RunFn, const void*, size_t) const override {}
+    mutable device::LaunchShape shape;
+  };
+  constexpr int kPanels = 2;
+  ExpertsArgs args;
+  args.weight.k = 128;
+  args.weight.n = kPanels * kPanelColumns;
+  args.weight.num_panels = kPanels;
+  args.weight.leaves = LeafBorders::Single(args.weight.k);
+  args.num_experts = 128;
+  args.max_rows = 16384;
+  ASSERT_TRUE(args.heads());
+  for (const PackedForm form : {PackedForm::kPairs, PackedForm::kCuda}) {
+    args.weight.packed = form;
+    const ShapeContext context;
+    PairKernels().experts(args, context);
+    const auto [x, y, z] = context.shape.blocks;
+    EXPECT_GE(int64_t{x} * y * z, int64_t{kPanels} * args.num_experts * args.max_rows / 32);
+    EXPECT_LE(std::max(y, z), device::kMostBlocksAlongYZ);
   }
 }
 

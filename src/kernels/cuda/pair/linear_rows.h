@@ -26,13 +26,13 @@ FB_DEVICE bool IsGatedOutput(int32_t output) {
          output == kOutErfGeluMul;
 }
 
-// What block y computes: rows of an expert from `first` on, at most kRows of them.
+// What block x computes: rows of an expert from `first` on, at most kRows of them.
 struct RowTile {
   int32_t expert = 0, first = 0, rows = 0;  // rows of the expert; 0: nothing
 };
 template <int kRows>
 FB_DEVICE RowTile FindTile(const LinearParams& args) {
-  int tile = gpu::BlockY();
+  int tile = gpu::BlockX();
   if (args.offsets == nullptr) {
     const int tiles = (args.rows + kRows - 1) / kRows;
     return {tile / tiles, tile % tiles * kRows, args.rows};
@@ -59,13 +59,13 @@ FB_DEVICE const T* RowOfX(const LinearParams& args, const RowTile& tile, int32_t
          x_row * args.x_stride;
 }
 FB_DEVICE const std::byte* TileOf(const LinearParams& args, const RowTile& tile, int32_t leaf) {
-  const int panel = gpu::BlockX();
+  const int panel = gpu::BlockY();
   if (args.runs != nullptr) return args.runs[tile.expert] + panel * args.tile_bytes;
   return args.tiles[(tile.expert * args.num_leaves + leaf) * args.num_panels + panel];
 }
 // The bias of the panel's columns. REQUIRES: there is one.
 FB_DEVICE const float* BiasOf(const LinearParams& args, const RowTile& tile) {
-  return args.bias + (int64_t{tile.expert} * args.num_panels + gpu::BlockX()) * kColumnsOfPanel;
+  return args.bias + (int64_t{tile.expert} * args.num_panels + gpu::BlockY()) * kColumnsOfPanel;
 }
 
 // The sums of a node's leaves in the tree; chain(leaf, sums) are those of one.
@@ -120,7 +120,7 @@ FB_DEVICE void StoreSum(int32_t output, std::byte* y, int64_t at, float sum, flo
 FB_DEVICE int64_t ElementOfY(const LinearParams& args, const RowTile& tile, int32_t node,
                              int32_t row) {
   return node * args.plane_stride + tile.expert * (args.offsets != nullptr ? 0 : args.y_step) +
-         (RowsBefore(args, tile) + int64_t{row}) * args.y_stride + args.panels[2 * gpu::BlockX()];
+         (RowsBefore(args, tile) + int64_t{row}) * args.y_stride + args.panels[2 * gpu::BlockY()];
 }
 
 }  // namespace forebay::kernels::cuda

@@ -45,13 +45,14 @@ void FillNodes(const LinearArgs& args, LinearParams* params) {
 }
 
 // Launches the plain kernel of the weight's form. Rows of `runs` experts are grouped, so that each
-// may have a last tile that is short.
+// may have a last tile that is short. Tiles lie along x: many rows of many heads have more than a
+// GPU takes along y.
 void LaunchPlain(const PackedWeight& weight, int64_t rows, int heads, int runs,
                  const LinearParams& params, const device::WorkerContext& context) {
   const bool plain = weight.packed == PackedForm::kCuda;
   const int tile = plain ? kPlainRows : kTileRows;
   const int tiles = static_cast<int>((rows + tile - 1) / tile) * heads + runs;
-  LaunchShape shape{.blocks = {weight.num_panels, tiles, 1}, .threads = kPlainThreads};
+  LaunchShape shape{.blocks = {tiles, weight.num_panels, 1}, .threads = kPlainThreads};
   if (plain) {
     FB_LAUNCH("mma_linear_plain", shape, params);
     return;
