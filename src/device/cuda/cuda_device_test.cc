@@ -146,6 +146,32 @@ TEST(CudaDevice, AbortedCountersHoldNobody) {
   });
 }
 
+// An operation that the driver does not take leaves what is behind it without its result. Who waits
+// for the stream's event, or for what it posts, gets the fault.
+TEST(CudaDevice, FaultsReachWhoWaitsForTheStream) {
+  OnDriver(20, [](const Driver& driver, runtime::Runtime& runtime) {
+    const auto first = MakeCuda(runtime, driver, 0), second = MakeCuda(runtime, driver, 1);
+    const auto counter = CreateCudaCounter(driver, "rank 0 for rank 1").value();
+    const auto pulled = first->NewEvent();
+    const Region* data = first->arena().Allocate("data", 16).value();
+    Stream& copy = first->copy(CopyKind::kWeights);
+    Operation pull = MakeCopy("pull", data->data, data->data + 8, 8);
+    pull.copies = nullptr;  // no form that runs on a GPU
+    copy.Enqueue(pull);
+    copy.Record(*pulled);
+    first->compute().Wait(*pulled);
+    first->compute().Enqueue(MakeCopy("use", data->data + 8, data->data, 8));
+    first->compute().Post(*counter, 1);
+    second->compute().Await(*counter, 1);
+    EXPECT_TRUE(first->WaitFor(*pulled));
+    for (const auto& device : {&first, &second}) {
+      EXPECT_THAT((*device)->FaultOf((*device)->compute()).message(),
+                  HasSubstr("rank 0 weights copy: operation 'pull' has no form"));
+      EXPECT_FALSE((*device)->Synchronize((*device)->compute()).ok());
+    }
+  });
+}
+
 TEST(CudaDevice, MemoryIsZeroedWithinABudget) {
   OnDriver(3, [](const Driver& driver, runtime::Runtime& runtime) {
     const auto device = MakeCuda(runtime, driver);

@@ -223,6 +223,8 @@ void CudaStream::Post(Counter& counter, uint64_t value) {
   Enter();
   *options_.graphs = false;
   Flush();
+  // What was to come before may never have come: who waits for it dies of the same.
+  if (const base::Status why = fault(); !why.ok()) return word.Abort(why);
   Latch(driver_.Check(driver_.StreamWriteValue64(stream_, word.address(), value, cu::kWriteDefault),
                       fmt::format("posting to '{}'", word.name())));
 }
@@ -276,7 +278,7 @@ base::Status CudaStream::Death() const {
   for (const CudaCounter* counter : awaited_) FB_RETURN_IF_ERROR(counter->fault());
   for (const CudaStream* stream : before_) {
     const std::lock_guard lock(stream->mutex_);
-    if (stream->dead_) return stream->fault_;
+    FB_RETURN_IF_ERROR(stream->fault_);
   }
   return base::Status::Ok();
 }

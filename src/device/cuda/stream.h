@@ -67,8 +67,8 @@ class CudaStream final : public Stream {
   bool Idle();
   // Whether this event of the stream's is reached, or never will be.
   bool Reached(cu::Event event);
-  // The fault since the last call, once idle; a stream that has passed an aborted counter, or waits
-  // for one that has, keeps its own.
+  // The fault since the last call, once idle; a stream that has passed an aborted counter, or has
+  // waited for an event of a stream with a fault, keeps its own.
   base::Status TakeFault();
   // The one that TakeFault would return now.
   base::Status fault() const;
@@ -103,7 +103,7 @@ class CudaStream final : public Stream {
   // Waits for the operation and latches its fault with its name.
   void Settle(const char* label);
   void Latch(base::Status status);
-  // Why it runs nothing any more: an aborted counter, a dead stream before it.
+  // Why what it ran is worth nothing: an aborted counter, a stream before it with a fault.
   base::Status Death() const;
   // Adds the times of operations that have run. REQUIRES: mutex_ is held.
   void TakeTimes();
