@@ -15,6 +15,7 @@ constexpr uint64_t kCudaPage = 4 * base::kKiB;
 }  // namespace
 
 CudaArena::~CudaArena() {
+  context_->Enter();
   for (const Allocation& allocation : allocations_) {
     if (allocation.pinned) {
       driver_.MemFreeHost(allocation.data);

@@ -3,21 +3,26 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "device/cuda/driver.h"
+#include "device/cuda/context.h"
 #include "device/device.h"
 
 namespace forebay::device {
 
 // Data regions lie in the GPU's memory, which the host cannot touch. Control memory is pinned in
 // the host's, and a region of as many bytes on the GPU mirrors it; that one counts. A `pinned`
-// arena has all of its regions in the host's memory, which kernels reach. REQUIRES of all calls:
-// the context is current on the thread.
+// arena has all of its regions in the host's memory, which kernels reach. REQUIRES of calls: the
+// context is current on the thread.
 class CudaArena final : public Arena {
  public:
-  CudaArena(const Driver& driver, int rank, uint64_t budget, bool pinned)
-      : driver_(driver), rank_(rank), budget_(budget), pinned_(pinned) {}
+  CudaArena(SharedContext context, int rank, uint64_t budget, bool pinned)
+      : context_(std::move(context)),
+        driver_(context_->driver()),
+        rank_(rank),
+        budget_(budget),
+        pinned_(pinned) {}
   ~CudaArena() override;
 
   uint64_t budget() const override { return budget_; }
@@ -42,6 +47,7 @@ class CudaArena final : public Arena {
   base::Result<std::byte*> NewMemory(uint64_t bytes, unsigned flags);
   base::Result<std::byte*> NewRegion(uint64_t bytes, MemoryUse use);
 
+  const SharedContext context_;
   const Driver& driver_;
   const int rank_;
   const uint64_t budget_;

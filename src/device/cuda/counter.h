@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "device/cuda/driver.h"
+#include "device/cuda/context.h"
 #include "device/device.h"
 
 namespace forebay::device {
@@ -17,10 +17,13 @@ class CudaCounter final : public Counter {
   // The driver compares as signed numbers: this one lets every wait pass.
   static constexpr uint64_t kPassed = INT64_MAX;
 
-  // `word`: pinned, 0, and the counter's from here on.
-  CudaCounter(const Driver& driver, uint64_t* word, std::string name)
-      : driver_(driver), word_(word), name_(std::move(name)) {}
-  ~CudaCounter() override { driver_.MemFreeHost(word_); }
+  // `word`: pinned in the context, 0, and the counter's from here on.
+  CudaCounter(SharedContext context, uint64_t* word, std::string name)
+      : context_(std::move(context)), word_(word), name_(std::move(name)) {}
+  ~CudaCounter() override {
+    context_->Enter();
+    context_->driver().MemFreeHost(word_);
+  }
 
   void Abort(const base::Status& why) override {
     {
@@ -42,7 +45,7 @@ class CudaCounter final : public Counter {
   const std::string& name() const { return name_; }
 
  private:
-  const Driver& driver_;
+  const SharedContext context_;
   uint64_t* const word_;
   const std::string name_;
   mutable std::mutex mutex_;

@@ -26,18 +26,17 @@ constexpr uint64_t kStagingBytes = 8 << 20;
 
 class CudaDevice final : public Device {
  public:
-  CudaDevice(runtime::Runtime& runtime, const Driver& driver, const CudaDeviceOptions& options,
-             cu::Device device, cu::Context context, int architecture, int multiprocessors)
+  CudaDevice(runtime::Runtime& runtime, SharedContext context, const CudaDeviceOptions& options,
+             int architecture, int multiprocessors)
       : runtime_(runtime),
-        driver_(driver),
+        context_(std::move(context)),
+        driver_(context_->driver()),
         options_(options),
-        device_(device),
-        context_(context),
         architecture_(architecture),
         multiprocessors_(multiprocessors),
         graphs_(options.graphs && !options.profile && !options.debug_sync),
-        modules_(std::make_unique<CudaModules>(driver, architecture)),
-        arena_(std::make_unique<CudaArena>(driver, options.rank, options.memory_bytes, false)) {}
+        modules_(std::make_unique<CudaModules>(driver_, architecture)),
+        arena_(std::make_unique<CudaArena>(context_, options.rank, options.memory_bytes, false)) {}
 
   ~CudaDevice() override {
     Enter();
@@ -49,7 +48,6 @@ class CudaDevice final : public Device {
     if (staging_ != nullptr) driver_.MemFreeHost(staging_);
     modules_.reset();
     arena_.reset();
-    driver_.DevicePrimaryCtxRelease(device_);
   }
 
   // Loads its kernels and makes the streams that every rank has. Errors: kCudaFailed.
@@ -74,7 +72,7 @@ class CudaDevice final : public Device {
   }
   std::unique_ptr<Arena> NewHostArena(uint64_t budget) override {
     Enter();
-    return std::make_unique<CudaArena>(driver_, options_.rank, budget, true);
+    return std::make_unique<CudaArena>(context_, options_.rank, budget, true);
   }
   Stream& compute() override {
     Enter();
@@ -96,7 +94,7 @@ class CudaDevice final : public Device {
     cu::Event event = nullptr;
     FB_CHECK(driver_.EventCreate(&event, cu::kEventDisableTiming) == cu::kSuccess,
              "rank {}: the driver gives no event", options_.rank);
-    return std::make_unique<CudaEvent>(driver_, event);
+    return std::make_unique<CudaEvent>(context_, event);
   }
   int num_workers() const override { return 1; }
   bool host_reaches_data() const override { return false; }
@@ -162,7 +160,7 @@ class CudaDevice final : public Device {
         driver_, *modules_, *arena_, stream,
         CudaStreamOptions{.name = fmt::format("rank {} {}", options_.rank,
                                               index == 0 ? "compute" : kCopyNames[index - 1]),
-                          .context = context_,
+                          .context = context_->get(),
                           .architecture = architecture_,
                           .multiprocessors = multiprocessors_,
                           .kernels = options_.kernels,
@@ -173,8 +171,7 @@ class CudaDevice final : public Device {
                           .graphs = &graphs_});
     return base::Status::Ok();
   }
-  // The context is the thread's from here on: a task that calls the device may run on any.
-  void Enter() const { driver_.CtxSetCurrent(context_); }
+  void Enter() const { context_->Enter(); }
 
   // copy(at, piece) for each piece that fits the buffer.
   template <typename Copy>
@@ -208,10 +205,10 @@ class CudaDevice final : public Device {
   }
 
   runtime::Runtime& runtime_;
+  // Which events, host arenas and counters hold too: they may outlive the device.
+  const SharedContext context_;
   const Driver& driver_;
   const CudaDeviceOptions options_;
-  const cu::Device device_;
-  const cu::Context context_;
   const int architecture_, multiprocessors_;
   // Where each operation is timed or waited for, nothing is left to launch together.
   bool graphs_;
@@ -224,10 +221,9 @@ class CudaDevice final : public Device {
   void* staging_ = nullptr;
 };
 
-// A GPU whose context is current on the thread, and retained.
+// A GPU whose context is current on the thread.
 struct Opened {
-  cu::Device device = 0;
-  cu::Context context = nullptr;
+  SharedContext context;
   int architecture = 0;  // compute capability, tenfold
   int multiprocessors = 0;
 };
@@ -244,13 +240,14 @@ base::Result<Opened> Open(const Driver& driver, int ordinal) {
                     visible != nullptr ? fmt::format("'{}'", visible) : "not set"));
   }
   Opened gpu;
-  FB_RETURN_IF_ERROR(driver.Check(driver.DeviceGet(&gpu.device, ordinal), "finding the GPU"));
+  cu::Device device = 0;
+  FB_RETURN_IF_ERROR(driver.Check(driver.DeviceGet(&device, ordinal), "finding the GPU"));
   int major = 0, minor = 0;
   for (const auto& [value, attribute] :
        {std::pair(&major, cu::Attribute::kMajor), std::pair(&minor, cu::Attribute::kMinor),
         std::pair(&gpu.multiprocessors, cu::Attribute::kMultiprocessors)}) {
     FB_RETURN_IF_ERROR(
-        driver.Check(driver.DeviceGetAttribute(value, attribute, gpu.device), "asking the GPU"));
+        driver.Check(driver.DeviceGetAttribute(value, attribute, device), "asking the GPU"));
   }
   gpu.architecture = major * 10 + minor;
   if (gpu.architecture < kLeastCapability) {
@@ -258,9 +255,11 @@ base::Result<Opened> Open(const Driver& driver, int ordinal) {
                         fmt::format("device cuda:{} has compute capability {}.{}, 8.0 is needed",
                                     ordinal, major, minor));
   }
-  FB_RETURN_IF_ERROR(driver.Check(driver.DevicePrimaryCtxRetain(&gpu.context, gpu.device),
+  cu::Context context = nullptr;
+  FB_RETURN_IF_ERROR(driver.Check(driver.DevicePrimaryCtxRetain(&context, device),
                                   fmt::format("opening cuda:{}", ordinal)));
-  FB_RETURN_IF_ERROR(driver.Check(driver.CtxSetCurrent(gpu.context), "opening the GPU"));
+  gpu.context = std::make_shared<const CudaContext>(driver, device, context);
+  FB_RETURN_IF_ERROR(driver.Check(driver.CtxSetCurrent(context), "opening the GPU"));
   return gpu;
 }
 
@@ -270,8 +269,8 @@ base::Result<std::unique_ptr<Device>> CreateCudaDevice(runtime::Runtime& runtime
                                                        const Driver& driver,
                                                        const CudaDeviceOptions& options) {
   FB_ASSIGN_OR_RETURN(const Opened gpu, Open(driver, options.ordinal));
-  auto made = std::make_unique<CudaDevice>(runtime, driver, options, gpu.device, gpu.context,
-                                           gpu.architecture, gpu.multiprocessors);
+  auto made = std::make_unique<CudaDevice>(runtime, gpu.context, options, gpu.architecture,
+                                           gpu.multiprocessors);
   FB_RETURN_IF_ERROR(made->Start());
   return std::unique_ptr<Device>(std::move(made));
 }
@@ -280,11 +279,9 @@ base::Result<CudaMemory> MemoryOfGpu(const Driver& driver, int ordinal) {
   FB_ASSIGN_OR_RETURN(const Opened gpu, Open(driver, ordinal));
   char name[256] = "";
   size_t free = 0, total = 0;
-  base::Status status =
-      driver.Check(driver.DeviceGetName(name, sizeof name, gpu.device), "asking the GPU's name");
-  if (status.ok()) status = driver.Check(driver.MemGetInfo(&free, &total), "asking its memory");
-  driver.DevicePrimaryCtxRelease(gpu.device);
-  FB_RETURN_IF_ERROR(status);
+  FB_RETURN_IF_ERROR(driver.Check(driver.DeviceGetName(name, sizeof name, gpu.context->device()),
+                                  "asking the GPU's name"));
+  FB_RETURN_IF_ERROR(driver.Check(driver.MemGetInfo(&free, &total), "asking its memory"));
   return CudaMemory{free, total, name, gpu.architecture};
 }
 
@@ -295,18 +292,15 @@ base::Status ConnectGpus(const Driver& driver, std::span<const int> ordinals) {
       FB_ASSIGN_OR_RETURN(const Opened peer, Open(driver, to));
       FB_ASSIGN_OR_RETURN(const Opened gpu, Open(driver, from));
       int can = 0;
-      driver.DeviceCanAccessPeer(&can, gpu.device, peer.device);
-      const cu::Result on =
-          can != 0 ? driver.CtxEnablePeerAccess(peer.context, 0) : cu::kPeerAccessIsOn;
-      // Their devices hold the contexts.
-      driver.DevicePrimaryCtxRelease(gpu.device);
-      driver.DevicePrimaryCtxRelease(peer.device);
+      driver.DeviceCanAccessPeer(&can, gpu.context->device(), peer.context->device());
       if (can == 0) {
         return {kCudaUnavailable,
                 fmt::format("cuda:{} does not reach the memory of cuda:{}; expected GPUs of one "
                             "NVLink or PCIe domain, or ranks on one of them",
                             from, to)};
       }
+      // Their devices hold the contexts.
+      const cu::Result on = driver.CtxEnablePeerAccess(peer.context->get(), 0);
       if (on != cu::kPeerAccessIsOn)
         FB_RETURN_IF_ERROR(driver.Check(on, fmt::format("access of cuda:{} to cuda:{}", from, to)));
     }
@@ -314,14 +308,16 @@ base::Status ConnectGpus(const Driver& driver, std::span<const int> ordinals) {
   return base::Status::Ok();
 }
 
-base::Result<std::unique_ptr<Counter>> CreateCudaCounter(const Driver& driver, std::string name) {
+base::Result<std::unique_ptr<Counter>> CreateCudaCounter(const Driver& driver, int ordinal,
+                                                         std::string name) {
+  FB_ASSIGN_OR_RETURN(const Opened gpu, Open(driver, ordinal));
   void* word = nullptr;
   FB_RETURN_IF_ERROR(driver.Check(
       driver.MemHostAlloc(&word, sizeof(uint64_t), cu::kHostPortable | cu::kHostMapped),
       "pinned memory for a counter"));
   *static_cast<uint64_t*>(word) = 0;
   return std::unique_ptr<Counter>(
-      std::make_unique<CudaCounter>(driver, static_cast<uint64_t*>(word), std::move(name)));
+      std::make_unique<CudaCounter>(gpu.context, static_cast<uint64_t*>(word), std::move(name)));
 }
 
 }  // namespace forebay::device

@@ -33,7 +33,8 @@ struct CudaDeviceOptions {
   std::span<const CudaKernel> kernels;  // loaded at the start; must outlive the device
 };
 
-// The driver must outlive the device. Destroying it waits for what was enqueued. Errors:
+// The driver must outlive the device. Destroying it waits for what was enqueued; its events and
+// host arenas may outlive it. Errors:
 // kCudaUnavailable (no such GPU, one below compute capability 8.0), kCudaFailed.
 base::Result<std::unique_ptr<Device>> CreateCudaDevice(runtime::Runtime& runtime,
                                                        const Driver& driver,
@@ -49,7 +50,9 @@ base::Result<CudaMemory> MemoryOfGpu(const Driver& driver, int ordinal);
 // Lets kernels of each of these GPUs reach the memory of the others. REQUIRES: each has a device.
 // Errors: kCudaUnavailable, naming two that cannot.
 base::Status ConnectGpus(const Driver& driver, std::span<const int> ordinals);
-// For streams of cuda devices of this process. `name` appears in faults.
-base::Result<std::unique_ptr<Counter>> CreateCudaCounter(const Driver& driver, std::string name);
+// For streams of cuda devices of this process, on any GPU: a word in the host's memory, pinned by
+// this one's context. `name` appears in faults. Errors: as CreateCudaDevice.
+base::Result<std::unique_ptr<Counter>> CreateCudaCounter(const Driver& driver, int ordinal,
+                                                         std::string name);
 
 }  // namespace forebay::device

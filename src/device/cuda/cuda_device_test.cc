@@ -107,8 +107,8 @@ TEST(CudaDevice, CountersOrderTwoRanks) {
   OnDriver(300, [](const Driver& driver, runtime::Runtime& runtime) {
     constexpr int kRounds = 8;
     const auto first = MakeCuda(runtime, driver, 0), second = MakeCuda(runtime, driver, 1);
-    const auto there = CreateCudaCounter(driver, "there").value(),
-               back = CreateCudaCounter(driver, "back").value();
+    const auto there = CreateCudaCounter(driver, 0, "there").value(),
+               back = CreateCudaCounter(driver, 0, "back").value();
     const Region* source = first->arena().Allocate("source", kRounds, MemoryUse::kControl).value();
     const Region* box = first->arena().Allocate("box", 1).value();
     const Region* result = second->arena().Allocate("result", kRounds, MemoryUse::kControl).value();
@@ -131,7 +131,7 @@ TEST(CudaDevice, CountersOrderTwoRanks) {
 TEST(CudaDevice, AbortedCountersHoldNobody) {
   OnDriver(100, [](const Driver& driver, runtime::Runtime& runtime) {
     const auto device = MakeCuda(runtime, driver);
-    const auto counter = CreateCudaCounter(driver, "rank 1 for rank 0").value();
+    const auto counter = CreateCudaCounter(driver, 0, "rank 1 for rank 0").value();
     const auto event = device->NewEvent();
     Stream &copy = device->copy(CopyKind::kWeights), &compute = device->compute();
     copy.Post(*counter, 1);
@@ -151,7 +151,7 @@ TEST(CudaDevice, AbortedCountersHoldNobody) {
 TEST(CudaDevice, FaultsReachWhoWaitsForTheStream) {
   OnDriver(20, [](const Driver& driver, runtime::Runtime& runtime) {
     const auto first = MakeCuda(runtime, driver, 0), second = MakeCuda(runtime, driver, 1);
-    const auto counter = CreateCudaCounter(driver, "rank 0 for rank 1").value();
+    const auto counter = CreateCudaCounter(driver, 0, "rank 0 for rank 1").value();
     const auto pulled = first->NewEvent();
     const Region* data = first->arena().Allocate("data", 16).value();
     Stream& copy = first->copy(CopyKind::kWeights);
@@ -189,6 +189,23 @@ TEST(CudaDevice, MemoryIsZeroedWithinABudget) {
       EXPECT_THAT(full.message(), HasSubstr(part));
     const auto host = device->NewHostArena(kMiB);
     const Region* tier = host->Allocate("tier", 1000).value();
+    std::memset(tier->data, 9, 1000);
+    EXPECT_EQ(host->used(), 4096u);
+  });
+}
+
+// A rank ends its device before its members: events, what lies below the device, and the fabric's
+// counters go later, and not with the context.
+TEST(CudaDevice, EventsCountersAndHostMemoryMayOutliveIt) {
+  OnDriver(3, [](const Driver& driver, runtime::Runtime& runtime) {
+    const auto counter = CreateCudaCounter(driver, 0, "there").value();
+    auto device = MakeCuda(runtime, driver);
+    const auto event = device->NewEvent();
+    const auto host = device->NewHostArena(kMiB);
+    const Region* tier = host->Allocate("tier", 1000).value();
+    device->compute().Post(*counter, 1);
+    device->compute().Record(*event);
+    device.reset();
     std::memset(tier->data, 9, 1000);
     EXPECT_EQ(host->used(), 4096u);
   });
@@ -241,7 +258,7 @@ TEST(CudaDevice, CallsThatWaitForAPeerAreNamed) {
     EmulatedDriver emulated(options);
     const auto runtime = runtime::CreateRealRuntime();
     {
-      const auto there = CreateCudaCounter(emulated.driver(), "there").value();
+      const auto there = CreateCudaCounter(emulated.driver(), 0, "there").value();
       const auto first = MakeCuda(*runtime, emulated.driver(), 0),
                  second = MakeCuda(*runtime, emulated.driver(), 1);
       const Region* data = first->arena().Allocate("data", 64, MemoryUse::kControl).value();
@@ -299,7 +316,7 @@ TEST(CudaDevice, KernelsAreLoadedBeforeAnythingWaits) {
                              .longest_call = std::chrono::milliseconds(20)});
     const auto runtime = runtime::CreateRealRuntime();
     {
-      const auto there = CreateCudaCounter(emulated.driver(), "there").value();
+      const auto there = CreateCudaCounter(emulated.driver(), 0, "there").value();
       CudaDeviceOptions options{.memory_bytes = kMiB};
       if (at_the_start) options.kernels = std::span(&AddKernel(), 1);
       const auto device = CreateCudaDevice(*runtime, emulated.driver(), options).value();
@@ -436,6 +453,65 @@ TEST(CudaDevice, KernelsThatGetTheHostsControlMemoryAreNamed) {
   EXPECT_TRUE(status.ok()) << status.ToString();
 }
 
+// Ranks on two GPUs: kernels of one reach the memory of the other once these are connected, copies
+// do anyway, and counters are for both.
+TEST(CudaDevice, KernelsReachGpusThatAreConnected) {
+  if (RealDriver() != nullptr) GTEST_SKIP() << "a kernel of the emulated driver's alone";
+  constexpr int kGpus[] = {0, 1};
+  for (const bool connected : {false, true}) {
+    if (!connected && !kClearsPadding) continue;  // which the check of parameters needs
+    EmulatedDriverOptions options = WithAdd(1);
+    options.gpus = 2;
+    EmulatedDriver emulated(options);
+    runtime::VirtualRuntime runtime(1);
+    const base::Status status = runtime.Run([&] {
+      const Driver& driver = emulated.driver();
+      const auto counter = CreateCudaCounter(driver, 1, "rank 1 for rank 0").value();
+      std::unique_ptr<Device> devices[2];
+      for (const int gpu : kGpus) {
+        devices[gpu] =
+            CreateCudaDevice(runtime, driver, {.rank = gpu, .ordinal = gpu, .memory_bytes = kMiB})
+                .value();
+      }
+      EXPECT_TRUE(!connected || ConnectGpus(driver, kGpus).ok());
+      auto& [first, second] = devices;
+      const Region* data = first->arena().Allocate("values", 4).value();
+      const Region* seen = second->arena().Allocate("seen", 4, MemoryUse::kControl).value();
+      const auto add = [&](Device& device, int32_t addend) {
+        device.compute().Enqueue(MakeOperation(
+            {.label = "add"}, AddParams{reinterpret_cast<int32_t*>(data->data), addend, 1}, &Add));
+      };
+      add(*second, 5);
+      second->compute().Post(*counter, 1);
+      first->compute().Await(*counter, 1);
+      add(*first, 1);
+      const base::Status of_first = first->Synchronize(first->compute());
+      second->compute().Enqueue(MakeCopy("look", seen->data, data->data, 4));
+      const base::Status of_second = second->Synchronize(second->compute());
+      EXPECT_EQ(of_first.ok(), connected) << of_first.ToString();
+      EXPECT_EQ(of_second.ok(), connected) << of_second.ToString();
+      if (connected) {
+        EXPECT_EQ(*reinterpret_cast<const int32_t*>(seen->data), 5 * 3 + 1);
+      } else {
+        EXPECT_THAT(of_first.message(), HasSubstr("kernel add is given memory of cuda:0, which "
+                                                  "cuda:1 does not reach"));
+      }
+    });
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    EXPECT_EQ(emulated.Leaks(), "");
+  }
+}
+
+TEST(CudaDevice, NamesGpusThatReachNoOther) {
+  if (RealDriver() != nullptr) GTEST_SKIP() << "the emulated driver's GPUs";
+  EmulatedDriver emulated({.gpus = 2, .peers = false});
+  constexpr int kGpus[] = {0, 1};
+  const base::Status status = ConnectGpus(emulated.driver(), kGpus);
+  EXPECT_EQ(status.code(), kCudaUnavailable);
+  EXPECT_THAT(status.message(), HasSubstr("cuda:0 does not reach the memory of cuda:1"));
+  EXPECT_EQ(emulated.Leaks(), "");
+}
+
 // A step of launches that comes again is one call of the driver's, with the same results; one with
 // another parameter is not, nor is any where a stream of the rank meets others.
 TEST(CudaDevice, LaunchesThatComeAgainGoTogether) {
@@ -451,7 +527,7 @@ TEST(CudaDevice, LaunchesThatComeAgainGoTogether) {
       EmulatedDriver emulated(WithAdd(seed));
       runtime::VirtualRuntime runtime(seed);
       const base::Status status = runtime.Run([&] {
-        const auto counter = CreateCudaCounter(emulated.driver(), "there").value();
+        const auto counter = CreateCudaCounter(emulated.driver(), 0, "there").value();
         const auto device =
             CreateCudaDevice(runtime, emulated.driver(), {.memory_bytes = kMiB, .graphs = c.graphs})
                 .value();

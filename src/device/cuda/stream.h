@@ -7,6 +7,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "device/cuda/arena.h"
@@ -21,14 +22,17 @@ class CudaStream;
 // A point of one stream: the driver's event, and whose it is.
 class CudaEvent final : public DeviceEvent {
  public:
-  CudaEvent(const Driver& driver, cu::Event event) : event(event), driver_(driver) {}
-  ~CudaEvent() override { driver_.EventDestroy(event); }
+  CudaEvent(SharedContext context, cu::Event event) : event(event), context_(std::move(context)) {}
+  ~CudaEvent() override {
+    context_->Enter();
+    context_->driver().EventDestroy(event);
+  }
 
   const cu::Event event;
   CudaStream* stream = nullptr;  // that recorded it last
 
  private:
-  const Driver& driver_;
+  const SharedContext context_;
 };
 
 struct CudaStreamOptions {

@@ -44,7 +44,8 @@ class CudaBackend final : public Backend {
   // A driver's queue takes some thousand launches.
   bool enqueue_waits() const override { return true; }
   std::unique_ptr<device::Counter> NewCounter(std::string name) override {
-    auto counter = device::CreateCudaCounter(driver_, std::move(name));
+    auto counter =
+        device::CreateCudaCounter(driver_, machine_.spec.ordinals.front(), std::move(name));
     FB_CHECK(counter.ok(), "{}", counter.status().ToString());
     return *std::move(counter);
   }

@@ -4,12 +4,14 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <map>
 #include <mutex>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -21,23 +23,34 @@
 namespace forebay::device::testing {
 namespace {
 
-constexpr cu::Result kInvalidValue = 1, kInvalidHandle = 400, kIllegalAddress = 700,
+constexpr cu::Result kInvalidValue = 1, kInvalidDevice = 101, kInvalidContext = 201,
+                     kPeerAccessUnsupported = 217, kInvalidHandle = 400, kIllegalAddress = 700,
                      kLaunchTimeout = 702, kCaptureUnsupported = 900;
 constexpr size_t kHostPage = 4096;
 constexpr int kMajor = 9, kMinor = 0, kMultiprocessors = 2;
 
+// A primary context, from its first retain to its last release.
+struct ContextState {
+  cu::Device device = 0;
+  int retained = 0, next_connection = 0;
+  std::set<cu::Context> peers;  // whose memory its kernels reach
+};
 struct Memory {
   size_t bytes;
   bool pinned, mapped = false;
+  cu::Context context = nullptr;
 };
 struct EventState {
+  cu::Context context;
   uint64_t recorded = 0, reached = 0;
 };
 struct FunctionState {
+  cu::Context context;
   std::string name;
   unsigned shared_bytes = 48 << 10;  // that a launch may ask for
 };
 struct GraphState {
+  cu::Context context;
   std::vector<std::function<cu::Result()>> launches;
 };
 struct StreamState {
@@ -46,10 +59,15 @@ struct StreamState {
     std::function<cu::Result()> run;
     uint64_t number = 0;  // of all commands, as they were enqueued
   };
+  cu::Context context = nullptr;
   int connection = 0;
   std::deque<Command> commands;
   GraphState* captured = nullptr;  // into which launches go
 };
+
+thread_local cu::Context current = nullptr;  // the thread's, which may be gone
+// Of all drivers of this process: a context that is gone is never there again.
+std::atomic<uint64_t> contexts_made = 0;
 
 }  // namespace
 
@@ -75,13 +93,51 @@ struct EmulatedDriver::State {
     }
   }
 
+  bool Reaches(cu::Context context, const Memory& piece) const {
+    return piece.pinned || piece.context == context ||
+           contexts.at(context).peers.contains(piece.context);
+  }
+  // While a kernel of the context runs: memory of GPUs that it does not reach.
+  void Fence(cu::Context context, int protection) {
+    for (const auto& [address, piece] : memory) {
+      if (Reaches(context, piece)) continue;
+      FB_CHECK(mprotect(reinterpret_cast<void*>(address), piece.bytes, protection) == 0,
+               "mprotect: {}", strerror(errno));
+    }
+  }
+  // The context that calls of this thread are for; null: it has none.
+  cu::Context Current() const { return contexts.contains(current) ? current : nullptr; }
+  // Nobody may name anything of the context from here on.
+  void Destroy(cu::Context context) {
+    size_t left = 0;
+    const auto drop = [&](auto& things) {
+      left += std::erase_if(things, [&](const auto& entry) {
+        if constexpr (requires { entry.second.context; }) {
+          return entry.second.context == context;
+        } else {
+          return entry.second->context == context;
+        }
+      });
+    };
+    for (const auto& [address, piece] : memory) {
+      if (piece.context != context) continue;
+      munmap(reinterpret_cast<void*>(address), base::RoundUp(piece.bytes, kHostPage));
+      used[contexts.at(context).device] -= piece.pinned ? 0 : piece.bytes;
+    }
+    drop(memory), drop(streams), drop(events), drop(graphs), drop(executables), drop(modules);
+    std::erase_if(functions, [&](const auto& entry) { return entry.second.context == context; });
+    outlived += left;
+    contexts.erase(context);
+    for (auto& [other, state] : contexts) state.peers.erase(context);
+  }
+
   // Runs a command of a stream that can go on, if there is one. Leaves the GPU's memory open.
   bool RunOne() {
     // A connection is in order: the first command of its streams holds up the others.
-    std::map<int, StreamState*> first;
+    std::map<std::pair<cu::Context, int>, StreamState*> first;
     for (const auto& [handle, stream] : streams) {
       if (stream->commands.empty()) continue;
-      StreamState*& of = first[stream->connection];
+      StreamState*& of = first[{stream->context, stream->connection}];
       if (of == nullptr || stream->commands.front().number < of->commands.front().number)
         of = stream.get();
     }
@@ -151,19 +207,22 @@ struct EmulatedDriver::State {
   std::condition_variable_any changed;  // with progress
   uint64_t progress = 0;                // commands enqueued or run
   uint64_t next_command = 0;
-  int next_connection = 0;
   base::Rng rng;
   Driver table;
   cu::Result error = cu::kSuccess;  // sticky, as a kernel's fault is
   std::string what;                 // of it
   uint64_t next_handle = 1;
-  uint64_t used = 0;
+  std::map<cu::Device, uint64_t> used;
   bool open = false;
-  int contexts = 0;
+  size_t outlived = 0;  // things that were there when their context went
+  std::map<cu::Context, ContextState> contexts;
   std::map<uint64_t, Memory> memory;
   std::map<cu::Stream, std::unique_ptr<StreamState>> streams;
   std::map<cu::Event, std::unique_ptr<EventState>> events;
-  std::map<cu::Module, const void*> modules;
+  struct ModuleState {
+    cu::Context context;
+  };
+  std::map<cu::Module, ModuleState> modules;
   std::map<cu::Function, FunctionState> functions;
   std::map<cu::Graph, GraphState> graphs;
   std::map<cu::GraphExec, GraphState> executables;
@@ -185,6 +244,7 @@ struct EmulatedCalls {
     std::unique_lock lock(the->mutex);
     const auto found = the->streams.find(stream);
     if (found == the->streams.end()) return kInvalidHandle;
+    if (the->Current() == nullptr) return kInvalidContext;
     if (found->second->captured != nullptr) return kCaptureUnsupported;
     std::deque<Command>& commands = found->second->commands;
     the->Block(lock, "a launch into a full queue",
@@ -230,6 +290,7 @@ struct EmulatedCalls {
             : result == kLaunchTimeout      ? "CUDA_ERROR_LAUNCH_TIMEOUT"
             : result == kInvalidValue       ? "CUDA_ERROR_INVALID_VALUE"
             : result == kInvalidHandle      ? "CUDA_ERROR_INVALID_HANDLE"
+            : result == kInvalidContext     ? "CUDA_ERROR_INVALID_CONTEXT"
             : result == kCaptureUnsupported ? "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"
                                             : "CUDA_SUCCESS";
     return cu::kSuccess;
@@ -239,12 +300,12 @@ struct EmulatedCalls {
     return cu::kSuccess;
   }
   static cu::Result DeviceGetCount(int* count) {
-    *count = 1;
+    *count = the->options.gpus;
     return cu::kSuccess;
   }
   static cu::Result DeviceGet(cu::Device* device, int ordinal) {
     *device = ordinal;
-    return ordinal == 0 ? cu::kSuccess : kInvalidValue;
+    return ordinal >= 0 && ordinal < the->options.gpus ? cu::kSuccess : kInvalidDevice;
   }
   static cu::Result DeviceGetName(char* name, int length, cu::Device) {
     std::snprintf(name, static_cast<size_t>(length), "emulated");
@@ -257,47 +318,68 @@ struct EmulatedCalls {
                                                             : 1;
     return cu::kSuccess;
   }
-  static cu::Result DevicePrimaryCtxRetain(cu::Context* context, cu::Device) {
+  // REQUIRES: the mutex is held.
+  static auto ContextOf(cu::Device device) {
+    return std::ranges::find_if(
+        the->contexts, [device](const auto& entry) { return entry.second.device == device; });
+  }
+  static cu::Result DevicePrimaryCtxRetain(cu::Context* context, cu::Device device) {
     const std::lock_guard lock(the->mutex);
-    ++the->contexts;
-    *context = reinterpret_cast<cu::Context>(the);
+    if (device < 0 || device >= the->options.gpus) return kInvalidDevice;
+    auto found = ContextOf(device);
+    if (found == the->contexts.end()) {
+      const auto made = reinterpret_cast<cu::Context>(++contexts_made);
+      found = the->contexts.try_emplace(made, ContextState{.device = device}).first;
+    }
+    ++found->second.retained;
+    *context = found->first;
     return cu::kSuccess;
   }
-  static cu::Result DevicePrimaryCtxRelease(cu::Device) {
+  static cu::Result DevicePrimaryCtxRelease(cu::Device device) {
     const std::lock_guard lock(the->mutex);
-    --the->contexts;
+    const auto found = ContextOf(device);
+    if (found == the->contexts.end()) return kInvalidContext;
+    if (--found->second.retained == 0) the->Destroy(found->first);
     return cu::kSuccess;
   }
   static cu::Result CtxSetCurrent(cu::Context context) {
-    return context == reinterpret_cast<cu::Context>(the) ? cu::kSuccess : kInvalidValue;
+    const std::lock_guard lock(the->mutex);
+    if (!the->contexts.contains(context)) return kInvalidContext;
+    current = context;
+    return cu::kSuccess;
   }
 
   static cu::Result MemGetInfo(size_t* free, size_t* total) {
+    const std::lock_guard lock(the->mutex);
+    if (the->Current() == nullptr) return kInvalidContext;
     *total = the->options.memory_bytes;
-    *free = *total - the->used;
+    *free = *total - the->used[the->contexts.at(current).device];
     return cu::kSuccess;
   }
   static cu::Result NewMemory(size_t bytes, bool pinned, bool mapped, uint64_t* address) {
     the->Drain(pinned ? "cuMemHostAlloc" : "cuMemAlloc");
     const std::lock_guard lock(the->mutex);
-    if (!pinned && bytes > the->options.memory_bytes - the->used) return cu::kOutOfMemory;
+    if (the->Current() == nullptr) return kInvalidContext;
+    uint64_t& used = the->used[the->contexts.at(current).device];
+    if (!pinned && bytes > the->options.memory_bytes - used) return cu::kOutOfMemory;
     const size_t whole = base::RoundUp(bytes, kHostPage);
     void* const data = mmap(nullptr, whole, pinned ? PROT_READ | PROT_WRITE : PROT_NONE,
                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED) return cu::kOutOfMemory;
     (void)madvise(data, whole, MADV_HUGEPAGE);  // fewer entries for Open
     *address = reinterpret_cast<uint64_t>(data);
-    the->memory[*address] = {bytes, pinned, mapped};
-    the->used += pinned ? 0 : bytes;
+    the->memory[*address] = {bytes, pinned, mapped, current};
+    used += pinned ? 0 : bytes;
     return cu::kSuccess;
   }
   static cu::Result DropMemory(uint64_t address, bool pinned) {
     the->Drain(pinned ? "cuMemFreeHost" : "cuMemFree");
     const std::lock_guard lock(the->mutex);
+    if (the->Current() == nullptr) return kInvalidContext;
     const auto found = the->memory.find(address);
     if (found == the->memory.end() || found->second.pinned != pinned) return kInvalidValue;
     munmap(reinterpret_cast<void*>(address), base::RoundUp(found->second.bytes, kHostPage));
-    the->used -= pinned ? 0 : found->second.bytes;
+    the->used[the->contexts.at(found->second.context).device] -= pinned ? 0 : found->second.bytes;
     the->memory.erase(found);
     return cu::kSuccess;
   }
@@ -328,6 +410,7 @@ struct EmulatedCalls {
   }
   static cu::Result MemsetD8(cu::DevicePtr address, unsigned char value, size_t bytes) {
     const std::lock_guard lock(the->mutex);
+    if (the->Current() == nullptr) return kInvalidContext;
     if (!Reaches(address, bytes)) return kInvalidValue;
     the->Open(true);
     std::memset(reinterpret_cast<void*>(address), value, bytes);
@@ -386,17 +469,28 @@ struct EmulatedCalls {
                            return cu::kSuccess;
                          }});
   }
-  static cu::Result DeviceCanAccessPeer(int* can, cu::Device, cu::Device) {
-    *can = 1;
+  static cu::Result DeviceCanAccessPeer(int* can, cu::Device device, cu::Device peer) {
+    *can = the->options.peers && device != peer ? 1 : 0;
     return cu::kSuccess;
   }
-  static cu::Result CtxEnablePeerAccess(cu::Context, unsigned) { return cu::kSuccess; }
+  // Of the current context to the peer: not the other way.
+  static cu::Result CtxEnablePeerAccess(cu::Context peer, unsigned flags) {
+    const std::lock_guard lock(the->mutex);
+    if (flags != 0) return kInvalidValue;
+    if (the->Current() == nullptr || peer == current || !the->contexts.contains(peer))
+      return kInvalidContext;
+    if (!the->options.peers) return kPeerAccessUnsupported;
+    const bool added = the->contexts.at(current).peers.insert(peer).second;
+    return added ? cu::kSuccess : cu::kPeerAccessIsOn;
+  }
 
   static cu::Result StreamCreateWithPriority(cu::Stream* stream, unsigned, int) {
     const std::lock_guard lock(the->mutex);
+    if (the->Current() == nullptr) return kInvalidContext;
     *stream = NewHandle<cu::Stream>();
     auto& made = the->streams[*stream] = std::make_unique<StreamState>();
-    made->connection = the->next_connection++ % the->options.connections;
+    made->context = current;
+    made->connection = the->contexts.at(current).next_connection++ % the->options.connections;
     return cu::kSuccess;
   }
   static cu::Result StreamDestroy(cu::Stream stream) {
@@ -405,8 +499,8 @@ struct EmulatedCalls {
   }
   // The default stream has nothing to do.
   static cu::Result StreamSynchronize(cu::Stream stream) {
-    if (stream == nullptr) return cu::kSuccess;
     std::unique_lock lock(the->mutex);
+    if (stream == nullptr) return the->Current() != nullptr ? cu::kSuccess : kInvalidContext;
     const auto found = the->streams.find(stream);
     if (found == the->streams.end()) return kInvalidHandle;
     the->Block(lock, "cuStreamSynchronize", [&] { return found->second->commands.empty(); });
@@ -460,8 +554,9 @@ struct EmulatedCalls {
 
   static cu::Result EventCreate(cu::Event* event, unsigned) {
     const std::lock_guard lock(the->mutex);
+    if (the->Current() == nullptr) return kInvalidContext;
     *event = NewHandle<cu::Event>();
-    the->events[*event] = std::make_unique<EventState>();
+    the->events[*event] = std::make_unique<EventState>(EventState{.context = current});
     return cu::kSuccess;
   }
   static cu::Result EventDestroy(cu::Event event) {
@@ -471,7 +566,10 @@ struct EmulatedCalls {
   static cu::Result EventRecord(cu::Event event, cu::Stream stream) {
     std::unique_lock lock(the->mutex);
     const auto found = the->events.find(event);
-    if (found == the->events.end()) return kInvalidHandle;
+    const auto into = the->streams.find(stream);
+    if (found == the->events.end() || into == the->streams.end() ||
+        found->second->context != into->second->context)
+      return kInvalidHandle;
     const uint64_t number = ++found->second->recorded;
     lock.unlock();
     return Push(stream, {nullptr, [event, number] {
@@ -494,12 +592,13 @@ struct EmulatedCalls {
   }
 
   // Loading, lazy or not, may wait for all that the context has to do.
-  static cu::Result ModuleLoadData(cu::Module* module, const void* image) {
+  static cu::Result ModuleLoadData(cu::Module* module, const void*) {
     if (const cu::Result drained = the->Drain("cuModuleLoadData"); drained != cu::kSuccess)
       return drained;
     const std::lock_guard lock(the->mutex);
+    if (the->Current() == nullptr) return kInvalidContext;
     *module = NewHandle<cu::Module>();
-    the->modules[*module] = image;
+    the->modules[*module] = {current};
     return cu::kSuccess;
   }
   static cu::Result ModuleUnload(cu::Module module) {
@@ -510,9 +609,10 @@ struct EmulatedCalls {
     if (const cu::Result drained = the->Drain("cuModuleGetFunction"); drained != cu::kSuccess)
       return drained;
     const std::lock_guard lock(the->mutex);
-    if (!the->modules.contains(module)) return kInvalidHandle;
+    const auto found = the->modules.find(module);
+    if (found == the->modules.end()) return kInvalidHandle;
     *function = NewHandle<cu::Function>();
-    the->functions[*function] = {name};
+    the->functions[*function] = {found->second.context, name};
     return cu::kSuccess;
   }
   static cu::Result FuncSetAttribute(cu::Function function, cu::FunctionAttribute, int value) {
@@ -528,6 +628,11 @@ struct EmulatedCalls {
     std::unique_lock lock(the->mutex);
     const auto found = the->functions.find(function);
     if (found == the->functions.end() || !the->options.kernel) return kInvalidHandle;
+    // The function, the stream and the thread have one context.
+    const cu::Context context = found->second.context;
+    const auto into = the->streams.find(config->stream);
+    if (into == the->streams.end() || into->second->context != context) return kInvalidHandle;
+    if (the->Current() != context) return kInvalidContext;
     constexpr unsigned kMostAlong = kMostBlocksAlongYZ;
     if (config->shared_bytes > found->second.shared_bytes || config->grid[1] > kMostAlong ||
         config->grid[2] > kMostAlong)
@@ -545,6 +650,12 @@ struct EmulatedCalls {
         return Illegal(fmt::format(
             "kernel {} is given memory of the host, in byte {} of its parameters", name, at));
       }
+      if (memory != nullptr && !the->Reaches(context, *memory)) {
+        return Illegal(fmt::format(
+            "kernel {} is given memory of cuda:{}, which cuda:{} does not reach, in byte {} of its "
+            "parameters",
+            name, the->contexts.at(memory->context).device, the->contexts.at(context).device, at));
+      }
     }
     const uint64_t seed = the->rng.Next();
     cu::LaunchConfig kept = *config;
@@ -555,12 +666,14 @@ struct EmulatedCalls {
     for (unsigned i = 0; i < config->num_attributes; ++i) {
       if (config->attributes[i].id == cu::kLaunchCluster) cluster = config->attributes[i];
     }
-    const auto run = [name, copy, seed, kept, cluster]() mutable {
+    const auto run = [context, name, copy, seed, kept, cluster]() mutable {
       if (cluster.id != 0) {
         kept.attributes = &cluster;
         kept.num_attributes = 1;
       }
+      the->Fence(context, PROT_NONE);
       const base::Status status = the->options.kernel(name, kept, copy.data(), seed);
+      the->Fence(context, PROT_READ | PROT_WRITE);
       return status.ok() ? cu::kSuccess : Illegal(status.message());
     };
     if (GraphState* const captured = Captured(config->stream); captured != nullptr) {
@@ -580,7 +693,9 @@ struct EmulatedCalls {
     const std::lock_guard lock(the->mutex);
     const auto found = the->streams.find(stream);
     if (found == the->streams.end() || found->second->captured != nullptr) return kInvalidHandle;
-    found->second->captured = &the->graphs[NewHandle<cu::Graph>()];
+    GraphState& graph = the->graphs[NewHandle<cu::Graph>()];
+    graph.context = found->second->context;
+    found->second->captured = &graph;
     return cu::kSuccess;
   }
   static cu::Result StreamEndCapture(cu::Stream stream, cu::Graph* graph) {
@@ -653,12 +768,14 @@ int EmulatedDriver::num_graphs() const { return state_->graphs_made; }
 std::string EmulatedDriver::Leaks() const {
   const State& left = *state_;
   if (left.memory.empty() && left.streams.empty() && left.events.empty() && left.modules.empty() &&
-      left.contexts == 0 && left.graphs.empty() && left.executables.empty())
+      left.contexts.empty() && left.graphs.empty() && left.executables.empty() &&
+      left.outlived == 0)
     return "";
   return fmt::format(
-      "{} pieces of memory, {} streams, {} events, {} modules, {} contexts, {} graphs",
+      "{} pieces of memory, {} streams, {} events, {} modules, {} contexts, {} graphs; {} of any "
+      "kind when their context was released",
       left.memory.size(), left.streams.size(), left.events.size(), left.modules.size(),
-      left.contexts, left.graphs.size() + left.executables.size());
+      left.contexts.size(), left.graphs.size() + left.executables.size(), left.outlived);
 }
 
 }  // namespace forebay::device::testing

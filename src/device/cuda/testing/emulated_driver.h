@@ -13,7 +13,12 @@
 //  - a launch with more blocks along y or z, or more shared memory, than a GPU has or the function
 //    was given;
 //  - anything but launches while a stream is captured;
-//  - streams, events, memory and graphs that are left behind: `Leaks`.
+//  - a call without a context of the thread, or with one that was released;
+//  - a kernel whose stream is of another context, or that is given memory of a GPU that its own was
+//    not connected with; one that finds such memory through a table faults;
+//  - an event that is recorded in a stream of another context than it was made in;
+//  - streams, events, memory and graphs that are left behind, at the end or when the last holder
+//    releases their context: `Leaks`.
 #pragma once
 
 #include <chrono>
@@ -31,8 +36,10 @@ using EmulatedKernelFn = std::function<base::Status(
     std::string_view kernel, const cu::LaunchConfig& config, const void* params, uint64_t seed)>;
 struct EmulatedDriverOptions {
   uint64_t seed = 0;
-  uint64_t memory_bytes = 64 << 20;  // of the one GPU
-  EmulatedKernelFn kernel;           // null: there are none
+  uint64_t memory_bytes = 64 << 20;  // of a GPU
+  int gpus = 1;
+  bool peers = true;        // whether GPUs reach each other's memory, once connected
+  EmulatedKernelFn kernel;  // null: there are none
   // Bytes of a kernel's parameters, which the driver copies when it is launched.
   std::function<size_t(std::string_view kernel)> params_bytes;
   int connections = 32;          // that streams are dealt to; CUDA_DEVICE_MAX_CONNECTIONS
