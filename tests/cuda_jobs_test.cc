@@ -155,7 +155,7 @@ class CudaJobs : public testing::TestWithParam<std::tuple<const char*, const cha
 
   device::testing::EmulatedDriverOptions EmulatedOptions() const {
     device::testing::EmulatedDriverOptions options = kernels::cuda::testing::WithKernels(
-        {.seed = 1, .memory_bytes = 256 << 20, .queue_commands = queue_commands_});
+        {.seed = 1, .memory_bytes = 256 << 20, .gpus = gpus_, .queue_commands = queue_commands_});
     options.kernel = run_kernel_;
     return options;
   }
@@ -188,6 +188,7 @@ class CudaJobs : public testing::TestWithParam<std::tuple<const char*, const cha
   bool named_ = true;  // --numerics of jobs on GPUs; else it is auto
   device::testing::EmulatedKernelFn run_kernel_ = RunKernel;  // of the emulated driver
   size_t queue_commands_ = 1024;                              // of the emulated driver
+  int gpus_ = 1;                                              // of the emulated driver
 
  private:
   Answers cpu_;  // the whole model's, once asked for
@@ -305,9 +306,11 @@ class CudaJobsOfRanks : public CudaJobs {
       options.ship.rounds.rows = 5;
     }
     options.ship.rounds.expert_rows = 7;
-    ExpectCpusAnswers(options, "2xcuda:0", layout);
+    ExpectCpusAnswers(options, devices_, layout);
     EXPECT_GT(stats_.mode_counters[counter], 0) << mode << " " << layout;
   }
+
+  const char* devices_ = "2xcuda:0";
 };
 
 TEST_P(CudaJobsOfRanks, ThatShareAGpu) {
@@ -319,6 +322,23 @@ TEST_P(CudaJobsOfRanks, ThatShareAGpu) {
   options.trial.shift_every = 2;
   ExpectCpusAnswers(options, "2xcuda:0", "sp=2");
   EXPECT_GT(stats_.mode_counters["bytes_all_to_all"], 0);
+}
+
+// Kernels of each reach the other's memory.
+TEST_P(CudaJobsOfRanks, OnGpusOfTheirOwn) {
+  const bool experts = files_.config.family == "qwen3_moe";
+  if (numerics_ == kMma || !(experts || files_.config.family == "llama"))
+    GTEST_SKIP() << "two models show it";
+  if (RealDriver() != nullptr) {
+    int gpus = 0;
+    RealDriver()->DeviceGetCount(&gpus);
+    if (gpus < 2) GTEST_SKIP() << "one GPU";
+  }
+  gpus_ = 2;
+  devices_ = "cuda:0,1";
+  if (experts) return ExpectCpusAnswersIn("ship", "dp=2,experts=by_expert", "expert_rows_returned");
+  ExpectCpusAnswers(options_, devices_, "tp=2");
+  ExpectCpusAnswersIn("pull", "dp=2,weights=striped,pool=2", "bytes_pulled");
 }
 
 // The papers' ways to share weights (docs/layouts.md).
