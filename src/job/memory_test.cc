@@ -59,7 +59,7 @@ TEST(MemoryTest, ALineCostsSixteenTimesItsSizeAtMost) {
 
 // A text that many others follow, or are compared with, is long once.
 TEST(MemoryTest, ALongTextCostsNoMoreForEachTextBesideIt) {
-  const std::string text = '"' + std::string(64 << 10, 'a') + '"',
+  const std::string text = '"' + std::string(8 << 10, 'a') + '"',
                     others = Repeat("[\"b\"", ",\"b\"", 2000, "]");
   FakeEngine engine;  // its context is of 300 tokens
   FakePipeline pipeline;

@@ -375,6 +375,9 @@ TEST(CudaDevice, LaunchesBeyondAGpusLimitsAreRefused) {
   if (RealDriver() != nullptr) GTEST_SKIP() << "the emulated driver's check";
   EmulatedDriver emulated(WithAdd(1));
   const Driver& driver = emulated.driver();
+  cu::Context context = nullptr;
+  ASSERT_EQ(driver.DevicePrimaryCtxRetain(&context, 0), cu::kSuccess);
+  ASSERT_EQ(driver.CtxSetCurrent(context), cu::kSuccess);
   cu::Module module = nullptr;
   cu::Function function = nullptr;
   cu::Stream stream = nullptr;
