@@ -80,7 +80,7 @@ class ForebayLM(TemplateLM):
             [list(asked) for asked, _ in lines], [[requests[index][2] for index in indices] for _, indices in lines], use_tqdm=not disable_tqdm
         )
         results = [(0.0, False)] * len(requests)
-        for (_, indices), output in zip(lines, outputs):
+        for (_context, indices), output in zip(lines, outputs):
             for index, likelihood in zip(indices, output.likelihoods):
                 results[index] = (likelihood.logprob, likelihood.is_greedy)
                 if requests[index][0] is not None:
