@@ -52,7 +52,7 @@ option(FOREBAY_UNITY "Compile several files of a library or test as one" OFF)
 if(FOREBAY_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # GCC takes types of unnamed namespaces for types of the file that includes them, and a find() after npos for one.
   add_compile_options(-Wno-subobject-linkage -Wno-stringop-overread)
-  # GCC collects its garbage every 128 MB by default: a tenth of such a file's time.
+  # GCC collects its garbage every 128 MB by default: up to a tenth of such a file's time.
   add_compile_options("SHELL:--param ggc-min-heapsize=1000000")
 endif()
 function(forebay_unity target)

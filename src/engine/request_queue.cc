@@ -97,6 +97,7 @@ int64_t RequestQueue::FewestInteractiveOfOthers(int replica) const {
 }
 
 const RequestState* RequestQueue::FirstReturned() {
+  if (num_returned_ == 0) return nullptr;
   const std::lock_guard lock(mutex_);
   const RequestState* first = nullptr;
   for (const auto& state : returned_) {
@@ -306,17 +307,14 @@ void RequestQueue::Return(int replica, std::vector<std::unique_ptr<RequestState>
 
 std::vector<std::unique_ptr<RequestState>> RequestQueue::TakeReturned() {
   std::vector<std::unique_ptr<RequestState>> requests;
-  while (std::optional<TakenRequest> taken = TakeFirstReturned())
-    requests.push_back(std::move(taken->returned));
+  while (const RequestState* const first = FirstReturned())
+    requests.push_back(std::move(TakeReturned(first).returned));
   return requests;
 }
 
-std::optional<TakenRequest> RequestQueue::TakeFirstReturned() {
-  const RequestState* const first = FirstReturned();
-  if (first == nullptr) return std::nullopt;
+TakenRequest RequestQueue::TakeReturned(const RequestState* which) {
   const std::lock_guard lock(mutex_);
-  const auto found =
-      std::ranges::find_if(returned_, [first](const auto& state) { return state.get() == first; });
+  const auto found = std::ranges::find(returned_, which, &std::unique_ptr<RequestState>::get);
   TakenRequest taken{.returned = std::move(*found)};
   returned_.erase(found);
   --num_returned_;
@@ -341,7 +339,7 @@ std::optional<TakenRequest> RequestQueue::Next(int replica, int64_t step,
     if (taken) ++held_[replica];
   } else if (const RequestState* const returned = ReturnedIfNext(due_by)) {
     if (policy.HandOut(View(replica, returned)) != schedule::Taking::kNothing)
-      taken = TakeFirstReturned();
+      taken = TakeReturned(returned);
     if (taken) ++held_[replica];
   } else if (!ended_) {
     ReadAhead(wait);
@@ -365,7 +363,7 @@ std::optional<TakenRequest> RequestQueue::NextBatch(int replica) {
   const RequestState* const returned = FirstReturned();
   if (!last_ && index > 0) {
     if (returned != nullptr && returned->request.service == Service::kBatch) {
-      taken = TakeFirstReturned();
+      taken = TakeReturned(returned);
     } else if (index < ahead_.size()) {
       taken = TakeAt(index);
     }

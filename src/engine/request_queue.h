@@ -142,7 +142,7 @@ class RequestQueue {
   // The same where it is next: under a policy that orders services people who are read ahead come
   // before a batch's, and a batch's that is due after `due_by` stays.
   const RequestState* ReturnedIfNext(double due_by);
-  std::optional<TakenRequest> TakeFirstReturned();
+  TakenRequest TakeReturned(const RequestState* which);
   // `returned`: what is next; null: it is the first of what is read ahead.
   schedule::QueueView View(int replica, const RequestState* returned);
   double LeastHeldByOthers(int replica) const;

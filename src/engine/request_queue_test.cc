@@ -290,6 +290,12 @@ TEST(RequestQueue, ReplicasOfAnOpenSourceStayLevelWithinOneRequest) {
   }
 }
 
+// Of a request that was handed out, new or given back; -1: none was.
+int64_t IdOf(const std::optional<TakenRequest>& taken) {
+  if (!taken) return -1;
+  return taken->returned ? taken->returned->request.id : taken->request.id;
+}
+
 // A batch that was there first, people who come later, and a deadline.
 class PeopleSource final : public RequestSource {
  public:
@@ -390,10 +396,7 @@ TEST(RequestQueue, SaysWhatIsDue) {
   RequestQueue queue(*runtime, 2, 8, source, sink);
   EXPECT_EQ(queue.Due().size(), 0u) << "nothing is read";
   source.people_ = 1;
-  const auto next = [&](double due_by) {
-    const auto taken = queue.Next(0, 0, **policy, false, due_by);
-    return taken ? taken->request.id : -1;
-  };
+  const auto next = [&](double due_by) { return IdOf(queue.Next(0, 0, **policy, false, due_by)); };
   EXPECT_EQ(next(schedule::kNoDeadline), 10);
   const std::vector<schedule::DueWork> due = queue.Due();
   ASSERT_EQ(due.size(), 1u);
@@ -413,10 +416,9 @@ TEST(RequestQueue, PeopleGoFirstWhateverIsReadAhead) {
   PeopleSource source;
   NoSink sink;
   RequestQueue queue(*runtime, 2, 8, source, sink);
-  const auto next = [&](int replica, const schedule::Policy& of, bool interactive_only) -> int64_t {
-    const auto taken = queue.Next(
-        replica, 0, of, false, interactive_only ? -schedule::kNoDeadline : schedule::kNoDeadline);
-    return taken ? taken->request.id : -1;
+  const auto next = [&](int replica, const schedule::Policy& of, bool interactive_only) {
+    return IdOf(queue.Next(replica, 0, of, false,
+                           interactive_only ? -schedule::kNoDeadline : schedule::kNoDeadline));
   };
   queue.SetLoad(0, {.tokens = 5, .choices = 1});
   queue.SetLoad(1, {.tokens = 5, .choices = 1});
@@ -458,9 +460,8 @@ TEST(RequestQueue, ABatchDoesNotPassForPeopleAtTheEnd) {
   LinesSource source;
   NoSink sink;
   RequestQueue queue(*runtime, 2, 16, source, sink);
-  const auto next = [&](int replica, double due_by) -> int64_t {
-    const auto taken = queue.Next(replica, 0, **policy, false, due_by);
-    return taken ? taken->request.id : -1;
+  const auto next = [&](int replica, double due_by) {
+    return IdOf(queue.Next(replica, 0, **policy, false, due_by));
   };
   EXPECT_EQ(next(1, -schedule::kNoDeadline), 6);
   for (const int replica : {0, 1}) EXPECT_EQ(next(replica, -schedule::kNoDeadline), -1);
@@ -478,11 +479,7 @@ TEST(RequestQueue, WhatADeadReplicaHeldKeepsItsService) {
   PeopleSource source;
   NoSink sink;
   RequestQueue queue(*runtime, 2, 8, source, sink);
-  const auto id_of = [](const std::optional<TakenRequest>& taken) -> int64_t {
-    if (!taken) return -1;
-    return taken->returned ? taken->returned->request.id : taken->request.id;
-  };
-  const auto next = [&](double due_by) { return id_of(queue.Next(0, 0, **policy, false, due_by)); };
+  const auto next = [&](double due_by) { return IdOf(queue.Next(0, 0, **policy, false, due_by)); };
   std::vector<std::unique_ptr<RequestState>> held;
   for (const Request& request :
        {Request{.id = 20, .prompts = {{1, 2, 3}}},
@@ -496,7 +493,7 @@ TEST(RequestQueue, WhatADeadReplicaHeldKeepsItsService) {
   EXPECT_EQ(next(schedule::kNoDeadline), 10) << "nor does what was given back pass people";
   EXPECT_EQ(next(9), 21);
   source.people_ = 1;
-  EXPECT_EQ(id_of(queue.NextBatch(0)), 20) << "but a batch never stands still";
+  EXPECT_EQ(IdOf(queue.NextBatch(0)), 20) << "but a batch never stands still";
   EXPECT_EQ(next(schedule::kNoDeadline), 10);
   EXPECT_EQ(next(schedule::kNoDeadline), 4);
 }

@@ -160,7 +160,7 @@ class CudaDevice final : public Device {
         driver_, *modules_, *arena_, stream,
         CudaStreamOptions{.name = fmt::format("rank {} {}", options_.rank,
                                               index == 0 ? "compute" : kCopyNames[index - 1]),
-                          .context = context_->get(),
+                          .context = context_,
                           .architecture = architecture_,
                           .multiprocessors = multiprocessors_,
                           .kernels = options_.kernels,

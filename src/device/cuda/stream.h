@@ -36,8 +36,8 @@ class CudaEvent final : public DeviceEvent {
 };
 
 struct CudaStreamOptions {
-  std::string name;               // "rank 0 compute"
-  cu::Context context = nullptr;  // becomes the thread's in each call
+  std::string name;       // "rank 0 compute"
+  SharedContext context;  // becomes the thread's in each call
   // Of LaunchContext.
   int architecture = 0, multiprocessors = 0;
   std::span<const CudaKernel> kernels;
@@ -97,7 +97,7 @@ class CudaStream final : public Stream {
     std::atomic<bool> done{false};
   };
 
-  void Enter() const { driver_.CtxSetCurrent(options_.context); }
+  void Enter() const { options_.context->Enter(); }
   // In front of what is no launch.
   void Flush() { Latch(launches_.Flush()); }
   void Run(const Operation& operation);
