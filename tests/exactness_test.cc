@@ -106,6 +106,7 @@ class Exactness : public testing::TestWithParam<std::tuple<const char*, const ch
     layout::EngineOptions alone = options_;
     alone.limits.max_num_seqs = 1;
     alone.prefix_caching = false;
+    alone.machine.threads = 1;
     return Run(alone, requests);
   }
   bool WindowsOnly() const { return std::ranges::count(files_.config.sliding_window, 0) == 0; }

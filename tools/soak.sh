@@ -57,7 +57,9 @@ for test in signals disk_full resume api command_line; do
   step "$test" python3 "tests/e2e/${test}_test.py" "$forebay"
   row "$test" "$(found "$test" ' skipped$')"
 done
-ninja -C build/release -j "$jobs" kv_test traffic_test oracle_solver_test
+ninja -C build/release -j "$jobs" kv_test traffic_test oracle_solver_test repro_rows_test
+step rows env FOREBAY_ALL_ROWS=1 build/release/src/repro/repro_rows_test
+row "every row of \`repro\`, quick" "$(found rows 'PASSED')"
 step interleavings env FOREBAY_INTERLEAVINGS=10000 build/release/src/kv/kv_test \
   --gtest_filter='TierTest.NoInterleaving*:ChainStoreTest.NoInterleaving*:WindowTest.AttentionFinds*'
 row "interleavings of copies of KV cache and steps, each of three protocols" "10000"

@@ -183,23 +183,27 @@ class TieredBooks {
       SetTable(sequence, rows.first_block);
     for (int group = 0; group < choices.book().num_groups(); ++group) {
       const std::vector<kv::BlockId>& table = tables[sequence.id][static_cast<size_t>(group)];
-      const auto block = [&](int64_t i) {
-        return table[static_cast<size_t>(i / kv::kBlockTokens)];
-      };
+      const int64_t held = choices.book().first_held(group, sequence.id);
       // What is at a position: all tokens up to it.
       uint64_t content = 1;
-      for (int64_t i = 0; i < rows.end; ++i) {
-        content = base::Combine64(content,
-                                  static_cast<uint64_t>(sequence.tokens[static_cast<size_t>(i)]));
-        const auto place = static_cast<int32_t>(block(i) & INT32_MAX);
-        if (i >= rows.begin) {
-          ASSERT_GE(block(i), 0) << "a row is written into the window";
-          At(device, group, block(i), i) = content;
-        } else if (block(i) < 0 && i / kv::kBlockTokens < std::ssize(sequence.streamed)) {
-          ASSERT_TRUE(in_window.contains(place)) << "position " << i;
-          ASSERT_EQ(At(below, group, in_window[place], i), content) << "position " << i;
-        } else if (i >= choices.book().first_held(group, sequence.id)) {
-          ASSERT_EQ(At(device, group, block(i), i), content) << "position " << i;
+      for (int64_t first = 0; first < rows.end; first += kv::kBlockTokens) {
+        const int64_t end = std::min<int64_t>(first + kv::kBlockTokens, rows.end);
+        const kv::BlockId block = table[static_cast<size_t>(first / kv::kBlockTokens)];
+        ASSERT_TRUE(block >= 0 || end <= rows.begin) << "a row is written into the window";
+        const bool streamed = block < 0 && first / kv::kBlockTokens < std::ssize(sequence.streamed);
+        const auto place = static_cast<int32_t>(block & INT32_MAX);
+        ASSERT_TRUE(!streamed || in_window.contains(place)) << "position " << first;
+        Block& memory = streamed ? below[{group, in_window[place]}] : device[{group, block}];
+        memory.resize(kv::kBlockTokens);
+        for (int64_t i = first; i < end; ++i) {
+          content = base::Combine64(content,
+                                    static_cast<uint64_t>(sequence.tokens[static_cast<size_t>(i)]));
+          uint64_t& at = memory[static_cast<size_t>(i - first)];
+          if (i >= rows.begin) {
+            at = content;
+          } else if (streamed || i >= held) {
+            ASSERT_EQ(at, content) << "position " << i;
+          }
         }
       }
     }

@@ -72,9 +72,9 @@ void Touch(const TouchArgs& args, const device::WorkerContext& context) {
   if (args.wrong == nullptr) {
     std::memset(args.data, args.value, args.bytes);
   } else {
-    *args.wrong += std::ranges::any_of(std::span(args.data, args.bytes), [&](std::byte byte) {
-      return byte != static_cast<std::byte>(args.value);
-    });
+    // All bytes are the first, and it is the value.
+    *args.wrong += args.data[0] != static_cast<std::byte>(args.value) ||
+                   std::memcmp(args.data, args.data + 1, args.bytes - 1) != 0;
   }
 }
 
@@ -165,7 +165,7 @@ TEST(WindowTest, PlantedMistakesAreFoundAndReplayed) {
       const bool in_file = seed % 3 == 2;
       const Found once = RunSteps(seed, mistake, in_file);
       if (once.status.ok() && once.wrong == 0) continue;
-      ++found;
+      if (++found > 30) break;
       const Found again = RunSteps(seed, mistake, in_file);
       EXPECT_EQ(again.status.ToString(), once.status.ToString());
       EXPECT_EQ(again.wrong, once.wrong);

@@ -30,6 +30,7 @@ Parts PartsOf(uint32_t magnitude, int fraction_bits) {
 }
 
 int64_t Aligned(const Addend& addend, int fraction_bits, int greatest) {
+  if (addend.significand == 0) return 0;  // its exponent may be any
   const int shift = kKept - fraction_bits + addend.exponent - greatest;
   const int64_t cut = shift >= 0    ? addend.significand << shift
                       : shift > -63 ? addend.significand >> -shift
