@@ -1,6 +1,6 @@
 # forebay_library(<folder> [NO_PCH] SOURCES ... [DEPS ...])   -> target fb_<folder>
-# forebay_test(<name> [SINGLY] SOURCES ... [DEPS ...] [LABELS ...] [SECONDS ...])  -> executable <name>, its cases known to ctest;
-#                                                      those of most SECONDS begin first
+# forebay_test(<name> [SINGLY] [OPTIMIZED] SOURCES ... [DEPS ...] [LABELS ...] [SECONDS ...])  -> executable <name>, its cases known
+#                                                      to ctest; those of most SECONDS begin first. OPTIMIZED: its own files take most of its time
 # forebay_fuzzer(<name> SOURCES ... [DEPS ...] CORPUS dir)  -> libFuzzer executable (FOREBAY_FUZZ=ON, clang)
 
 set(FOREBAY_WARNINGS -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers)
@@ -95,7 +95,7 @@ function(forebay_library name)
 endfunction()
 
 function(forebay_test name)
-  cmake_parse_arguments(ARG "SINGLY" "SECONDS" "SOURCES;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "SINGLY;OPTIMIZED" "SECONDS" "SOURCES;DEPS;LABELS" ${ARGN})
   if(NOT FOREBAY_TESTS)
     return()
   endif()
@@ -111,9 +111,13 @@ function(forebay_test name)
     forebay_unity(${name})
   endif()
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} test_data GTest::gtest_main GTest::gmock)
-  target_compile_options(${name} PRIVATE ${FOREBAY_TEST_FLAGS})
-  if(FOREBAY_PCH)
-    target_precompile_headers(${name} REUSE_FROM forebay_test_pch)
+  if(ARG_OPTIMIZED)
+    target_compile_options(${name} PRIVATE -O1)
+  else()
+    target_compile_options(${name} PRIVATE ${FOREBAY_TEST_FLAGS})
+    if(FOREBAY_PCH)
+      target_precompile_headers(${name} REUSE_FROM forebay_test_pch)
+    endif()
   endif()
   if(NOT ARG_SECONDS)
     set(ARG_SECONDS 0)

@@ -88,7 +88,7 @@ class Exactness : public testing::TestWithParam<std::tuple<const char*, const ch
                                  : tensor::DType::kBF16;
     options_.machine.memory_bytes = 192 << 20;
     options_.limits.max_model_len = 256;
-    options_.machine.threads = 2;
+    options_.machine.threads = 1;
     options_.digest = true;
   }
   Answers Run(const layout::EngineOptions& options, const std::vector<Request>& requests) {
@@ -106,7 +106,6 @@ class Exactness : public testing::TestWithParam<std::tuple<const char*, const ch
     layout::EngineOptions alone = options_;
     alone.limits.max_num_seqs = 1;
     alone.prefix_caching = false;
-    alone.machine.threads = 1;
     return Run(alone, requests);
   }
   bool WindowsOnly() const { return std::ranges::count(files_.config.sliding_window, 0) == 0; }
@@ -128,8 +127,10 @@ TEST_P(Exactness, AloneAndInABatch) {
     const Answers alone = RunAlone(requests);
     ASSERT_EQ(alone.size(), static_cast<size_t>(kRequests));
     EXPECT_EQ(stats_.prefix_blocks_hit, 0);
-    options_.limits.max_num_seqs = kRequests;
-    EXPECT_EQ(Run(options_, requests), alone) << "temperature " << temperature;
+    layout::EngineOptions together = options_;
+    together.machine.threads = 2;
+    together.limits.max_num_seqs = kRequests;
+    EXPECT_EQ(Run(together, requests), alone) << "temperature " << temperature;
     EXPECT_GT(stats_.prefix_blocks_hit, 0);
   }
 }
@@ -226,6 +227,7 @@ TEST_P(Exactness, AbsorbedPrompts) {
 TEST_P(Exactness, AfterPreemption) {
   const std::string path = "exactness_" + std::to_string(getpid()) + ".kv";
   std::vector<Request> requests = Requests(1, 2);
+  requests.resize(24);
   for (Request& request : requests) request.sampling.max_tokens = 100;
   const Answers alone = RunAlone(requests);
   struct Way {
@@ -310,9 +312,9 @@ TEST_P(Exactness, AfterPreemptionWithinPrompts) {
 
 TEST_P(Exactness, OneOrTwoThreads) {
   const std::vector<Request> requests = Requests(1);
-  const Answers two = Run(options_, requests);
-  options_.machine.threads = 1;
-  EXPECT_EQ(Run(options_, requests), two);
+  const Answers one = Run(options_, requests);
+  options_.machine.threads = 2;
+  EXPECT_EQ(Run(options_, requests), one);
 }
 
 TEST_P(Exactness, EveryKernelSetOfTheClass) {
@@ -435,8 +437,8 @@ TEST_P(ExactStates, AloneInABatchInChunksAndAfterPreemption) {
     EXPECT_EQ(Run(options, requests), alone) << rows << " rows a step, 24 blocks";
     EXPECT_GT(stats_.preemptions, 0);
   }
-  options_.machine.threads = 1;
-  EXPECT_EQ(Run(options_, requests), alone) << "one thread";
+  options_.machine.threads = 2;
+  EXPECT_EQ(Run(options_, requests), alone) << "two threads";
 }
 
 // Prompts that begin alike, twice; choices begin behind a state that was kept, at the prompt's end
