@@ -211,9 +211,8 @@ base::Status DescribeJob(RunFlags& flags, const engine::ModelFiles& files) {
     FB_ASSIGN_OR_RETURN(lengths, trace::ReadOutputLengths(flags.output_lengths));
   }
   FB_ASSIGN_OR_RETURN(const auto text, open::LoadText(flags.text, files));
-  const job::RequestRules rules{.job_defaults = flags.defaults,
-                                .model_names = {"*"},
-                                .vocab_size = engine::FactsOf(files).vocab_size};
+  job::RequestRules rules = open::RulesOf(flags, files, engine::FactsOf(files));
+  rules.model_names = {"*"};
   FB_ASSIGN_OR_RETURN(
       trace::JobLengths measured,
       open::MeasureLines({file, rules, *text, files.config, &lengths}, flags.engine));

@@ -1,7 +1,6 @@
 #include "engine/rank.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "base/rng.h"
@@ -71,7 +70,6 @@ void PoolRows(const RowArgs& args, int64_t begin, int64_t end) {
     if (!from_the_first) task.row.resize(width);
     for (size_t column = 0; column < width; ++column) {
       const float value = tensor::ToFloat(rows[i * args.width + static_cast<int64_t>(column)]);
-      task.nan = task.nan || std::isnan(value);
       if (from_the_first) {
         first.sum[column] += value;
       } else {

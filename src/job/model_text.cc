@@ -135,24 +135,35 @@ base::Result<std::vector<int32_t>> ModelText::Tokenize(std::string_view text,
 }
 
 base::Result<PooledTokens> ModelText::RenderPair(const PooledText& text) {
-  const auto render = [&](std::string_view document) {
+  const auto render = [&](std::string_view query, std::string_view document) {
     ChatPrompt prompt;
     base::JsonWriter writer(&prompt.messages);
     writer.BeginArray();
-    writer.BeginObject().Key("role").String("query").Key("content").String(text.first).EndObject();
+    writer.BeginObject().Key("role").String("query").Key("content").String(query).EndObject();
     writer.BeginObject().Key("role").String("document");
     writer.Key("content").String(document).EndObject().EndArray();
     return RenderChat(prompt);
   };
   PooledTokens tokens;
-  FB_ASSIGN_OR_RETURN(tokens.ids, render(*text.second));
-  if (text.most_tokens <= 0) return tokens;
-  std::vector<int32_t> document =
-      tokenizer_->Encode(*text.second, {.add_special_tokens = false, .parse_special = false});
-  while (std::ssize(tokens.ids) > text.most_tokens && !document.empty()) {
-    const int64_t goes = std::ssize(tokens.ids) - text.most_tokens;
-    document.resize(static_cast<size_t>(std::max<int64_t>(0, std::ssize(document) - goes)));
-    FB_ASSIGN_OR_RETURN(tokens.ids, render(tokenizer_->Decode(document, false)));
+  FB_ASSIGN_OR_RETURN(tokens.ids, render(text.first, *text.second));
+  if (text.most_tokens <= 0 || std::ssize(tokens.ids) <= text.most_tokens) return tokens;
+  const auto encode = [&](std::string_view part) {
+    return tokenizer_->Encode(part, {.add_special_tokens = false, .parse_special = false});
+  };
+  std::vector<int32_t> query = encode(text.first), document = encode(*text.second);
+  const size_t lengths[] = {query.size(), document.size()};
+  // Tokens at a text's borders may merge with the template's, so one cut is not always enough.
+  while (std::ssize(tokens.ids) > text.most_tokens && !(query.empty() && document.empty())) {
+    const size_t both = query.size() + document.size();
+    const auto goes = static_cast<size_t>(std::ssize(tokens.ids) - text.most_tokens);
+    text::Tokenizer::CutPair(&query, &document, both - std::min(both, goes));
+    // A text that is not cut stays as it was given.
+    const auto text_of = [&](const std::vector<int32_t>& ids, size_t length,
+                             std::string_view given) {
+      return ids.size() == length ? std::string(given) : tokenizer_->Decode(ids, false);
+    };
+    FB_ASSIGN_OR_RETURN(tokens.ids, render(text_of(query, lengths[0], text.first),
+                                           text_of(document, lengths[1], *text.second)));
   }
   return tokens;
 }

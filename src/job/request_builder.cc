@@ -23,6 +23,7 @@ std::string_view ParamOf(Endpoint endpoint, bool is_query) {
     case Endpoint::kClassify: return "input";
     case Endpoint::kScore: return is_query ? "text_1" : "text_2";
     case Endpoint::kRerank: return is_query ? "query" : "documents";
+    case Endpoint::kChat: return "messages";
     default: return "prompt";
   }
 }
@@ -82,13 +83,36 @@ BuiltLine RequestParser::Build(ParsedLine parsed, int64_t line) {
     CheckVectors(&built);
   }
   if (!built.error && engine_ != nullptr) {
-    if (const auto refusal = engine_->Refusal(built.request)) built.error = ToLineError(*refusal);
+    if (const auto refusal = engine_->Refusal(built.request))
+      built.error = ErrorOf(*refusal, built.line, built.request);
   }
   if (built.error) {
     built.line = {.custom_id = std::move(built.line.custom_id)};
     built.request = Request();
   }
   return built;
+}
+
+LineError RequestParser::ErrorOf(const RequestResult& refusal, const ParsedLine& line,
+                                 const Request& request) const {
+  LineError error = ToLineError(refusal);
+  if (error.param == "input") error.param = ParamOf(line.endpoint, true);  // there are no vectors
+  if (error.param != "prompt") return error;
+  // The first prompt that would be refused alone. Of pairs the second texts stand for them.
+  Request alone{.n = request.n, .sampling = request.sampling, .pooled = request.pooled};
+  size_t index = 0;
+  for (; index + 1 < request.prompts.size(); ++index) {
+    alone.prompts.assign(1, request.prompts[index]);
+    if (engine_->Refusal(alone)) break;
+  }
+  const auto queries = static_cast<size_t>(line.vectors.queries);
+  const bool is_query = !line.vectors.pairs() && index < queries;
+  if (!line.vectors.pairs() && !is_query) index -= queries;
+  error.param = ParamOf(line.endpoint, is_query);
+  const bool is_one_of_many = line.endpoint != Endpoint::kLikelihood &&
+                              (is_query ? queries : line.prompts.size() - queries) > 1;
+  if (is_one_of_many) error.message = fmt::format("{}[{}]: {}", error.param, index, error.message);
+  return error;
 }
 
 void RequestParser::CheckVectors(BuiltLine* built) const {
@@ -258,7 +282,9 @@ std::optional<LineError> RequestParser::AddContinuations(const ParsedLine& line,
 int64_t RequestParser::MostPromptTokens(const ParsedLine& line, const Request& request) const {
   if (line.truncate_prompt_tokens >= 0 || engine_ == nullptr)
     return std::max(0, line.truncate_prompt_tokens);
-  return std::max(0, engine_->facts().max_model_len - std::max(0, request.sampling.most_tokens()));
+  const SamplingParams& sampling = request.sampling;
+  const int32_t answer = sampling.max_tokens == 0 ? 0 : std::max(1, sampling.most_tokens());
+  return std::max(0, engine_->facts().max_model_len - answer);
 }
 
 bool RequestParser::IsRefused(const ParsedLine& line, const Request& request) const {

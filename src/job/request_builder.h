@@ -49,13 +49,18 @@ class RequestParser {
                                      Request* request) const;
   std::optional<LineError> AddContinuations(const ParsedLine& line, Request* request);
   std::optional<LineError> AddTexts(const ParsedLine& line, Request* request);
-  // By `truncate_prompt_tokens`; 0: all, or nobody knows, or none fits, which the engine says.
+  // By `truncate_prompt_tokens`, which leaves room for an answer's token at least; 0: all, or
+  // nobody knows, or none fits, which the engine says.
   int64_t MostPromptTokens(const ParsedLine& line, const Request& request) const;
   // Cuts the prompts from the `first` one on.
   std::optional<LineError> Truncate(const ParsedLine& line, size_t first, Request* request) const;
   // Whether the engine refuses the request for its last prompt, so that no other one is needed: a
   // short line may name a long text again and again.
   bool IsRefused(const ParsedLine& line, const Request& request) const;
+
+  // The engine speaks of prompts; a line's error names what the line has in their place.
+  LineError ErrorOf(const RequestResult& refusal, const ParsedLine& line,
+                    const Request& request) const;
 
   // What the line wants of vectors, as far as the model decides it.
   void CheckVectors(BuiltLine* built) const;

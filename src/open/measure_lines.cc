@@ -53,9 +53,12 @@ base::Result<trace::JobLengths> MeasureLines(const LineJob& job,
       continue;
     }
     const Request& request = built.request;
-    const int64_t wanted = request.sampling.most_tokens();
+    // A prompt alone takes the steps of one whose answer is the token that its last row gives.
+    const bool alone = request.sampling.max_tokens == 0;
+    const int64_t wanted = alone ? 1 : request.sampling.most_tokens();
     for (const std::vector<int32_t>& prompt : request.prompts) {
-      const auto tokens = static_cast<int64_t>(prompt.size());
+      auto tokens = static_cast<int64_t>(prompt.size());
+      if (alone && tokens == longest) --tokens;  // it may fill the context
       const int64_t room = longest - tokens;
       const int64_t most = wanted < 0 ? room : std::min(room, wanted);
       if (most < 1) continue;

@@ -79,6 +79,28 @@ TEST_F(MeasureLinesTest, AnswersWithoutABound) {
   EXPECT_EQ(Measure(chat, "2xcpu", &lengths)->choices[0].output, 9);
 }
 
+// A prompt alone takes the steps of one with an answer of one token.
+TEST_F(MeasureLinesTest, PromptsWithoutAnswers) {
+  const std::string whole(4096, 'x');  // of the model's context
+  const auto job = Measure(
+      "{\"input\":[[1,2,3],[4]]}\n{\"query\":\"q\",\"documents\":[\"ab\"]}\n"
+      "{\"prompt\":[1,2],\"continuations\":[[3],[4,5]]}\n"
+      "{\"prompt\":[1,2],\"max_tokens\":0,\"echo\":true}\n"
+      "{\"input\":\"" +
+      whole +
+      "\",\"add_special_tokens\":false}\n"
+      "{\"input\":\"x" +
+      whole + "\",\"add_special_tokens\":false}\n");
+  ASSERT_TRUE(job.ok()) << job.status().ToString();
+  std::vector<int64_t> prompts;
+  for (const layout::ChoiceShape& choice : job->choices) {
+    prompts.push_back(choice.prompt);
+    EXPECT_EQ(choice.output, 1);
+    EXPECT_EQ(choice.bound, 1);
+  }
+  EXPECT_THAT(prompts, testing::ElementsAre(3, 1, 2, 3, 3, 4, 2, 4095));
+}
+
 TEST_F(MeasureLinesTest, SomeLinesStandForAll) {
   std::string lines;
   constexpr int kLines = 3 * kMostMeasuredLines;

@@ -224,13 +224,7 @@ std::optional<Tokenizer::Pair> Tokenizer::EncodePair(std::string_view first,
   const size_t around = pair_->prefix.size() + pair_->middle.size() + pair_->suffix.size();
   if (most_tokens > 0) {
     const size_t room = std::max<size_t>(static_cast<size_t>(most_tokens), around) - around;
-    // The shorter one keeps up to half of the room, the other what that leaves.
-    std::vector<int32_t>&shorter = one.size() <= two.size() ? one : two,
-    &longer = &shorter == &one ? two : one;
-    if (shorter.size() + longer.size() > room) {
-      shorter.resize(std::min(shorter.size(), room / 2));
-      longer.resize(room - shorter.size());
-    }
+    CutPair(&one, &two, room);
   }
   Pair pair{.ids = pair_->prefix};
   const auto append = [&](const std::vector<int32_t>& ids) {
@@ -242,6 +236,15 @@ std::optional<Tokenizer::Pair> Tokenizer::EncodePair(std::string_view first,
   append(two);
   append(pair_->suffix);
   return pair;
+}
+
+void Tokenizer::CutPair(std::vector<int32_t>* first, std::vector<int32_t>* second, size_t room) {
+  std::vector<int32_t>*shorter = first, *longer = second;
+  if (shorter->size() > longer->size()) std::swap(shorter, longer);
+  if (shorter->size() + longer->size() <= room) return;
+  // The shorter one keeps up to half of the room, the other what that leaves.
+  shorter->resize(std::min(shorter->size(), room / 2));
+  longer->resize(room - shorter->size());
 }
 
 std::string Tokenizer::Decode(std::span<const int32_t> ids, bool skip_special) const {

@@ -60,13 +60,16 @@ class Tokenizer {
 
   // Two texts as one, say a query and what is ranked by it, with the ids that the file wants around
   // them; nothing: it says nothing of pairs. Ids from `second` on are the second text's. Of more
-  // than `most_tokens` (0: all) the last ones of the longer text go, of both where they are equal.
+  // than `most_tokens` (0: all) CutPair takes some.
   struct Pair {
     std::vector<int32_t> ids;
     size_t second = 0;
   };
   std::optional<Pair> EncodePair(std::string_view first, std::string_view second,
                                  int64_t most_tokens = 0) const;
+  // Cuts two texts to `room` tokens together, as Hugging Face's truncation=True does: the longer
+  // one loses its last tokens, and both lose them once they are equally long.
+  static void CutPair(std::vector<int32_t>* first, std::vector<int32_t>* second, size_t room);
 
   // The text of `ids`; what is no UTF-8 in it becomes U+FFFD.
   std::string Decode(std::span<const int32_t> ids, bool skip_special) const;

@@ -31,6 +31,26 @@ def test_the_call_and_the_file_agree(embedder, run):
     assert [len(each.outputs.embedding) for each in embedder.embed(texts, dimensions=8, use_tqdm=False)] == [8] * 4
 
 
+def test_what_an_interrupted_call_has_is_what_it_returns(embedder, llm, monkeypatch):
+    texts = prompts(3)
+    calls = [lambda: embedder.embed(texts, use_tqdm=False), lambda: embedder.score(texts[0], texts, use_tqdm=False),
+             lambda: llm.loglikelihood(texts, [["a"]] * 3, use_tqdm=False)]
+    returned = [call() for call in calls]
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("forebay.llm.Progress.add", stop)
+    for call, expected in zip(calls, returned):
+        with pytest.raises(forebay.Interrupted) as caught:
+            call()
+        # It comes when the first answers were taken.
+        found = caught.value.outputs
+        assert found and {index: getattr(each, "likelihoods", None) or each.outputs for index, each in found.items()} == \
+            {index: getattr(each, "likelihoods", None) or each.outputs for index, each in enumerate(expected) if index in found}
+        assert {type(each) for each in found.values()} == {type(expected[0])}
+
+
 def test_bad_ones(embedder, llm):
     with pytest.raises(InvalidValueError) as caught:
         embedder.embed(["a", ""], use_tqdm=False)

@@ -67,18 +67,46 @@ def test_lm_eval(llm):
     assert text == output.text
 
 
-def test_lm_eval_asks_for_any_number_behind_one_context(llm, monkeypatch):
+@pytest.fixture
+def lm(llm, monkeypatch):
+    """Makes lm_eval's model around `llm`; without the package it stands on what the model's class takes of it."""
     if importlib.util.find_spec("lm_eval") is None:
-        # What the model's class takes of it.
         names = {"": {}, ".api": {}, ".api.model": {"TemplateLM": object}, ".api.registry": {"register_model": lambda name: lambda made: made},
-                 ".utils": {"get_rolling_token_windows": None, "make_disjoint_window": None}}
+                 # Of texts that are one window.
+                 ".utils": {"get_rolling_token_windows": lambda token_list, prefix_token, **_: [([prefix_token], token_list)],
+                            "make_disjoint_window": lambda pair: pair}}
         for name, members in names.items():
             module = types.ModuleType("lm_eval" + name)
             module.__dict__.update(members)
             monkeypatch.setitem(sys.modules, "lm_eval" + name, module)
-    from forebay.lm_eval import ForebayLM
+    import forebay.lm_eval
 
-    model = ForebayLM.__new__(ForebayLM)
-    model._llm, model.max_length = llm, 512
+    monkeypatch.setattr(forebay.lm_eval, "LLM", lambda *_, **__: llm)
+
+    def make(**arguments):
+        model = forebay.lm_eval.ForebayLM(LLAMA, **arguments)
+        model.cache_hook = types.SimpleNamespace(add_partial=lambda *_: None)
+        return model
+
+    return make
+
+
+def test_lm_eval_scores_whole_texts_behind_its_prefix(llm, lm):
+    tokenizer, text = llm.get_tokenizer(), prompts(1)[0]
+    bos, plain = tokenizer.bos_token_id, tokenizer.encode(prompts(1)[0], add_special_tokens=False)
+    assert tokenizer.encode(text) == [bos, *plain], "this tokenizer adds BOS"
+    for arguments, prefix, scored in (({}, bos, [bos, *plain]), ({"add_bos_token": False}, bos, plain),
+                                      ({"add_bos_token": False, "prefix_token_id": 7}, 7, plain)):
+        model = lm(**arguments)
+        assert model.prefix_token_id == prefix and model.tok_encode(text) == scored
+        rolling, = model.loglikelihood_rolling([types.SimpleNamespace(args=(text,))], disable_tqdm=True)
+        expected = llm.loglikelihood([[prefix]], [[scored]], use_tqdm=False)[0].likelihoods[0].logprob
+        assert rolling == pytest.approx(expected) and rolling < 0
+    # A text that begins with the prefix gets no other begin.
+    assert lm(add_bos_token=True).tok_encode(tokenizer.decode(bos) + text) == [bos, *plain]
+
+
+def test_lm_eval_asks_for_any_number_behind_one_context(llm, lm):
+    model = lm()
     found = model._loglikelihood_tokens([(None, [5], [6 + i % 50]) for i in range(2050)], disable_tqdm=True)
     assert found == [found[i % 50] for i in range(2050)] and len(set(found)) > 40

@@ -37,6 +37,13 @@ _Add = Callable[
     [_forebay.Call, list[SamplingParams | None], list[int], list[bool]], list[tuple[int, str, str, str]]
 ]
 
+# What a caller gets in place of the output that C++ fills.
+_MadeOf = Callable[[Any], Any]
+
+
+def _itself(output: Any) -> Any:
+    return output
+
 
 class LLM:
     """A loaded model and its engine, which runs until ``close``, the end of ``with`` or ``del``.
@@ -137,24 +144,25 @@ class LLM:
     def embed(
         self, prompts: Prompt | Iterable[Prompt], *, dimensions: int | None = None, use_tqdm: bool = True, on_error: str = "raise"
     ) -> list[EmbeddingRequestOutput]:
-        """Returns a vector for each text, pooled as the model's files or ``LLM(pooling=...)`` say, cut to its first ``dimensions`` numbers."""
+        """Returns a vector for each text, pooled as the model's files or ``LLM(pooling=...)`` say, cut to its first ``dimensions`` numbers.
+
+        Ctrl-C is as in ``generate``, here and in ``classify``, ``score`` and ``loglikelihood``.
+        """
         rest = "" if dimensions is None else f', "dimensions": {json.dumps(dimensions)}'
-        outputs = self._lines(
-            list(prompts_of(prompts)), lambda value, _: f'{{"input": {value}{rest}}}', on_error, use_tqdm, PooledOutput
+        return self._lines(
+            list(prompts_of(prompts)), lambda value, _: f'{{"input": {value}{rest}}}', on_error, use_tqdm, PooledOutput,
+            lambda each: EmbeddingRequestOutput(each.request_id, EmbeddingOutput(each.numbers), each.prompt_token_ids, error=each.error),
         )
-        return [EmbeddingRequestOutput(each.request_id, EmbeddingOutput(each.numbers), each.prompt_token_ids, error=each.error) for each in outputs]
 
     def classify(
         self, prompts: Prompt | Iterable[Prompt], *, use_tqdm: bool = True, on_error: str = "raise"
     ) -> list[ClassificationRequestOutput]:
         """Returns a score for each label of each text, by the head of a ``...ForSequenceClassification`` model."""
-        outputs = self._lines(
+        return self._lines(
             list(prompts_of(prompts)), lambda value, _: f'{{"url": "/v1/classify", "custom_id": "", "body": {{"input": {value}}}}}', on_error, use_tqdm,
             PooledOutput,
+            lambda each: ClassificationRequestOutput(each.request_id, ClassificationOutput(each.numbers), each.prompt_token_ids, error=each.error),
         )
-        return [
-            ClassificationRequestOutput(each.request_id, ClassificationOutput(each.numbers), each.prompt_token_ids, error=each.error) for each in outputs
-        ]
 
     def score(
         self, data_1: str | Sequence[str], data_2: str | Sequence[str], *, use_tqdm: bool = True, on_error: str = "raise"
@@ -164,18 +172,20 @@ class LLM:
         if len(queries) not in (1, len(texts)):
             raise InvalidValueError("invalid_value", f"data_1 holds {len(queries)} texts and data_2 {len(texts)}; expected one, or as many")
         queries *= len(texts) // len(queries) if queries else 1
-        outputs = self._lines(
-            texts, lambda value, index: f'{{"text_1": {json.dumps(queries[index])}, "text_2": {value}}}', on_error, use_tqdm, PooledOutput
+        return self._lines(
+            texts, lambda value, index: f'{{"text_1": {json.dumps(queries[index])}, "text_2": {value}}}', on_error, use_tqdm, PooledOutput,
+            lambda each: ScoringRequestOutput(each.request_id, ScoringOutput(*(each.numbers or [math.nan])), error=each.error),
         )
-        return [ScoringRequestOutput(each.request_id, ScoringOutput(*(each.numbers or [math.nan])), error=each.error) for each in outputs]
 
-    def _lines(self, prompts: list[Any], line: Callable[[str, int], str], on_error: str, use_tqdm: bool, output_type: Any) -> list[Any]:
-        """Returns the outputs of one line a prompt; ``line`` makes it of the prompt's JSON and index."""
+    def _lines(
+        self, prompts: list[Any], line: Callable[[str, int], str], on_error: str, use_tqdm: bool, output_type: Any, made_of: _MadeOf = _itself
+    ) -> list[Any]:
+        """Returns what ``made_of`` makes of the outputs of one line a prompt; ``line`` makes it of the prompt's JSON and index."""
         returns, wrong = returns_errors(on_error), dict[int, Error]()
         lines = [line(value_of(prompt, index, prompt_json, returns, wrong), index) for index, prompt in enumerate(prompts)]
         return self._run(
             [None] * len(lines), lambda call, params, *rest: call.add(lines, *rest, False), wrong, None, None, on_error, use_tqdm,
-            output_type, False,
+            output_type, False, made_of,
         )
 
     def generate_iter(
@@ -250,8 +260,9 @@ class LLM:
         use_tqdm: bool,
         output_type: Any = RequestOutput,
         decode: bool = True,
+        made_of: _MadeOf = _itself,
     ) -> list[Any]:
-        """Runs requests and returns their outputs, of ``output_type``, in order.
+        """Runs requests and returns what ``made_of`` makes of their outputs, of ``output_type``, in order.
 
         ``texts``: a prompt's text, None for token ids. ``add`` gives all requests to the call. ``wrong``: errors of refused prompts, by
         index. ``decode``: outputs get their prompt's text.
@@ -292,13 +303,13 @@ class LLM:
             with contextlib.suppress(Error):
                 take()
             call.cancel_all()
-            raise Interrupted(outputs) from None
+            raise Interrupted({tag: made_of(output) for tag, output in outputs.items()}) from None
         except BaseException:
             call.cancel_all()
             raise
         finally:
             progress.close()
-        return [outputs[tag] for tag in range(len(texts))]
+        return [made_of(outputs[tag]) for tag in range(len(texts))]
 
     def get_tokenizer(self) -> Tokenizer:
         """The model's tokenizer and chat template."""

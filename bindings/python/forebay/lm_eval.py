@@ -22,7 +22,10 @@ _MOST_CONTINUATIONS, _MOST_TOKENS = 2048, 1 << 20
 class ForebayLM(TemplateLM):
     """Likelihoods of continuations, and greedy or sampled texts. An answer never depends on the task's other requests."""
 
-    def __init__(self, pretrained: str, max_gen_toks: int = 256, **arguments: Any) -> None:
+    def __init__(
+        self, pretrained: str, max_gen_toks: int = 256, add_bos_token: bool | None = None, prefix_token_id: int | None = None, **arguments: Any
+    ) -> None:
+        """``add_bos_token``, ``prefix_token_id``: as in the harness's ``hf`` (texts begin as the tokenizer says, rolling ones after BOS, else EOS)."""
         super().__init__()
         # What the harness says to every model, and the engine chooses by itself.
         for name in ("batch_size", "max_batch_size", "device"):
@@ -30,6 +33,7 @@ class ForebayLM(TemplateLM):
         self._llm = LLM(pretrained, **arguments)
         self.tokenizer = self._llm.get_tokenizer()
         self.pretrained, self.max_gen_toks = pretrained, max_gen_toks
+        self._add_bos_token, self._prefix_token_id = add_bos_token, prefix_token_id
         self.max_length: int = self._llm.facts()["max_model_len"]
 
     @property
@@ -44,14 +48,16 @@ class ForebayLM(TemplateLM):
 
     @property
     def prefix_token_id(self) -> int:
+        if self._prefix_token_id is not None:
+            return self._prefix_token_id
         bos = self.tokenizer.bos_token_id
         return self.eot_token_id if bos is None else bos
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:
         if add_special_tokens is None:
             # A text that a chat template has written begins with its own BOS.
-            bos = self.tokenizer.bos_token_id
-            add_special_tokens = bos is None or not string.startswith(self.tokenizer.decode(bos))
+            begun = string.startswith(self.tokenizer.decode(self.prefix_token_id))
+            add_special_tokens = not begun and self._add_bos_token is not False
         return self.tokenizer.encode(string, add_special_tokens=add_special_tokens)
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:

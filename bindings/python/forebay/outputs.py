@@ -55,9 +55,9 @@ class RequestOutput:
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C during a call. ``outputs``: the finished answers, by the prompt's index."""
+    """Ctrl-C during a call. ``outputs``: the finished answers by the prompt's index, as the call returns them."""
 
-    def __init__(self, outputs: dict[int, RequestOutput]) -> None:
+    def __init__(self, outputs: dict[int, Any]) -> None:
         super().__init__(f"{len(outputs)} answers were finished")
         self.outputs = outputs
 

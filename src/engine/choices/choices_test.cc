@@ -1,8 +1,11 @@
 // The books of a replica's choices, without a device: a test plans, and says what was drawn.
 #include "engine/choices/choices.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
 #include <map>
 #include <memory>
 
@@ -152,6 +155,27 @@ TEST(ChoicesTest, ACopyKeepsTheVectorsOfTextsThatHaveEnded) {
   copy->unfinished = 0;
   const std::vector<std::vector<float>> expected = {{0.5f, -1}, {2, 3}, {7, 8}};
   EXPECT_EQ(TakeResult(copy.get()).vectors, expected);
+}
+
+TEST(ChoicesTest, AVectorWithAnElementThatIsNotFiniteIsAnError) {
+  const SequenceContext context{.max_model_len = kContext,
+                                .pooling = model::Pooling{.rows = model::Pooling::Rows::kMean}};
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  for (const double value : {kInfinity, -kInfinity, std::nan("")}) {
+    Request request = MakeRequest(3, 2, 0);
+    request.prompts = {{1, 2}, {3, 4}};
+    request.pooled = true;
+    const auto state = MakeRequestState(request, context);
+    state->sequences[0]->result_vector = {0.5f, -1};
+    state->sequences[1]->pooled_sum = {4, 6, value};
+    state->unfinished = 0;
+    const RequestResult result = TakeResult(state.get());
+    EXPECT_EQ(result.id, 3);
+    EXPECT_EQ(result.error_code, "vector_not_finite") << value;
+    EXPECT_EQ(result.http_status, 500);
+    EXPECT_THAT(result.error_message, testing::HasSubstr("element 2 of the vector of text 1 is "));
+    EXPECT_TRUE(result.vectors.empty());
+  }
 }
 
 // Of prompts that are scored one computes their common blocks, up to the first row that anybody

@@ -1,6 +1,9 @@
 #include "engine/choices/sequence.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "engine/choices/cancellations.h"
@@ -83,6 +86,14 @@ void SharePrefixes(RequestState* state) {
                                .tokens = WholeBlocks(sequence.prompt_tokens - 1),
                                .committed_at = sequence.prompt_tokens});
   }
+}
+
+RequestResult ServerError(int64_t id, base::ErrorCode code, std::string message) {
+  return {.id = id,
+          .http_status = 500,
+          .error_type = "server_error",
+          .error_message = std::move(message),
+          .error_code = code.name};
 }
 
 }  // namespace
@@ -235,12 +246,8 @@ RequestResult TakeResult(RequestState* state) {
            state->unfinished);
   if (state->cancelled) return CancelledResult(state->request.id);
   if (state->failed) {
-    return {
-        .id = state->request.id,
-        .http_status = 500,
-        .error_type = "server_error",
-        .error_message = "the model's logits are NaN after this request's tokens; expected numbers",
-        .error_code = kLogitsNan.name};
+    return ServerError(state->request.id, kLogitsNan,
+                       "the model's logits are NaN after this request's tokens; expected numbers");
   }
   RequestResult result;
   result.id = state->request.id;
@@ -252,9 +259,16 @@ RequestResult TakeResult(RequestState* state) {
     result.completion_tokens += static_cast<int64_t>(choice.tokens.size());
     result.choices.push_back(std::move(choice));
     if (!sequence->is_pooled()) continue;
-    result.vectors.push_back(sequence->result_vector.empty()
-                                 ? sequence->VectorOf(sequence->pooled_sum)
-                                 : std::move(sequence->result_vector));
+    const std::vector<float>& vector = result.vectors.emplace_back(
+        sequence->result_vector.empty() ? sequence->VectorOf(sequence->pooled_sum)
+                                        : std::move(sequence->result_vector));
+    const auto bad = std::ranges::find_if_not(vector, [](float x) { return std::isfinite(x); });
+    if (bad == vector.end()) continue;
+    return ServerError(
+        state->request.id, kVectorNotFinite,
+        fmt::format("element {} of the vector of text {} is {}; expected a finite number (both "
+                    "count from 0; another --dtype may help)",
+                    bad - vector.begin(), sequence->prompt_index, *bad));
   }
   result.prompt_logprobs = std::move(state->prompt_logprobs);
   result.cached_tokens = state->cached_tokens;

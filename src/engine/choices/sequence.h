@@ -210,7 +210,9 @@ std::unique_ptr<RequestState> CopyForAnother(const RequestState& state,
                                              const SequenceContext& context);
 
 inline constexpr base::ErrorCode kLogitsNan{"logits_nan"};
-// The finished request's result, or kRequestCancelled or kLogitsNan. REQUIRES: unfinished == 0.
+inline constexpr base::ErrorCode kVectorNotFinite{"vector_not_finite"};
+// The finished request's result, or kRequestCancelled, kLogitsNan or kVectorNotFinite, which names
+// the element. REQUIRES: unfinished == 0.
 RequestResult TakeResult(RequestState* state);
 
 }  // namespace forebay::engine

@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <span>
 
@@ -13,8 +12,8 @@
 namespace forebay::job {
 namespace {
 
-constexpr std::array<std::string_view, 4> kOfLines = {"messages", "prompt", "continuations",
-                                                      "model"};
+constexpr std::string_view kOfLines[] = {"model",  "messages", "prompt", "continuations", "input",
+                                         "text_1", "text_2",   "query",  "documents"};
 
 base::Status InvalidDefaults(std::string_view why) {
   return {kDefaultsInvalid,
@@ -32,10 +31,9 @@ std::optional<LineError> ErrorIn(Endpoint endpoint, simdjson::dom::object values
   ParsedLine line;
   line.endpoint = endpoint;
   LineDraft draft{.rules = &rules, .line = &line};
-  const EndpointSet here = endpoint == Endpoint::kChat ? kInChat : kInCompletion;
   for (const Parameter& parameter : Parameters()) {
     simdjson::dom::element value;
-    if (!(parameter.endpoints & here) || values.at_key(parameter.name).get(value) ||
+    if (!parameter.belongs_to(endpoint) || values.at_key(parameter.name).get(value) ||
         value.is_null())
       continue;
     if (auto error = Apply(parameter, value, draft)) return error;
@@ -55,12 +53,14 @@ base::Result<JobDefaults> JobDefaults::Parse(const std::string& json) {
   if (root->get(defaults.values_)) return InvalidDefaults("it is no object");
   const std::span<const Parameter> table = Parameters();
   for (const auto member : defaults.values_) {
-    if (std::ranges::find(kOfLines, member.key) != kOfLines.end())
+    if (std::ranges::find(kOfLines, member.key) != std::end(kOfLines))
       return InvalidDefaults(fmt::format("`{}` is a line's own", member.key));
     if (std::ranges::find(table, member.key, &Parameter::name) == table.end())
       return InvalidDefaults(fmt::format("`{}` is no request parameter", member.key));
   }
-  for (const Endpoint endpoint : {Endpoint::kChat, Endpoint::kCompletion}) {
+  for (const Endpoint endpoint :
+       {Endpoint::kChat, Endpoint::kCompletion, Endpoint::kLikelihood, Endpoint::kEmbedding,
+        Endpoint::kClassify, Endpoint::kScore, Endpoint::kRerank}) {
     if (const auto error = ErrorIn(endpoint, defaults.values_))
       return InvalidDefaults(error->message);
   }

@@ -20,7 +20,8 @@ class JobDefaults {
   // No values.
   JobDefaults() = default;
   // "" is no values. kDefaultsInvalid: no object; a parameter that does not exist, is a line's own
-  // (`messages`, `prompt`, `model`), or has a value that no line could have.
+  // (`model`, and what a line asks about: `messages`, `prompt`, `input`, ...), or has a value that
+  // no line could have.
   static base::Result<JobDefaults> Parse(const std::string& json);
 
   // As it was given.

@@ -21,39 +21,51 @@ using simdjson::dom::element;
 // dropped.
 constexpr size_t kLongLineBytes = 256 << 10;
 
-// An endpoint: its URL, the parameters that it takes, and the one that it needs and is known by;
-// some need a further one, which is text or token ids.
+// An endpoint: its URL, the parameter that it needs and is known by, and a further one that some
+// need; with what they hold.
 struct EndpointRow {
   Endpoint endpoint;
-  EndpointSet bit;
-  std::string_view url, needs, expected, also = "";
+  std::string_view url, needs, expected, also = "", also_expected = "";
 };
 constexpr EndpointRow kEndpoints[] = {
-    {Endpoint::kChat, kInChat, "/v1/chat/completions", "messages", "an array of messages"},
-    {Endpoint::kCompletion, kInCompletion, "/v1/completions", "prompt", "text or token ids"},
-    {Endpoint::kScore, kInScore, "/v1/score", "text_1", "text or token ids", "text_2"},
+    {Endpoint::kChat, "/v1/chat/completions", "messages", "an array of messages"},
+    {Endpoint::kCompletion, "/v1/completions", "prompt", "text or token ids"},
+    {Endpoint::kScore, "/v1/score", "text_1", "text or token ids", "text_2", "text or token ids"},
     // A score line with `continuations`.
-    {Endpoint::kLikelihood, kInLikelihood, "/v1/score", "continuations",
-     "a list of what may follow `prompt`", "prompt"},
-    {Endpoint::kEmbedding, kInEmbedding, "/v1/embeddings", "input", "text or token ids"},
-    {Endpoint::kClassify, kInClassify, "/v1/classify", "input", "text or token ids"},
-    {Endpoint::kRerank, kInRerank, "/v1/rerank", "query", "a string", "documents"},
+    {Endpoint::kLikelihood, "/v1/score", "continuations", "a list of what may follow `prompt`",
+     "prompt", "text or token ids"},
+    {Endpoint::kEmbedding, "/v1/embeddings", "input", "text or token ids"},
+    {Endpoint::kClassify, "/v1/classify", "input", "text or token ids"},
+    {Endpoint::kRerank, "/v1/rerank", "query", "a string", "documents", "a list of strings"},
 };
 
 const EndpointRow& RowOf(Endpoint endpoint) {
   return *std::ranges::find(kEndpoints, endpoint, &EndpointRow::endpoint);
 }
 
-// The URLs of the endpoints that take a parameter, each once.
-std::vector<std::string_view> UrlsOf(EndpointSet endpoints) {
+std::string AllUrls() {
   std::vector<std::string_view> urls;
   for (const EndpointRow& row : kEndpoints) {
-    if ((endpoints & row.bit) && std::ranges::count(urls, row.url) == 0) urls.push_back(row.url);
+    if (std::ranges::count(urls, row.url) == 0) urls.push_back(row.url);
   }
-  return urls;
+  return fmt::format("one of {}", fmt::join(urls, ", "));
 }
 
-std::string AllUrls() { return fmt::format("one of {}", fmt::join(UrlsOf(kInAll), ", ")); }
+// An endpoint as messages call it: its URL, and what tells it from another one of that URL.
+std::string NameOf(const EndpointRow& row) {
+  if (std::ranges::count(kEndpoints, row.url, &EndpointRow::url) == 1) return std::string(row.url);
+  return fmt::format("{} with `{}`", row.url, row.needs);
+}
+
+LineError OfAnotherEndpoint(const Parameter& parameter, const EndpointRow& endpoint) {
+  std::vector<std::string> owners;
+  for (const EndpointRow& row : kEndpoints) {
+    if (parameter.belongs_to(row.endpoint)) owners.push_back(NameOf(row));
+  }
+  return Unsupported(parameter.name,
+                     fmt::format("parameter `{}` belongs to {}, not to {}", parameter.name,
+                                 fmt::join(owners, " and "), NameOf(endpoint)));
+}
 
 // The members of OpenAI's batch line.
 struct Envelope {
@@ -89,6 +101,10 @@ std::optional<Endpoint> EndpointByBody(const Has& has) {
     for (const Endpoint endpoint :
          {Endpoint::kLikelihood, Endpoint::kEmbedding, Endpoint::kScore, Endpoint::kRerank}) {
       if (has(RowOf(endpoint).needs)) return endpoint;
+    }
+    // One of two: the other is missed by its name.
+    for (const Endpoint endpoint : {Endpoint::kScore, Endpoint::kRerank}) {
+      if (!prompt && has(RowOf(endpoint).also)) return endpoint;
     }
   }
   if (messages == prompt) return std::nullopt;
@@ -307,7 +323,8 @@ std::optional<LineError> LineParser::ParseBody(simdjson::dom::object body, bool 
           "messages",
           has("messages")
               ? "the line has both `messages` and `prompt`; expected one of them"
-              : "the line has none of `body`, `messages` and `prompt`; expected one of them");
+              : "the line has none of `body`, `messages`, `prompt`, `input`, `text_1` and `query`; "
+                "expected one of them");
     }
     line->endpoint = *endpoint;
   }
@@ -318,7 +335,7 @@ std::optional<LineError> LineParser::ParseBody(simdjson::dom::object body, bool 
   const bool says_length = has("max_tokens") || has("max_completion_tokens");
   for (size_t row = 0; row < table.size(); ++row) {
     const Parameter& parameter = table[row];
-    if (values[row] || !(parameter.endpoints & endpoint.bit)) continue;
+    if (values[row] || !parameter.belongs_to(line->endpoint)) continue;
     if (says_length &&
         (parameter.name == "max_tokens" || parameter.name == "max_completion_tokens"))
       continue;
@@ -328,17 +345,12 @@ std::optional<LineError> LineParser::ParseBody(simdjson::dom::object body, bool 
   LineDraft draft{.rules = &rules_, .line = line};
   for (size_t row = 0; row < table.size(); ++row) {
     if (!values[row]) continue;
-    if (!(table[row].endpoints & endpoint.bit)) {
-      return Unsupported(
-          table[row].name,
-          fmt::format("parameter `{}` belongs to {}, not to {}", table[row].name,
-                      fmt::join(UrlsOf(table[row].endpoints), " and "), endpoint.url));
-    }
+    if (!table[row].belongs_to(line->endpoint)) return OfAnotherEndpoint(table[row], endpoint);
     if (auto error = Apply(table[row], *values[row], draft)) return error;
   }
   if (!has(endpoint.needs)) return Missing(endpoint.needs, endpoint.expected);
   if (!endpoint.also.empty() && !has(endpoint.also))
-    return Missing(endpoint.also, "text or token ids");
+    return Missing(endpoint.also, endpoint.also_expected);
   return Finish(draft);
 }
 

@@ -78,9 +78,17 @@ TEST(LineParserTest, ValuesOfAWholeJobHoldWhereALineSaysNothing) {
 TEST(JobDefaultsTest, WhatNoLineCouldHaveIsRefused) {
   EXPECT_TRUE(JobDefaults::Parse("").ok());
   EXPECT_TRUE(JobDefaults::Parse("{}").ok());
+  EXPECT_TRUE(JobDefaults::Parse(R"({"encoding_format": "base64", "normalize": false})").ok());
   for (const auto& [json, says] :
        {std::pair(R"([1])", "no object"), std::pair(R"({"max_tokens")", "--defaults"),
         std::pair(R"({"prompt": "x"})", "`prompt` is a line's own"),
+        std::pair(R"({"input": "x"})", "`input` is a line's own"),
+        std::pair(R"({"text_1": "x"})", "`text_1` is a line's own"),
+        std::pair(R"({"text_2": "x"})", "`text_2` is a line's own"),
+        std::pair(R"({"query": "x"})", "`query` is a line's own"),
+        std::pair(R"({"documents": ["x"]})", "`documents` is a line's own"),
+        std::pair(R"({"encoding_format": "hex"})", "`encoding_format` is \"hex\""),
+        std::pair(R"({"top_n": -1})", "`top_n` is -1"),
         std::pair(R"({"max_tokns": 3})", "`max_tokns` is no request parameter"),
         std::pair(R"({"temperature": "hot"})", "temperature"),
         std::pair(R"({"top_p": 2})", "top_p")}) {
@@ -290,7 +298,8 @@ std::vector<BadLine> BadLines() {
       {"7", "the line is 7; expected an object", "", kType},
       {"null", "the line is null", "", kType},
       {"\"text\"", "the line is \"text\" (a string)", "", kType},
-      {"{}", "none of `body`, `messages` and `prompt`", "messages", kValue},
+      {"{}", "none of `body`, `messages`, `prompt`, `input`, `text_1` and `query`", "messages",
+       kValue},
       {R"({"prompt":"x","messages":[{"role":"u","content":"x"}]})", "both `messages` and `prompt`",
        "messages", kValue},
       // The envelope.
@@ -318,8 +327,9 @@ std::vector<BadLine> BadLines() {
       {R"({"custom_id":"c","url":"/v1/chat/completions","body":{"model":"tiny"}})",
        "`messages` is missing", "messages", "missing_required_parameter"},
       {R"({"custom_id":"c","url":"/v1/chat/completions","body":{"prompt":"x"}})",
-       "`prompt` belongs to /v1/completions and /v1/score, not to /v1/chat/completions", "prompt",
-       kUnsupported},
+       "`prompt` belongs to /v1/completions and /v1/score with `continuations`, not to "
+       "/v1/chat/completions",
+       "prompt", kUnsupported},
       {R"({"custom_id":"c","url":"/v1/completions","body":{"prompt":"x","messages":[]}})",
        "`messages` belongs to /v1/chat", "messages", kUnsupported},
       // Model and prompts.
@@ -472,7 +482,12 @@ std::vector<BadLine> BadLines() {
       {Chat("\"bad_words\":\"a\""), "`bad_words` is \"a\"", "bad_words", kType},
       {Chat("\"bad_words\":[\"a\",\" \"]"), "expected a list of strings, none empty", "bad_words",
        kValue},
-      {Chat("\"documents\":[\"a\"]"), "`documents` is \"a\"", "documents", kType},
+      {Chat("\"documents\":[{},\"a\"]"), "documents[1] is \"a\" (a string); expected an object",
+       "documents", kType},
+      {Chat("\"documents\":\"a\""), "`documents` is \"a\" (a string); expected an array of objects",
+       "documents", kType},
+      {Chat("\"input\":\"a\""), "`input` belongs to /v1/embeddings and /v1/classify, not to",
+       "input", kUnsupported},
       {Chat("\"reasoning_effort\":\"most\""), "`reasoning_effort` is \"most\"", "reasoning_effort",
        kValue},
       {Chat("\"parallel_tool_calls\":1"), "`parallel_tool_calls` is 1", "parallel_tool_calls",
@@ -494,6 +509,28 @@ std::vector<BadLine> BadLines() {
        "temperature", kUnsupported},
       {R"({"custom_id":"c","url":"/v1/score","body":{"prompt":"a"}})", "`continuations` is missing",
        "continuations", "missing_required_parameter"},
+      {R"({"custom_id":"c","url":"/v1/score","body":{"text_1":"a","continuations":["b"]}})",
+       "`text_1` belongs to /v1/score with `text_1`, not to /v1/score with `continuations`",
+       "text_1", kUnsupported},
+      // Vectors and scores.
+      {R"({"query":"a"})", "`documents` is missing; expected a list of strings", "documents",
+       "missing_required_parameter"},
+      {R"({"documents":["a"]})", "`query` is missing; expected a string", "query",
+       "missing_required_parameter"},
+      {R"({"text_2":["a"]})", "`text_1` is missing; expected text or token ids", "text_1",
+       "missing_required_parameter"},
+      {R"({"query":"a","documents":[]})", "`documents` is empty; expected a list of strings",
+       "documents", kValue},
+      {R"({"query":"a","documents":["b",[5]]})", "documents[1] is an array; expected a string",
+       "documents", kType},
+      {R"({"query":["a"],"documents":["b"]})", "`query` is an array; expected a string", "query",
+       kType},
+      {R"({"text_1":"a","text_2":"b","return_token_ids":true})",
+       "/v1/score with `continuations`, not to /v1/score with `text_1`", "return_token_ids",
+       kUnsupported},
+      {R"({"input":"a","encoding_format":"hex"})",
+       "`encoding_format` is \"hex\" (a string); expected \"float\" or \"base64\"",
+       "encoding_format", kValue},
       {Completion("\"suffix\":\"x\""), "parameter `suffix` is not supported", "suffix",
        kUnsupported},
       {Completion("\"use_beam_search\":true"), "parameter `use_beam_search` is not supported",
@@ -509,6 +546,10 @@ std::vector<BadLine> BadLines() {
   std::string many = "[\"a\"";
   for (int i = 0; i < 2048; ++i) many += ",\"a\"";
   bad.push_back({Prompt(many + "]"), "more than 2048 prompts", "prompt", kValue});
+  bad.push_back(
+      {R"({"query":"a","documents":)" + many + "]}", "more than 2048 texts", "documents", kValue});
+  bad.push_back(
+      {R"({"text_1":"a","text_2":)" + many + "]}", "more than 2048 texts", "text_2", kValue});
   bad.push_back({R"({"prompt":)" + many.substr(0, 400) + R"(],"n":128})",
                  "choices; expected at most 4096", "n", kValue});
   return bad;
@@ -557,6 +598,16 @@ TEST(LineParserTest, VectorsOfTexts) {
   EXPECT_EQ(line.prompts.size(), 3u);
 }
 
+// The query is none of them.
+TEST(LineParserTest, AsManyTextsAsALineMayHold) {
+  std::string texts = "[\"a\"";
+  for (int i = 1; i < 2048; ++i) texts += ",\"a\"";
+  texts += "]";
+  EXPECT_EQ(Good(R"({"query":"q","documents":)" + texts + "}").prompts.size(), 2049u);
+  EXPECT_EQ(Good(R"({"text_1":"q","text_2":)" + texts + "}").prompts.size(), 2049u);
+  EXPECT_EQ(Good(R"({"text_1":)" + texts + R"(,"text_2":)" + texts + "}").prompts.size(), 4096u);
+}
+
 TEST(LineParserTest, LinesForAHead) {
   const auto with = [](std::vector<std::string> names) {
     RequestRules rules = Rules();
@@ -578,7 +629,13 @@ TEST(LineParserTest, LinesForAHead) {
   EXPECT_EQ(code(classify, Rules()), "head_missing");
   EXPECT_EQ(code(score, with({"x", "y"})), "head_has_labels");
   EXPECT_EQ(code(R"({"input":"a"})", with({"x"})), "pooling_missing");
-  EXPECT_EQ(code(R"({"text_1":[1],"text_2":[2]})", with({"x"})), "invalid_value");
+  for (const auto& [text, param] : {std::pair(R"({"text_1":[1],"text_2":[2]})", "text_1"),
+                                    std::pair(R"({"text_1":"a","text_2":[2]})", "text_2")}) {
+    const Parsed parsed = Parse(text, with({"x"}));
+    ASSERT_TRUE(parsed.error) << text;
+    EXPECT_EQ(parsed.error->code, "invalid_value");
+    EXPECT_EQ(parsed.error->param, param);
+  }
 }
 
 TEST(LineParserTest, WhatMayBeDrawn) {

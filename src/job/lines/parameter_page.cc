@@ -38,9 +38,12 @@ constexpr Described kPrompts[] = {
      "of the prompt's kind"},
     {"input", "as `prompt`", "2048 texts a line", "", ""},
     {"text_1", "as `prompt`", "one, or as many as `text_2`", "", ""},
-    {"text_2", "as `prompt`", "", "", ""},
+    {"text_2", "as `prompt`", "2048 texts a line", "", ""},
     {"query", "string", "", "", ""},
-    {"truncate_prompt_tokens", "integer", "1 and above; -1: as many as the context holds", "all",
+    {"truncate_prompt_tokens", "integer",
+     "1 and above; -1: as many as the context holds beside `max_tokens`, or one token of an answer "
+     "without it",
+     "all",
      "the number of the prompt's last tokens that stay; for text that becomes a vector or a score, "
      "of its first tokens, beside those that the tokenizer adds"},
     {"add_special_tokens", "boolean", "", "chat `false`, else `true`",
@@ -49,7 +52,7 @@ constexpr Described kPrompts[] = {
      "given to the template; the model's answer stays in `content`"},
     {"tool_choice", "`\"auto\"`, `\"none\"`", "", "", "no effect"},
     {"parallel_tool_calls", "boolean", "", "", "no effect: calls stay in `content`"},
-    {"documents", "chat: array of objects; rerank: list of strings", "", "",
+    {"documents", "chat: array of objects; rerank: list of strings", "rerank: 1 to 2048", "",
      "chat: a variable of the template"},
     {"reasoning_effort", "string", "`none`, `minimal`, `low`, `medium`, `high`, `xhigh`", "",
      "a variable of the template; one in `chat_template_kwargs` overrides it"},

@@ -96,6 +96,14 @@ MaybeError SetModel(LineDraft& draft, element value) {
                    .code = "model_not_found"};
 }
 
+// Of an array one entry.
+LineError WrongEntry(std::string_view param, size_t index, element found,
+                     std::string_view expected) {
+  LineError error = WrongType(param, found, expected);
+  error.message = fmt::format("{}[{}] is {}; expected {}", param, index, Describe(found), expected);
+  return error;
+}
+
 // Appends the value's prompts.
 MaybeError ReadPrompts(LineDraft& draft, std::string_view param, element value) {
   constexpr std::string_view kExpected =
@@ -118,9 +126,10 @@ MaybeError ReadPrompts(LineDraft& draft, std::string_view param, element value) 
     return std::nullopt;
   }
   for (const element item : array) {
-    if (prompts.size() == kMostPrompts) {
-      return InvalidValue(param, fmt::format("`{}` holds more than {} prompts; split the line",
-                                             param, kMostPrompts));
+    if (prompts.size() - before == kMostPrompts) {
+      return InvalidValue(
+          param, fmt::format("`{}` holds more than {} {}; split the line", param, kMostPrompts,
+                             param == "prompt" ? "prompts" : "texts"));
     }
     if (item.type() != first.type()) {
       return InvalidValue(param, fmt::format("{}[{}] is {}, but {}[0] is {}; expected {}", param,
@@ -226,19 +235,20 @@ MaybeError SetToolChoice(LineDraft&, element value) {
 
 // Of a chat variables of the template, of a ranking texts.
 MaybeError SetDocuments(LineDraft& draft, element value) {
+  const bool ranks = draft.line->endpoint == Endpoint::kRerank;
   simdjson::dom::array documents;
-  if (draft.line->endpoint == Endpoint::kRerank) {
-    if (value.get(documents)) return WrongType("documents", value, "a list of strings");
-    for (const element document : documents) {
-      if (!document.is_string()) return WrongType("documents", document, "a list of strings");
-    }
-    return ReadPrompts(draft, "documents", value);
-  }
-  if (value.get(documents)) return WrongType("documents", value, "an array of objects");
+  if (value.get(documents))
+    return WrongType("documents", value, ranks ? "a list of strings" : "an array of objects");
+  size_t index = 0;
   for (const element document : documents) {
-    if (!document.is_object()) return WrongType("documents", document, "an array of objects");
+    if (ranks ? !document.is_string() : !document.is_object())
+      return WrongEntry("documents", index, document, ranks ? "a string" : "an object");
+    ++index;
   }
-  if (documents.begin() != documents.end()) AppendJson(value, &draft.line->chat.documents);
+  if (ranks && index == 0)
+    return InvalidValue("documents", "`documents` is empty; expected a list of strings");
+  if (ranks) return ReadPrompts(draft, "documents", value);
+  if (index > 0) AppendJson(value, &draft.line->chat.documents);
   return std::nullopt;
 }
 
@@ -328,7 +338,8 @@ MaybeError SetBadWords(LineDraft& draft, element value) {
 }
 
 MaybeError SetTruncatePromptTokens(LineDraft& draft, element value) {
-  constexpr std::string_view kExpected = "an integer of at least 1, or -1 for the context's length";
+  constexpr std::string_view kExpected =
+      "an integer of at least 1, or -1 for as many as the context holds";
   int64_t number;
   const Whole whole = ReadWhole(value, &number);
   if (whole == Whole::kNo) return WrongType("truncate_prompt_tokens", value, kExpected);
@@ -677,15 +688,17 @@ MaybeError FinishPooled(LineDraft& draft) {
   line.sampling = {.max_tokens = 0};
   line.vectors.labels = draft.rules->labels;
   if (auto error = CheckHead(line.endpoint, line.vectors.labels.get())) return error;
-  const bool all_text = std::ranges::all_of(line.prompts, [](const Prompt& prompt) {
-    return std::holds_alternative<std::string>(prompt);
-  });
-  if (line.vectors.pairs() && !all_text) {
-    return InvalidValue("text_1",
-                        "the model's head reads pairs of texts; expected strings in "
-                        "`text_1` and `text_2`, no token ids");
-  }
   const auto queries = static_cast<size_t>(line.vectors.queries);
+  const auto ids = std::ranges::find_if(line.prompts, [](const Prompt& prompt) {
+    return !std::holds_alternative<std::string>(prompt);
+  });
+  if (line.vectors.pairs() && ids != line.prompts.end()) {
+    const bool is_query = ids < line.prompts.begin() + line.vectors.queries;
+    const std::string_view param = is_query ? "text_1" : "text_2";
+    return InvalidValue(param, fmt::format("`{}` holds token ids, and the model's head reads pairs "
+                                           "of texts; expected strings",
+                                           param));
+  }
   const size_t texts = line.prompts.size() - queries;
   if (line.endpoint != Endpoint::kScore || queries == 1 || queries == texts) return std::nullopt;
   return InvalidValue("text_2",

@@ -55,13 +55,13 @@ struct Refused {
 };
 
 enum EndpointSet : uint8_t {
-  kInChat = 1,
-  kInCompletion = 2,
-  kInLikelihood = 4,
-  kInEmbedding = 8,
-  kInScore = 16,
-  kInRerank = 32,
-  kInClassify = 64,
+  kInChat = 1 << static_cast<int>(Endpoint::kChat),
+  kInCompletion = 1 << static_cast<int>(Endpoint::kCompletion),
+  kInLikelihood = 1 << static_cast<int>(Endpoint::kLikelihood),
+  kInEmbedding = 1 << static_cast<int>(Endpoint::kEmbedding),
+  kInClassify = 1 << static_cast<int>(Endpoint::kClassify),
+  kInScore = 1 << static_cast<int>(Endpoint::kScore),
+  kInRerank = 1 << static_cast<int>(Endpoint::kRerank),
   kInHeads = kInClassify | kInScore | kInRerank,
   kInVectors = kInEmbedding | kInHeads,
   kInBoth = kInChat | kInCompletion,
@@ -76,6 +76,8 @@ struct Parameter {
   std::variant<FloatField, IntField, BoolField, Special, Ignored, Refused> target;
   double min = 0, max = 0;  // bounds of numbers
   bool above_min = false;   // min itself is out of range
+
+  bool belongs_to(Endpoint endpoint) const { return endpoints >> static_cast<int>(endpoint) & 1; }
 };
 
 std::span<const Parameter> Parameters();
