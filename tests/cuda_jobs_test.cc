@@ -157,6 +157,8 @@ class CudaJobs : public testing::TestWithParam<std::tuple<const char*, const cha
     device::testing::EmulatedDriverOptions options = kernels::cuda::testing::WithKernels(
         {.seed = 1, .memory_bytes = 256 << 20, .gpus = gpus_, .queue_commands = queue_commands_});
     options.kernel = run_kernel_;
+    options.peers = peers_;
+    options.stream_values = stream_values_;
     return options;
   }
 
@@ -189,6 +191,7 @@ class CudaJobs : public testing::TestWithParam<std::tuple<const char*, const cha
   device::testing::EmulatedKernelFn run_kernel_ = RunKernel;  // of the emulated driver
   size_t queue_commands_ = 1024;                              // of the emulated driver
   int gpus_ = 1;                                              // of the emulated driver
+  bool peers_ = true, stream_values_ = true;                  // of the emulated driver
 
  private:
   Answers cpu_;  // the whole model's, once asked for
@@ -339,6 +342,39 @@ TEST_P(CudaJobsOfRanks, OnGpusOfTheirOwn) {
   if (experts) return ExpectCpusAnswersIn("ship", "dp=2,experts=by_expert", "expert_rows_returned");
   ExpectCpusAnswers(options_, devices_, "tp=2");
   ExpectCpusAnswersIn("pull", "dp=2,weights=striped,pool=2", "bytes_pulled");
+}
+
+// GPUs that do not reach each other and have no counters run what exchanges nothing, and say what
+// they lack for the rest.
+TEST_P(CudaJobsOfRanks, AskGpusForWhatTheyUse) {
+  if (numerics_ == kMma || files_.config.family != "llama") GTEST_SKIP() << "one model shows it";
+  if (RealDriver() != nullptr) GTEST_SKIP() << "the emulated driver's GPUs";
+  gpus_ = 2;
+  peers_ = stream_values_ = false;
+  ExpectCpusAnswers(options_, "cuda:0,1", "dp=2");
+  const auto refusal = [&] {
+    EmulatedDriver emulated(EmulatedOptions());
+    layout::EngineOptions options = options_;
+    options.trial.driver = &emulated.driver();
+    options.machine.devices = layout::ParseDevices("cuda:0,1").value();
+    options.layout = layout::ParseLayout("tp=2").value();
+    const auto runtime = runtime::CreateRealRuntime();
+    return choose::CreateEngine(*runtime, options, files_, nullptr).status();
+  };
+  EXPECT_THAT(refusal().message(), testing::HasSubstr("cuda:0 has no 64-bit stream memory"));
+  stream_values_ = true;
+  EXPECT_THAT(refusal().message(), testing::HasSubstr("cuda:0 does not reach the memory of"));
+}
+
+// A choice's KV and digests come from two ranks. The rank that meets no other makes no graphs
+// beside those that do.
+TEST_P(CudaJobsOfRanks, HandOverKv) {
+  if (numerics_ == kMma || files_.config.family != "llama") GTEST_SKIP() << "one model shows it";
+  layout::EngineOptions options = options_;
+  options.roles = {layout::ParseLayout("tp=2").value(), layout::ParseLayout("dp=1").value()};
+  ExpectCpusAnswers(options, "3xcuda:0", "");
+  EXPECT_GT(stats_.requests_handed_over, 0);
+  EXPECT_EQ(stats_.mode_counters["kernels_in_graphs"], 0);
 }
 
 // The papers' ways to share weights (docs/layouts.md).

@@ -167,6 +167,7 @@ nb::dict Model::Meters() const {
   ends["error"] = requests.ends().error;
   dict["ends"] = ends;
   dict["prefix_queries"] = meters.prefix_queries;
+  dict["choices_ahead"] = meters.choices_ahead + session_->num_waiting();
   dict["block_tokens"] = kv::kBlockTokens;
   nb::list histograms;
   for (const auto& [name, histogram] : requests.Histograms(meters)) {

@@ -76,6 +76,7 @@ std::vector<std::unique_ptr<RequestState>> LocalEngine::RunOnce(
                            .sink = parts.sink,
                            .control = parts.control,
                            .replay = replay_,
+                           .choices_ahead = choices_ahead_,
                            .cancellations = cancellations_,
                            .prefix_salt = prefix_salt_,
                            .facts = parts_.facts,
@@ -113,6 +114,7 @@ std::vector<std::unique_ptr<RequestState>> LocalEngine::RunOnce(
   run_replica(0);
   for (const auto& task : tasks) task->Join();
   returned = run.TakeReturned();
+  choices_ahead_ = 0;
   for (const auto& group : parts_.groups) group->End();
   return returned;
 }
@@ -133,7 +135,7 @@ EngineStats LocalEngine::stats() const {
 }
 
 Meters LocalEngine::meters() const {
-  Meters sum;
+  Meters sum{.choices_ahead = choices_ahead_};
   for (const Replica* replica : replicas_) sum.Add(replica->published().meters);
   return sum;
 }

@@ -127,6 +127,7 @@ class LocalEngine : public Engine {
   Cancellations cancellations_;
   std::atomic<uint64_t> prefix_salt_{0};
   std::atomic<double> first_result_seconds_{-1};
+  std::atomic<int64_t> choices_ahead_{0};
   std::atomic<bool> failed_{false};
 };
 

@@ -7,7 +7,8 @@ namespace forebay::engine {
 EngineRun::EngineRun(runtime::Runtime& runtime, const Parts& parts)
     : runtime_(runtime),
       parts_(parts),
-      queue_(runtime, parts.replicas, parts.most_ahead, parts.source, parts.sink, parts.replay) {}
+      queue_(runtime, parts.replicas, parts.most_ahead, parts.source, parts.sink, parts.replay,
+             &parts.choices_ahead) {}
 
 void EngineRun::TakeRequests(Replica& replica, bool wait) {
   Choices& choices = replica.choices();

@@ -16,8 +16,8 @@ namespace forebay::engine {
 
 class EngineRun {
  public:
-  // `most_ahead`, `replay`: RequestQueue's. `observer`: null, nobody. `first_result_seconds` is set
-  // once. All outlive the run.
+  // `most_ahead`, `replay`, `choices_ahead`: RequestQueue's. `observer`: null, nobody.
+  // `first_result_seconds` is set once. All outlive the run.
   struct Parts {
     int replicas = 1;
     size_t most_ahead = 0;
@@ -25,6 +25,7 @@ class EngineRun {
     ResultSink& sink;
     RunControl& control;
     const HandOutLog* replay = nullptr;
+    std::atomic<int64_t>& choices_ahead;
     Cancellations& cancellations;
     const std::atomic<uint64_t>& prefix_salt;  // of keys of requests that are taken now
     const ModelFacts& facts;

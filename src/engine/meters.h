@@ -18,6 +18,7 @@ struct Meters {
   base::Histogram token_gap{kTokenSeconds};
   base::Histogram step_rows{kStepRows};
   int64_t prefix_queries = 0;  // prompt tokens that were looked up in the prefix index
+  int64_t choices_ahead = 0;   // now: of requests that no replica has taken yet
 
   void Add(const Meters& other) {
     token_gap.Add(other.token_gap);

@@ -49,11 +49,13 @@ HandOutLog LogHandOut(std::span<const StepRecord> steps, int replicas) {
 }
 
 RequestQueue::RequestQueue(runtime::Runtime& runtime, int replicas, size_t most_ahead,
-                           RequestSource& source, ResultSink& sink, const HandOutLog* replay)
+                           RequestSource& source, ResultSink& sink, const HandOutLog* replay,
+                           std::atomic<int64_t>* choices_ahead)
     : source_(source),
       sink_(sink),
       most_ahead_(most_ahead),
       replay_(replay),
+      choices_ahead_(choices_ahead),
       replayed_(replicas),
       free_(runtime.NewEvent("turn at the job's requests")),
       held_(replicas),
@@ -252,6 +254,7 @@ void RequestQueue::Insert(Request request) {
   tokens_read_ += tokens;
   ++requests_read_;
   tokens_ahead_ += tokens;
+  CountAhead(length.choices);
   prompt_tokens_ahead_[static_cast<size_t>(request.service)] += length.prompt_tokens;
   auto at = ahead_.end();
   while (by_service_ && at != ahead_.begin() && GoesBefore(request, std::prev(at)->request)) --at;
@@ -263,6 +266,7 @@ TakenRequest RequestQueue::TakeAt(size_t index) {
   prompt_tokens_ahead_[static_cast<size_t>(ahead.request.service)] -= ahead.length.prompt_tokens;
   TakenRequest taken{std::move(ahead.request), static_cast<int64_t>(MeanOutput())};
   tokens_ahead_ -= ahead.tokens;
+  CountAhead(-ahead.length.choices);
   // Dealt requests are known by their index: none may move any more.
   if (!last_) ahead_.erase(ahead_.begin() + static_cast<std::ptrdiff_t>(index));
   return taken;
@@ -300,6 +304,7 @@ void RequestQueue::Return(int replica, std::vector<std::unique_ptr<RequestState>
   if (replica >= 0) held_[replica] -= std::ssize(requests);
   for (auto& request : requests) {
     returned_tokens_ += TokensOf(*request);
+    CountAhead(request->unfinished);
     ++num_returned_;
     returned_.push_back(std::move(request));
   }
@@ -319,6 +324,7 @@ TakenRequest RequestQueue::TakeReturned(const RequestState* which) {
   returned_.erase(found);
   --num_returned_;
   returned_tokens_ -= TokensOf(*taken.returned);
+  CountAhead(-taken.returned->unfinished);
   return taken;
 }
 
@@ -394,6 +400,7 @@ std::vector<int64_t> RequestQueue::Withdraw(int replica,
       if (!cancelled(request->request.id)) return false;
       --num_returned_;
       returned_tokens_ -= TokensOf(*request);
+      CountAhead(-request->unfinished);
       ++held_[replica];
       withdrawn.push_back(request->request.id);
       return true;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -58,9 +59,11 @@ class RequestQueue {
 
   // `most_ahead`: requests that it reads ahead, of each service.
   // `replay`: requests go to whom it says, whatever the policy; null: as the policy has it.
-  // Outlives the queue.
+  // `choices_ahead`: counts the choices of all requests that are here; null: nobody asks. Both
+  // outlive the queue.
   RequestQueue(runtime::Runtime& runtime, int replicas, size_t most_ahead, RequestSource& source,
-               ResultSink& sink, const HandOutLog* replay = nullptr);
+               ResultSink& sink, const HandOutLog* replay = nullptr,
+               std::atomic<int64_t>* choices_ahead = nullptr);
 
   // The next request for a replica before its `step`, or nothing: none is ready, the policy leaves
   // it to others, or the job has no more for it (ended()). Blocks only if `wait`, where the replica
@@ -153,11 +156,15 @@ class RequestQueue {
   // Deals out the last requests. REQUIRES: ahead_ has them all. `asks`: the replica that asks.
   void Deal(int asks);
   double MeanOutput() const;
+  void CountAhead(int64_t choices) {
+    if (choices_ahead_ != nullptr) *choices_ahead_ += choices;
+  }
 
   RequestSource& source_;
   ResultSink& sink_;
   const size_t most_ahead_;
   const HandOutLog* const replay_;
+  std::atomic<int64_t>* const choices_ahead_;
   std::vector<size_t> replayed_;  // by replica, each its own: takings of the log
   std::mutex mutex_;
   bool taken_ = false, blocked_ = false;  // somebody is in the source; and waits there

@@ -325,7 +325,8 @@ TEST(RequestQueue, ABatchRequestPassesPeopleForWhoHoldsNone) {
   const auto policy = schedule::CreatePolicy("interactive");
   PeopleSource source;
   NoSink sink;
-  RequestQueue queue(*runtime, 1, 2, source, sink);
+  std::atomic<int64_t> choices_ahead = 0;
+  RequestQueue queue(*runtime, 1, 2, source, sink, nullptr, &choices_ahead);
   EXPECT_FALSE(queue.NextBatch(0).has_value()) << "it has its turn";
   source.people_ = 9;
   for (const int64_t id : {0, 1, 2, 4, 3, 5}) {
@@ -337,6 +338,11 @@ TEST(RequestQueue, ABatchRequestPassesPeopleForWhoHoldsNone) {
   const auto person = queue.Next(0, 0, **policy, false);
   ASSERT_TRUE(person.has_value());
   EXPECT_EQ(person->request.service, Service::kInteractive);
+  // The people who are read ahead, but for one.
+  EXPECT_GT(choices_ahead, 0);
+  EXPECT_EQ(choices_ahead, 9 - source.people_ - 1);
+  queue.Withdraw(0, [](int64_t) { return true; });
+  EXPECT_EQ(choices_ahead, 0);
 }
 
 // More people than are read ahead, all of whom came before a batch.

@@ -153,6 +153,15 @@ void Session::Cancel(int64_t id) {
   dropped->inbox->Put({.tag = dropped->tag, .result = std::move(result)});
 }
 
+int64_t Session::num_waiting() const {
+  const std::lock_guard lock(mutex_);
+  int64_t choices = 0;
+  for (const std::deque<Request>& waiting : waiting_) {
+    for (const Request& request : waiting) choices += request.n * std::ssize(request.prompts);
+  }
+  return choices;
+}
+
 RequestMetrics Session::metrics() const {
   const std::lock_guard lock(mutex_);
   return metrics_;

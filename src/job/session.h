@@ -77,6 +77,8 @@ class Session : private RequestSource, private ResultSink {
   void Cancel(int64_t id);
   // Gives up everything and ends the task. What is submitted afterwards ends at once.
   void Close();
+  // Choices of requests that the engine has not asked for.
+  int64_t num_waiting() const;
   // What the requests took that have ended.
   RequestMetrics metrics() const;
   // False: closed, or the engine cannot go on.

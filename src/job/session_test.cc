@@ -108,7 +108,9 @@ TEST(Session, MeasuresWhatRequestsTook) {
       each.request.sampling.max_tokens = 12;
     }
     session.Submit(std::move(requests), inbox);
+    EXPECT_EQ(session.num_waiting(), 10);
     for (size_t left = 5; left > 0;) left -= inbox->Take(kLong, left).size();
+    EXPECT_EQ(session.num_waiting(), 0);
     const RequestMetrics metrics = session.metrics();
     const auto& ends = metrics.ends();
     EXPECT_EQ(ends.stop + ends.length, 10);

@@ -83,14 +83,31 @@ uint64_t Cache::DigestOf(int group, std::span<const BlockId> table, int64_t begi
   return sum;
 }
 
+base::Status Cache::GrowAddends(size_t blocks) {
+  const uint64_t bytes = blocks * kBlockDigestBytes;
+  if (bytes == 0 || (addends_ != nullptr && bytes <= addends_->bytes)) return base::Status::Ok();
+  // Twice as much: making it may take the time of what streams do.
+  const uint64_t budget = base::RoundUp(2 * bytes, 4 * base::kKiB);
+  addends_ = nullptr;
+  host_ = device_.NewHostArena(budget);
+  FB_ASSIGN_OR_RETURN(addends_,
+                      host_->Allocate("digests of several", budget, device::MemoryUse::kControl));
+  return base::Status::Ok();
+}
+
 base::Status Cache::EnqueuePull(fabric::Fabric& fabric, std::span<const PullPart> parts,
                                 std::span<const Move> moves) {
   fabric::CopyPlan plan{.spans = {}, .slice_bytes = kSlice};
   summands_.clear();
   size_t added = 0;
-  for (const PullPart& part : parts) added += part.digests ? moves[part.group].to.size() : 0;
-  summands_.reserve(added);  // Copies go to where they lie.
   std::vector<bool> digested(moves.size(), false);
+  for (const PullPart& part : parts) {
+    if (!part.digests) continue;
+    if (digested[part.group]) added += moves[part.group].to.size();
+    digested[part.group] = true;
+  }
+  FB_RETURN_IF_ERROR(GrowAddends(added));
+  digested.assign(moves.size(), false);
   for (const PullPart& part : parts) {
     const auto group = static_cast<size_t>(part.group);
     const device::Region& own = group < num_kv_groups() ? region_ : *states_.region;
@@ -105,8 +122,10 @@ base::Status Cache::EnqueuePull(fabric::Fabric& fabric, std::span<const PullPart
       // A peer's digests are of its own heads: where several give parts of a block theirs are
       // summed.
       if (adds) {
-        summands_.push_back({reinterpret_cast<uint64_t*>(destination), {}});
-        destination = reinterpret_cast<std::byte*>(summands_.back().digests.data());
+        std::byte* const addend = addends_->data + summands_.size() * kBlockDigestBytes;
+        summands_.push_back(
+            {reinterpret_cast<uint64_t*>(destination), reinterpret_cast<const uint64_t*>(addend)});
+        destination = addend;
       }
       plan.spans.push_back({.rank = part.peer,
                             .region = theirs->id,

@@ -98,10 +98,12 @@ class Cache {
  private:
   // Digests of a block that come beside others for the same positions, and are added to these.
   struct Summand {
-    uint64_t* to;  // [kBlockTokens]
-    std::array<uint64_t, kBlockTokens> digests;
+    uint64_t* to;             // [kBlockTokens]
+    const uint64_t* digests;  // [kBlockTokens], of addends_
   };
 
+  // Makes room for the addends of so many blocks.
+  base::Status GrowAddends(size_t blocks);
   device::Stream& stream() { return device_.copy(device::CopyKind::kKvUp); }
 
   device::Device& device_;
@@ -111,6 +113,9 @@ class Cache {
   std::vector<std::vector<Strip>> strips_;       // as strips() has them
   std::unique_ptr<device::DeviceEvent> pulled_;  // null: nothing was ever pulled
   std::vector<Summand> summands_;                // what the pull that is under way adds up
+  // Memory of the host that copies go to while it does something else.
+  std::unique_ptr<device::Arena> host_;
+  const device::Region* addends_ = nullptr;  // null: none ever came
   uint64_t pull_bytes_ = 0;
   std::atomic<uint64_t> bytes_pulled_{0};
 };

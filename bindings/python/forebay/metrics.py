@@ -34,7 +34,6 @@ class Histogram(Metric):
     buckets: dict[str, int]
 
 
-_GAUGES = {"vllm:num_requests_running": "choices_running", "vllm:num_requests_waiting": "choices_waiting"}
 _COUNTERS = {
     "vllm:prompt_tokens": "prompt_tokens",
     "vllm:generation_tokens": "output_tokens",
@@ -44,11 +43,13 @@ _COUNTERS = {
 
 
 def metrics_of(model: str, stats: dict[str, Any], meters: dict[str, Any]) -> list[Metric]:
-    """The metrics of the engine's ``stats`` and ``meters``. All replicas count as engine 0."""
+    """The metrics of the engine's ``stats`` and ``meters``. All replicas count as engine 0. Requests count by their choices."""
     labels = {"model_name": model, "engine": "0"}
     used = stats["kv_blocks_used"] / max(1, stats["kv_blocks_total"])
     cache = {"block_size": str(meters["block_tokens"]), "num_gpu_blocks": str(stats["kv_blocks_total"])}
-    found: list[Metric] = [Gauge(name, {**labels}, stats[ours]) for name, ours in _GAUGES.items()]
+    waiting = stats["choices_waiting"] + meters["choices_ahead"]
+    found: list[Metric] = [Gauge("vllm:num_requests_running", {**labels}, stats["choices_running"])]
+    found += [Gauge("vllm:num_requests_waiting", {**labels}, waiting)]
     found += [Gauge("vllm:kv_cache_usage_perc", {**labels}, used), Gauge("vllm:cache_config_info", {**labels, **cache}, 1)]
     found += [Counter(name, {**labels}, stats[ours]) for name, ours in _COUNTERS.items()]
     found.append(Counter("vllm:prefix_cache_queries", {**labels}, meters["prefix_queries"]))

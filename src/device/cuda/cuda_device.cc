@@ -285,27 +285,39 @@ base::Result<CudaMemory> MemoryOfGpu(const Driver& driver, int ordinal) {
   return CudaMemory{free, total, name, gpu.architecture};
 }
 
-base::Status ConnectGpus(const Driver& driver, std::span<const int> ordinals) {
-  for (const int from : ordinals) {
-    for (const int to : ordinals) {
-      if (from == to) continue;
-      FB_ASSIGN_OR_RETURN(const Opened peer, Open(driver, to));
-      FB_ASSIGN_OR_RETURN(const Opened gpu, Open(driver, from));
-      int can = 0;
-      driver.DeviceCanAccessPeer(&can, gpu.context->device(), peer.context->device());
-      if (can == 0) {
-        return {kCudaUnavailable,
-                fmt::format("cuda:{} does not reach the memory of cuda:{}; expected GPUs of one "
-                            "NVLink or PCIe domain, or ranks on one of them",
-                            from, to)};
-      }
-      // Their devices hold the contexts.
-      const cu::Result on = driver.CtxEnablePeerAccess(peer.context->get(), 0);
-      if (on != cu::kPeerAccessIsOn)
-        FB_RETURN_IF_ERROR(driver.Check(on, fmt::format("access of cuda:{} to cuda:{}", from, to)));
+base::Status ConnectGpus(const Driver& driver, int first, int second) {
+  for (const auto& [from, to] : {std::pair(first, second), std::pair(second, first)}) {
+    FB_ASSIGN_OR_RETURN(const Opened peer, Open(driver, to));
+    FB_ASSIGN_OR_RETURN(const Opened gpu, Open(driver, from));
+    int can = 0;
+    driver.DeviceCanAccessPeer(&can, gpu.context->device(), peer.context->device());
+    if (can == 0) {
+      return {kCudaUnavailable,
+              fmt::format("cuda:{} does not reach the memory of cuda:{}; expected GPUs of one "
+                          "NVLink or PCIe domain, or ranks on one of them",
+                          from, to)};
     }
+    // Their devices hold the contexts.
+    const cu::Result on = driver.CtxEnablePeerAccess(peer.context->get(), 0);
+    if (on != cu::kPeerAccessIsOn)
+      FB_RETURN_IF_ERROR(driver.Check(on, fmt::format("access of cuda:{} to cuda:{}", from, to)));
   }
   return base::Status::Ok();
+}
+
+base::Status CheckCounters(const Driver& driver, int ordinal) {
+  FB_ASSIGN_OR_RETURN(const Opened gpu, Open(driver, ordinal));
+  int can = 0;
+  FB_RETURN_IF_ERROR(driver.Check(
+      driver.DeviceGetAttribute(&can, cu::Attribute::kStreamValues64, gpu.context->device()),
+      "asking the GPU"));
+  if (can != 0) return base::Status::Ok();
+  return {kCudaUnavailable,
+          fmt::format("cuda:{} has no 64-bit stream memory operations "
+                      "(CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS is 0), by which ranks "
+                      "that meet wait for each other; expected them, or a rank a replica without "
+                      "shared weights",
+                      ordinal)};
 }
 
 base::Result<std::unique_ptr<Counter>> CreateCudaCounter(const Driver& driver, int ordinal,

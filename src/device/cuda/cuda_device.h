@@ -47,9 +47,12 @@ struct CudaMemory {
   int architecture = 0;  // compute capability, tenfold
 };
 base::Result<CudaMemory> MemoryOfGpu(const Driver& driver, int ordinal);
-// Lets kernels of each of these GPUs reach the memory of the others. REQUIRES: each has a device.
-// Errors: kCudaUnavailable, naming two that cannot.
-base::Status ConnectGpus(const Driver& driver, std::span<const int> ordinals);
+// Lets kernels of each of two GPUs reach the memory of the other, and copies between them go past
+// the host. REQUIRES: each has a device. Errors: kCudaUnavailable, naming both: they cannot.
+base::Status ConnectGpus(const Driver& driver, int first, int second);
+// Whether streams of the GPU can post and await counters. Errors: kCudaUnavailable, naming it: they
+// cannot; as CreateCudaDevice.
+base::Status CheckCounters(const Driver& driver, int ordinal);
 // For streams of cuda devices of this process, on any GPU: a word in the host's memory, pinned by
 // this one's context. `name` appears in faults. Errors: as CreateCudaDevice.
 base::Result<std::unique_ptr<Counter>> CreateCudaCounter(const Driver& driver, int ordinal,

@@ -476,7 +476,7 @@ TEST(CudaDevice, KernelsReachGpusThatAreConnected) {
             CreateCudaDevice(runtime, driver, {.rank = gpu, .ordinal = gpu, .memory_bytes = kMiB})
                 .value();
       }
-      EXPECT_TRUE(!connected || ConnectGpus(driver, kGpus).ok());
+      EXPECT_TRUE(!connected || ConnectGpus(driver, 0, 1).ok());
       auto& [first, second] = devices;
       const Region* data = first->arena().Allocate("values", 4).value();
       const Region* seen = second->arena().Allocate("seen", 4, MemoryUse::kControl).value();
@@ -508,10 +508,18 @@ TEST(CudaDevice, KernelsReachGpusThatAreConnected) {
 TEST(CudaDevice, NamesGpusThatReachNoOther) {
   if (RealDriver() != nullptr) GTEST_SKIP() << "the emulated driver's GPUs";
   EmulatedDriver emulated({.gpus = 2, .peers = false});
-  constexpr int kGpus[] = {0, 1};
-  const base::Status status = ConnectGpus(emulated.driver(), kGpus);
+  const base::Status status = ConnectGpus(emulated.driver(), 0, 1);
   EXPECT_EQ(status.code(), kCudaUnavailable);
   EXPECT_THAT(status.message(), HasSubstr("cuda:0 does not reach the memory of cuda:1"));
+  EXPECT_EQ(emulated.Leaks(), "");
+}
+
+TEST(CudaDevice, NamesAGpuWhoseStreamsWaitForNoCounter) {
+  if (RealDriver() != nullptr) GTEST_SKIP() << "the emulated driver's GPU";
+  EmulatedDriver emulated({.gpus = 2, .stream_values = false});
+  const base::Status status = CheckCounters(emulated.driver(), 1);
+  EXPECT_EQ(status.code(), kCudaUnavailable);
+  EXPECT_THAT(status.message(), HasSubstr("cuda:1 has no 64-bit stream memory operations"));
   EXPECT_EQ(emulated.Leaks(), "");
 }
 

@@ -32,7 +32,8 @@ enum class Attribute : int {
   kL2Bytes = 38,
   kMajor = 75,
   kMinor = 76,
-  kSharedPerBlock = 97  // at most, where a kernel asks for it
+  kSharedPerBlock = 97,  // at most, where a kernel asks for it
+  kStreamValues64 = 122  // whether streams write and wait for words of 64 bits
 };
 enum class FunctionAttribute : int { kMaxDynamicShared = 8 };
 inline constexpr unsigned kStreamNonBlocking = 1, kEventDefault = 0, kEventDisableTiming = 2;

@@ -36,6 +36,8 @@ TEST(CudaDriver, HasTheNumbersAndLayoutsOfTheHeader) {
             static_cast<int>(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR));
   EXPECT_EQ(static_cast<int>(cu::Attribute::kSharedPerBlock),
             static_cast<int>(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN));
+  EXPECT_EQ(static_cast<int>(cu::Attribute::kStreamValues64),
+            static_cast<int>(CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS));
   EXPECT_EQ(static_cast<int>(cu::FunctionAttribute::kMaxDynamicShared),
             static_cast<int>(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES));
   EXPECT_EQ(cu::kStreamNonBlocking, static_cast<unsigned>(CU_STREAM_NON_BLOCKING));

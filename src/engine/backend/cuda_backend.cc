@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <utility>
 
 #include "device/cuda/cuda_device.h"
@@ -8,6 +9,15 @@
 
 namespace forebay::engine {
 namespace {
+
+// Whether ranks of the group wait for each other.
+bool Meet(const layout::Layout& layout) { return layout.ranks_per_replica() > 1 || layout.pools(); }
+
+// Whether kernels of two ranks of the group read each other's memory.
+bool Exchange(const layout::Layout& layout, int rank, int other) {
+  const layout::RankPlace one = layout::PlaceOf(layout, rank), two = layout::PlaceOf(layout, other);
+  return one.replica == two.replica || (layout.pools() && one.stage == two.stage);
+}
 
 // Ranks of one process on GPUs. Several may have one GPU.
 class CudaBackend final : public Backend {
@@ -23,21 +33,23 @@ class CudaBackend final : public Backend {
   base::Result<Devices> MakeDevices(const layout::JobGroup& group) override {
     Devices devices;
     for (int rank = 0; rank < group.layout.ranks_per_group(); ++rank) {
-      const device::CudaDeviceOptions device{
-          .rank = rank,
-          .ordinal = machine_.spec.ordinals[static_cast<size_t>(group.first_device + rank)],
-          .memory_bytes = machine_.budget_bytes,
-          .scratch_bytes = machine_.device_bytes,
-          .profile = options_.profile,
-          .debug_sync = options_.machine.debug_sync,
-          .graphs = options_.machine.cuda_graphs,
-          .kernels = kernels::cuda::Kernels()};
+      const int ordinal = OrdinalOf(group.first_device + rank);
+      if (Meet(group.layout)) FB_RETURN_IF_ERROR(device::CheckCounters(driver_, ordinal));
+      const device::CudaDeviceOptions device{.rank = rank,
+                                             .ordinal = ordinal,
+                                             .memory_bytes = machine_.budget_bytes,
+                                             .scratch_bytes = machine_.device_bytes,
+                                             .profile = options_.profile,
+                                             .debug_sync = options_.machine.debug_sync,
+                                             .graphs = MakesGraphs(ordinal),
+                                             .kernels = kernels::cuda::Kernels()};
       FB_ASSIGN_OR_RETURN(devices.emplace_back(),
                           device::CreateCudaDevice(runtime_, driver_, device));
       if (kernels_.packed == kernels::PackedForm::kCuda)
         FB_RETURN_IF_ERROR(kernels::cuda::TryTensorCores(*devices.back()));
     }
-    FB_RETURN_IF_ERROR(device::ConnectGpus(driver_, machine_.spec.ordinals));
+    for (int rank = 0; rank < group.layout.ranks_per_group(); ++rank)
+      FB_RETURN_IF_ERROR(Connect(group, rank));
     return devices;
   }
 
@@ -60,6 +72,29 @@ class CudaBackend final : public Backend {
   }
 
  private:
+  int OrdinalOf(int device) const { return machine_.spec.ordinals[static_cast<size_t>(device)]; }
+
+  // The driver may wait for all streams of a GPU when it makes a graph, and so for ranks that meet.
+  // Only groups with roles differ in whether theirs do.
+  bool MakesGraphs(int ordinal) const {
+    const bool shared = std::ranges::count(machine_.spec.ordinals, ordinal) > 1;
+    return options_.machine.cuda_graphs && !(options_.roles && shared);
+  }
+
+  // With the GPUs of the devices before this one, of its group and of earlier groups.
+  base::Status Connect(const layout::JobGroup& group, int rank) const {
+    const int gpu = OrdinalOf(group.first_device + rank);
+    const int first = group.role == GroupRole::kAll ? group.first_device : 0;
+    for (int device = first; device < group.first_device + rank; ++device) {
+      if (OrdinalOf(device) == gpu) continue;
+      const base::Status connected = device::ConnectGpus(driver_, OrdinalOf(device), gpu);
+      const int other = device - group.first_device;
+      // KV goes over by copies, which the driver makes through the host where there is no way past.
+      if (other >= 0 && Exchange(group.layout, rank, other)) FB_RETURN_IF_ERROR(connected);
+    }
+    return base::Status::Ok();
+  }
+
   runtime::Runtime& runtime_;
   const device::Driver& driver_;
   const layout::MachinePlan machine_;

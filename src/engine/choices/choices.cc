@@ -56,26 +56,28 @@ Choices::Choices(const ChoicesOptions& options, KvDigest kv_digest, StateDigest 
       view_(options_, {lists_, book_, state_places_, foresight_, streaming_, loans_, parking_}) {}
 
 bool Choices::WantsRequests() const {
-  schedule::IntakeView view{.running = static_cast<int64_t>(num_running()),
-                            .waiting = static_cast<int64_t>(num_waiting()),
-                            .waiting_rows = lists_.waiting_rows(),
-                            .ended = static_cast<int64_t>(ended_.size()),
-                            .available_blocks = book_.available_blocks() + streaming_.room(),
-                            .most_logprob_bytes = options_.most_logprob_bytes};
-  // A replica that is full by the rest, as most are most of the time, walks no requests.
-  if (!schedule::WantsRequests(options_.limits, view)) return false;
-  for (const auto& state : states_) view.logprob_bytes += LogprobBytes(*state);
-  return schedule::WantsRequests(options_.limits, view);
+  return Wants({.running = static_cast<int64_t>(num_running()),
+                .waiting = static_cast<int64_t>(num_waiting()),
+                .waiting_rows = lists_.waiting_rows(),
+                .available_blocks = book_.available_blocks() + streaming_.room()});
 }
 
 bool Choices::WantsInteractive() const {
   const ChoiceLists::Count& held = lists_.interactive();
-  return options_.by_service &&
-         schedule::WantsRequests(options_.limits, {.running = held.running,
-                                                   .waiting = held.waiting,
-                                                   .waiting_rows = held.waiting_rows,
-                                                   .ended = static_cast<int64_t>(ended_.size()),
-                                                   .available_blocks = book_.num_blocks()});
+  return options_.by_service && Wants({.running = held.running,
+                                       .waiting = held.waiting,
+                                       .waiting_rows = held.waiting_rows,
+                                       .available_blocks = book_.num_blocks()});
+}
+
+bool Choices::Wants(schedule::IntakeView view) const {
+  view.ended = static_cast<int64_t>(ended_.size());
+  view.most_logprob_bytes = options_.most_logprob_bytes;
+  // A replica that is full by the rest, as most are most of the time, walks no requests.
+  if (!schedule::WantsRequests(options_.limits, view)) return false;
+  // Those that give way keep their log probabilities.
+  for (const auto& state : states_) view.logprob_bytes += LogprobBytes(*state);
+  return schedule::WantsRequests(options_.limits, view);
 }
 
 bool Choices::WantsHurried() const {
@@ -88,7 +90,8 @@ bool Choices::WantsHurried() const {
     return sequence->service() == Service::kBatch && !hurried(sequence);
   };
   return std::ranges::none_of(lists_.waiting(), hurried) &&
-         std::any_of(lists_.running().begin() + 1, lists_.running().end(), can_give_way);
+         std::any_of(lists_.running().begin() + 1, lists_.running().end(), can_give_way) &&
+         Wants({});
 }
 
 std::vector<schedule::DueWork> Choices::Due() const {

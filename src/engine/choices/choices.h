@@ -34,6 +34,7 @@
 #include "forebay/engine.h"
 #include "kv/book/group_books.h"
 #include "schedule/hand_over.h"
+#include "schedule/intake.h"
 #include "schedule/plan.h"
 #include "schedule/steal.h"
 
@@ -162,6 +163,8 @@ class Choices {
   ParkCounters park_counters() const { return parking_.counters(); }
 
  private:
+  // schedule/intake.h, with what all requests take. `view`: the rest.
+  bool Wants(schedule::IntakeView view) const;
   void Queue(Sequence* sequence);
   void Preempt(const std::vector<int32_t>& indices);
   // The choice that waits enters the book, and gets what the device's cache has of it. `end`: of

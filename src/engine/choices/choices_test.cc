@@ -207,6 +207,26 @@ TEST(ChoicesTest, ScoredPromptsShareTheirBegin) {
   EXPECT_EQ(books.choices.View(false, 0).waiting.at(0).cached_tokens, 32);
 }
 
+// Batches give way with their blocks, but not with their log probabilities.
+TEST(ChoicesTest, LogProbabilitiesOfABatchKeepPeopleOutToo) {
+  for (const bool full : {false, true}) {
+    ChoicesOptions options = Options();
+    options.by_service = true;
+    options.most_logprob_bytes = full ? 1 : 1 << 20;
+    Books books(options);
+    books.choices.Hurry(9);
+    for (const int64_t line : {3, 4}) {
+      Request request = MakeRequest(line, 40, 5);
+      request.sampling.logprobs = 2;
+      books.Take(request);
+    }
+    books.Step({.admit = {{0, 40}, {1, 40}}});
+    EXPECT_EQ(books.choices.WantsRequests(), !full);
+    EXPECT_EQ(books.choices.WantsInteractive(), !full);
+    EXPECT_EQ(books.choices.WantsHurried(), !full);
+  }
+}
+
 TEST(ChoicesTest, EarlierRunsTellHowLongAnswersAre) {
   ChoicesOptions options = Options();
   options.lengths = schedule::LengthPredictor::kQuantile;

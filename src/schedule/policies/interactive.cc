@@ -131,11 +131,29 @@ class Fill {
   }
   // For an interactive choice, to which all batch choices but one give way, or for a batch choice
   // by those due after it. False: none is left to give way.
-  bool MakeRoom(double due_after = -kNoDeadline) {
+  bool PreemptOne(double due_after = -kNoDeadline) {
     const bool for_people = due_after == -kNoDeadline;
     const int32_t victim = Victim(Service::kBatch, due_after);
     if (victim < 0 || (for_people && batches_ == 1)) return false;
     Preempt(victim);
+    return true;
+  }
+  // Preempts until `fits()`. False: it never does, and nobody gave way.
+  template <typename Fits>
+  bool MakeRoom(double due_after, const Fits& fits) {
+    const size_t preempted = plan_->preempt.size();
+    const HeldBlocks held = held_;
+    const int64_t next_rows = next_rows_, batches = batches_;
+    while (!fits()) {
+      if (PreemptOne(due_after)) continue;
+      for (size_t i = preempted; i < plan_->preempt.size(); ++i)
+        plan_->marks[static_cast<size_t>(plan_->preempt[i])] = false;
+      plan_->preempt.resize(preempted);
+      held_ = held;
+      next_rows_ = next_rows;
+      batches_ = batches;
+      return false;
+    }
     return true;
   }
 
@@ -210,16 +228,17 @@ class Fill {
       if (choice.decoding) return true;
       if (rows_left() <= 0) return false;
       const int64_t left = choice.known_tokens - choice.computed_tokens;
+      // It waits for a step in which more of it fits.
+      if (rows_left() < LeastRows(left, limits_)) return true;
       const int64_t rows = RowsWithin(bound, choice.computed_tokens, left);
       const auto room = [&] {
         return (choice.reserved_blocks + free_blocks()) * limits_.block_tokens -
                choice.computed_tokens;
       };
-      while (service == Service::kInteractive && room() < rows && MakeRoom()) {
+      while (service == Service::kInteractive && room() < rows && PreemptOne()) {
       }
       const int64_t chunk = std::min(rows, room());
-      // It waits for a step in which more of it fits.
-      if (chunk <= 0 || rows_left() < LeastRows(left, limits_)) return true;
+      if (chunk <= 0) return true;
       plan_->run.push_back({index, static_cast<int32_t>(chunk)});
       taken_ += MissingBlocks(choice.computed_tokens + chunk, choice.reserved_blocks, limits_);
       rows_ = rows_.With(choice.computed_tokens, chunk, chunk == left);
@@ -278,12 +297,12 @@ class Fill {
       const int64_t left = choice.known_tokens - choice.cached_tokens,
                     rows = WaitingRows(bound, choice);
       if (rows <= 0 || rows_left() < LeastRows(left, limits_)) return;
-      promised_ = Promised();
       const Held left_over = ForABatch();
-      while (places() <= left_over.choices || !Admit(next_waiting_, rows, left_over.blocks)) {
-        if (!MakeRoom()) return;
+      const bool admitted = MakeRoom(-kNoDeadline, [&] {
         promised_ = Promised();
-      }
+        return places() > left_over.choices && Admit(next_waiting_, rows, left_over.blocks);
+      });
+      if (!admitted) return;
     }
   }
   // What people leave to the first batch choice that waits while none runs: batches never stand
@@ -334,13 +353,14 @@ class Fill {
       const int64_t left = choice.known_tokens - choice.cached_tokens,
                     rows = WaitingRows(bound, choice);
       if (rows <= 0 || rows_left() < LeastRows(left, limits_)) return;
-      promised_ = Promised();
-      Held spare = spare_;
-      while (!AdmitBeside(spare, rows)) {
-        if (!MakeRoom(view_.hurried_until)) return;
+      const size_t preempted = plan_->preempt.size();
+      const bool admitted = MakeRoom(view_.hurried_until, [&] {
         promised_ = Promised();
-        spare = {};  // it takes the other's room
-      }
+        // Where others gave way it takes their room.
+        const bool theirs = plan_->preempt.size() > preempted;
+        return AdmitBeside(theirs ? Held() : spare_, rows);
+      });
+      if (!admitted) return;
     }
   }
 

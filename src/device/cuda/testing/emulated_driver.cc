@@ -25,7 +25,7 @@ namespace {
 
 constexpr cu::Result kInvalidValue = 1, kInvalidDevice = 101, kInvalidContext = 201,
                      kPeerAccessUnsupported = 217, kInvalidHandle = 400, kIllegalAddress = 700,
-                     kLaunchTimeout = 702, kCaptureUnsupported = 900;
+                     kLaunchTimeout = 702, kNotSupported = 801, kCaptureUnsupported = 900;
 constexpr size_t kHostPage = 4096;
 constexpr int kMajor = 9, kMinor = 0, kMultiprocessors = 2;
 
@@ -291,6 +291,7 @@ struct EmulatedCalls {
             : result == kInvalidValue       ? "CUDA_ERROR_INVALID_VALUE"
             : result == kInvalidHandle      ? "CUDA_ERROR_INVALID_HANDLE"
             : result == kInvalidContext     ? "CUDA_ERROR_INVALID_CONTEXT"
+            : result == kNotSupported       ? "CUDA_ERROR_NOT_SUPPORTED"
             : result == kCaptureUnsupported ? "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"
                                             : "CUDA_SUCCESS";
     return cu::kSuccess;
@@ -315,6 +316,7 @@ struct EmulatedCalls {
     *value = attribute == cu::Attribute::kMajor             ? kMajor
              : attribute == cu::Attribute::kMinor           ? kMinor
              : attribute == cu::Attribute::kMultiprocessors ? kMultiprocessors
+             : attribute == cu::Attribute::kStreamValues64  ? the->options.stream_values
                                                             : 1;
     return cu::kSuccess;
   }
@@ -529,6 +531,7 @@ struct EmulatedCalls {
   }
   static cu::Result StreamWriteValue64(cu::Stream stream, cu::DevicePtr address, uint64_t value,
                                        unsigned) {
+    if (!the->options.stream_values) return kNotSupported;
     return Push(stream, {nullptr, [=] {
                            if (!Reaches(address, sizeof value))
                              return Illegal("a value is written to no allocation");
@@ -538,6 +541,7 @@ struct EmulatedCalls {
   }
   static cu::Result StreamWaitValue64(cu::Stream stream, cu::DevicePtr address, uint64_t value,
                                       unsigned) {
+    if (!the->options.stream_values) return kNotSupported;
     return Push(stream, {[=] {
                            if (!Reaches(address, sizeof value)) return true;
                            uint64_t there;

@@ -38,8 +38,9 @@ struct EmulatedDriverOptions {
   uint64_t seed = 0;
   uint64_t memory_bytes = 64 << 20;  // of a GPU
   int gpus = 1;
-  bool peers = true;        // whether GPUs reach each other's memory, once connected
-  EmulatedKernelFn kernel;  // null: there are none
+  bool peers = true;          // whether GPUs reach each other's memory, once connected
+  bool stream_values = true;  // whether streams write and wait for values
+  EmulatedKernelFn kernel;    // null: there are none
   // Bytes of a kernel's parameters, which the driver copies when it is launched.
   std::function<size_t(std::string_view kernel)> params_bytes;
   int connections = 32;          // that streams are dealt to; CUDA_DEVICE_MAX_CONNECTIONS
