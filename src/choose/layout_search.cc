@@ -303,9 +303,11 @@ class Refiner {
 
 }  // namespace
 
-base::Result<std::vector<LayoutTrial>> RankLayouts(const layout::EngineOptions& options,
+base::Result<std::vector<LayoutTrial>> RankLayouts(const layout::EngineOptions& asked,
                                                    const model::ModelConfig& config,
                                                    const TellSearch& tell, int threads) {
+  layout::EngineOptions options = asked;
+  options.decoders = std::make_shared<model::DecoderPlans>();
   const std::vector<layout::Layout> layouts =
       LayoutsOf(options.machine.devices.count, config.moe.has_value());
   Refiner refiner(options, config, tell, layouts.size());

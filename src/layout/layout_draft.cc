@@ -75,8 +75,9 @@ base::Result<LayoutDraft> DraftLayout(const EngineOptions& options, const model:
   if (options.limits.max_num_seqs == 0) draft.machine.max_num_seqs *= draft.steps_in_flight;
   FB_ASSIGN_OR_RETURN(draft.shift, AskedShift(options, draft.layout));
   for (int rank = 0; rank < draft.layout.ranks_per_replica(); ++rank) {
-    draft.decoders.push_back(std::make_shared<model::DecoderPlan>(
-        model::PlanDecoder(draft.config, draft.dtype, CutOf(options, draft.layout, rank))));
+    draft.decoders.push_back(model::DecoderPlanOf(options.decoders.get(), draft.config, draft.dtype,
+                                                  CutOf(options, draft.layout, rank),
+                                                  draft.layout.degrees()));
   }
   return draft;
 }

@@ -81,8 +81,8 @@ MemoryRequest RequestOf(const EngineOptions& options, const LayoutDraft& draft, 
                         .copies_views = options.shift.copies_weights};
   for (const model::ModeRows& used : request.modes) {
     if (used.mode == draft.layout.degrees()) continue;
-    request.views.push_back(std::make_shared<const model::DecoderPlan>(
-        model::PlanDecoder(draft.config, draft.dtype, request.cut, used.mode)));
+    request.views.push_back(model::DecoderPlanOf(options.decoders.get(), draft.config, draft.dtype,
+                                                 request.cut, used.mode));
   }
   return request;
 }

@@ -206,6 +206,8 @@ struct StepPricing {
   cost::Calibration calibration = cost::Calibration::kCalibrated;
   int32_t tp_wire_bytes = 4;  // model::AllReducePlan
   bool two_step_kv = false;   // model::ReplicaCut
+  // EngineOptions::decoders
+  std::shared_ptr<model::DecoderPlans> decoders;
 };
 
 struct EngineOptions {
@@ -236,11 +238,14 @@ struct EngineOptions {
   bool random_weights = false;   // A bare config.json is run.
   bool profile = false;
   double stall_seconds = 600;  // A step that takes longer is reported as a stall.
+  // Of a search, whose candidates share them; null: each is planned by itself.
+  std::shared_ptr<model::DecoderPlans> decoders;
 
   StepPricing pricing() const {
     return {.calibration = machine.calibration(),
             .tp_wire_bytes = machine.tp_wire_bf16 ? 2 : 4,
-            .two_step_kv = shift.two_step_kv};
+            .two_step_kv = shift.two_step_kv,
+            .decoders = decoders};
   }
 };
 

@@ -171,6 +171,7 @@ DecoderPlan PlanDecoder(const ModelConfig& config, tensor::DType dtype, const Re
   const Family* family = FindFamily(config.family);
   DecoderPlan plan{.dtype = dtype, .config = config, .shard = ShardOf(config, cut, mode)};
   const Shard& shard = plan.shard;
+  std::vector<std::shared_ptr<const weights::PanelTable>> tables;  // unlike each other
   const HeadMap heads = StageHeadMap(config, cut.degrees(), config.num_kv_heads);
   std::optional<HeadMap> full_heads;
   if (config.full_heads)
@@ -191,7 +192,15 @@ DecoderPlan PlanDecoder(const ModelConfig& config, tensor::DType dtype, const Re
           {.role = kLayerScale, .tensor = names.scale, .size = 1, .exact = true});
     for (size_t m = 0; m < layer.matrices.size(); ++m) {
       const bool latent = config.mla && m < of_attention;
-      SetForms(config, latent, &layer.matrices[m].plan);
+      weights::MatrixPlan& matrix = layer.matrices[m].plan;
+      SetForms(config, latent, &matrix);
+      const auto same =
+          std::ranges::find_if(tables, [&](const auto& table) { return *table == *matrix.table; });
+      if (same == tables.end()) {
+        tables.push_back(matrix.table);
+      } else {
+        matrix.table = *same;
+      }
     }
   }
   // Kinds of blocks plan matrices in the compute type; how they are stored is told by their
@@ -216,6 +225,21 @@ DecoderPlan PlanDecoder(const ModelConfig& config, tensor::DType dtype, const Re
   plan.embedding_table =
       cut.first_stage() && (!config.tie_word_embeddings || vocab.size() < config.vocab_size);
   return plan;
+}
+
+std::shared_ptr<const DecoderPlan> DecoderPlans::Of(const ModelConfig& config, tensor::DType dtype,
+                                                    const ReplicaCut& cut, const Degrees& mode) {
+  const std::lock_guard lock(mutex_);
+  std::shared_ptr<const DecoderPlan>& plan = plans_[{cut, mode}];
+  if (plan == nullptr) plan = DecoderPlanOf(nullptr, config, dtype, cut, mode);
+  return plan;
+}
+
+std::shared_ptr<const DecoderPlan> DecoderPlanOf(DecoderPlans* plans, const ModelConfig& config,
+                                                 tensor::DType dtype, const ReplicaCut& cut,
+                                                 const Degrees& mode) {
+  if (plans != nullptr) return plans->Of(config, dtype, cut, mode);
+  return std::make_shared<const DecoderPlan>(PlanDecoder(config, dtype, cut, mode));
 }
 
 uint64_t DecoderPlan::bytes(int64_t max_positions) const {

@@ -4,7 +4,10 @@
 
 #include <functional>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "model/config.h"
@@ -39,6 +42,23 @@ DecoderPlan PlanDecoder(const ModelConfig& config, tensor::DType dtype, const Re
 // As a step in another mode than the layout's own reads it: for views (model/weight_views.h).
 DecoderPlan PlanDecoder(const ModelConfig& config, tensor::DType dtype, const ReplicaCut& cut,
                         const Degrees& mode);
+
+// The plans of one model, each made once: those who look for a layout ask for the same again and
+// again. Any thread may call it.
+class DecoderPlans {
+ public:
+  // As PlanDecoder. REQUIRES: the model and the compute type are those of all calls.
+  std::shared_ptr<const DecoderPlan> Of(const ModelConfig& config, tensor::DType dtype,
+                                        const ReplicaCut& cut, const Degrees& mode);
+
+ private:
+  std::mutex mutex_;
+  std::map<std::pair<ReplicaCut, Degrees>, std::shared_ptr<const DecoderPlan>> plans_;
+};
+// One of `plans`; null: it is made anew.
+std::shared_ptr<const DecoderPlan> DecoderPlanOf(DecoderPlans* plans, const ModelConfig& config,
+                                                 tensor::DType dtype, const ReplicaCut& cut,
+                                                 const Degrees& mode);
 
 struct DecoderWeights {
   Shard shard;

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <array>
+#include <compare>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -41,6 +42,8 @@ struct ReplicaCut {
   int block() const { return tp_rank * sp + sp_rank; }
   bool first_stage() const { return stage == 0; }
   bool last_stage() const { return stage == pp - 1; }
+
+  friend auto operator<=>(const ReplicaCut&, const ReplicaCut&) = default;
 };
 
 // The heads of a block, and the KV heads that these read; of layers with state, value heads and

@@ -10,23 +10,26 @@ namespace forebay::model {
 namespace {
 
 // What a panel's columns are of the whole model: where its first piece begins.
-std::pair<int32_t, int64_t> FirstRow(const weights::PanelPlan& panel) {
-  return {panel.pieces[0].tensor, panel.pieces[0].row};
+std::pair<int32_t, int64_t> FirstRow(const weights::MatrixPlan& plan, size_t panel) {
+  const weights::PanelPiece& first = plan.PiecesOf(panel).front();
+  return {first.tensor, first.row};
 }
 
 // The panels of `own` that are those of `view`, in its order.
 std::vector<int32_t> PanelsIn(const weights::MatrixPlan& own, const weights::MatrixPlan& view) {
   std::map<std::pair<int32_t, int64_t>, int32_t> by_row;
-  for (size_t panel = 0; panel < own.panels.size(); ++panel)
-    by_row[FirstRow(own.panels[panel])] = static_cast<int32_t>(panel);
+  const auto width = [](const weights::MatrixPlan& plan, auto panel) {
+    return plan.panels()[static_cast<size_t>(panel)].columns.width;
+  };
+  for (size_t panel = 0; panel < own.panels().size(); ++panel)
+    by_row[FirstRow(own, panel)] = static_cast<int32_t>(panel);
   std::vector<int32_t> panels;
-  for (const weights::PanelPlan& panel : view.panels) {
-    const auto found = by_row.find(FirstRow(panel));
-    FB_CHECK(
-        found != by_row.end() &&
-            own.panels[static_cast<size_t>(found->second)].columns.width == panel.columns.width,
-        "{}: no panel of the layout begins at row {} of tensor {} with {} columns", view.label,
-        FirstRow(panel).second, FirstRow(panel).first, panel.columns.width);
+  for (size_t panel = 0; panel < view.panels().size(); ++panel) {
+    const auto [tensor, row] = FirstRow(view, panel);
+    const auto found = by_row.find({tensor, row});
+    FB_CHECK(found != by_row.end() && width(own, found->second) == width(view, panel),
+             "{}: no panel of the layout begins at row {} of tensor {} with {} columns", view.label,
+             row, tensor, width(view, panel));
     panels.push_back(found->second);
   }
   return panels;

@@ -146,9 +146,10 @@ struct StepPricer::Program {
         routing(model::ParseRouting("balanced", 0).value()) {
     const model::ReplicaCut cut{
         .tp = degrees.tp, .sp = degrees.sp, .two_step_kv = pricing.two_step_kv};
-    const model::DecoderPlan plan = model::PlanDecoder(config, dtype, cut);
+    const auto plan =
+        model::DecoderPlanOf(pricing.decoders.get(), config, dtype, cut, cut.degrees());
     // Tables say where tiles lie: they are written.
-    tables.resize(plan.table_bytes() + kPage);
+    tables.resize(plan->table_bytes() + kPage);
     const device::Region table_region{
         .name = "weight tables", .data = tables.data(), .bytes = tables.size()};
     decoder.config = &config;
@@ -157,7 +158,7 @@ struct StepPricer::Program {
     decoder.stream = &stream;
     decoder.capacity = capacity;
     decoder.routing = routing.get();
-    decoder.weights = model::LoadDecoder(plan, 1, nullptr, Addresses("weights", plan.bytes(1)),
+    decoder.weights = model::LoadDecoder(*plan, 1, nullptr, Addresses("weights", plan->bytes(1)),
                                          table_region, {}, 1)
                           .value();
     const device::Region workspace =

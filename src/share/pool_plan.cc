@@ -32,7 +32,7 @@ kernels::LeafBorders LeavesOf(const LayerPlan& layer) {
 int32_t LeafOf(const kernels::LeafBorders& leaves, const PlannedMatrix& matrix,
                const weights::RunPlace& run) {
   if (matrix.num_experts() > 0) return run.expert;
-  const auto& panels = matrix.plan.panels;
+  const std::vector<weights::PanelPlan>& panels = matrix.plan.panels();
   switch (matrix.leaf_rule) {
     case LeafRule::kOwn: return run.leaf;
     case LeafRule::kReader: {
@@ -69,6 +69,15 @@ weights::LayerRuns RunsOf(const LayerPlan& layer, const PoolOptions& options) {
   return layer_runs;
 }
 
+// Whether the layers' matrices have the same tiles, and so the same runs.
+bool AreAlike(const LayerPlan& layer, const LayerPlan& other) {
+  return std::ranges::equal(layer.matrices, other.matrices,
+                            [](const PlannedMatrix& a, const PlannedMatrix& b) {
+                              return a.block == b.block && a.leaf_rule == b.leaf_rule &&
+                                     a.kept == b.kept && a.plan.HasTilesOf(b.plan);
+                            });
+}
+
 // What only experts that are pulled a layer at a time can have.
 base::Status CheckExperts(const PoolOptions& options) {
   if (!options.waits_by_part && !options.merges_experts) return {};
@@ -92,14 +101,24 @@ base::Result<std::vector<PoolPlan>> PlanPools(const PoolOptions& options, int nu
   PoolPlan shared{.options = options, .num_members = num_members};
   weights::PlacementGroup group{.num_members = num_members};
   std::vector<bool> dense_layers, expert_layers;
-  for (const LayerPlan& layer : decoder.layers) {
-    weights::LayerRuns runs = RunsOf(layer, options);
+  std::vector<size_t> unlike;  // the first layers of which no other is alike
+  for (size_t layer = 0; layer < decoder.layers.size(); ++layer) {
+    const auto alike = std::ranges::find_if(unlike, [&](size_t other) {
+      return AreAlike(decoder.layers[layer], decoder.layers[other]);
+    });
+    if (alike != unlike.end()) {
+      group.kind_of.push_back(group.kind_of[*alike]);
+    } else {
+      unlike.push_back(layer);
+      weights::LayerRuns runs = RunsOf(decoder.layers[layer], options);
+      const auto kind = std::ranges::find(group.kinds, runs);
+      group.kind_of.push_back(static_cast<int32_t>(kind - group.kinds.begin()));
+      if (kind == group.kinds.end()) group.kinds.push_back(std::move(runs));
+    }
+    const weights::LayerRuns& runs = group.layer(static_cast<int64_t>(layer));
     const bool has_experts = runs.tensors == weights::TensorKind::kExperts;
     dense_layers.push_back(!has_experts && !runs.runs.empty());
     expert_layers.push_back(has_experts && options.experts.pools());
-    const auto kind = std::ranges::find(group.kinds, runs);
-    group.kind_of.push_back(static_cast<int32_t>(kind - group.kinds.begin()));
-    if (kind == group.kinds.end()) group.kinds.push_back(std::move(runs));
   }
   if (const auto most = std::ranges::count(dense_layers, true); options.layers > most) {
     return base::Status(

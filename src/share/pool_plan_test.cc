@@ -18,7 +18,10 @@ using weights::TensorKind;
 // Gives the layer's feed-forward block half as many panels.
 void Narrow(model::LayerPlan* layer) {
   for (PlannedMatrix& matrix : layer->matrices) {
-    if (matrix.role == model::kGateUp) matrix.plan.panels.resize(matrix.plan.panels.size() / 2);
+    if (matrix.role != model::kGateUp) continue;
+    weights::PanelTable table = *matrix.plan.table;
+    table.panels.resize(table.panels.size() / 2);
+    matrix.plan.table = std::make_shared<const weights::PanelTable>(std::move(table));
   }
 }
 

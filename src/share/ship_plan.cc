@@ -12,16 +12,6 @@
 namespace forebay::share {
 namespace {
 
-// The leaves of which the replica owns every run. Empty if these are not one behind the other.
-base::Part LeavesOf(const weights::PoolBook& book, int replica, int64_t layer) {
-  const weights::LayerRuns& runs = book.group().layer(layer);
-  std::vector<bool> owned(static_cast<size_t>(runs.num_leaves), true);
-  book.ForEachLacked(replica, layer, [&](const weights::TileRun& run) { owned[run.leaf] = false; });
-  const auto first = std::ranges::find(owned, true), last = std::find(first, owned.end(), false);
-  if (std::count(last, owned.end(), true) > 0) return {};
-  return {first - owned.begin(), last - owned.begin()};
-}
-
 // Whether it is a gated block whose leaves can be computed with one by one.
 bool HasLeaves(const model::LayerPlan& layer) {
   return model::FindRole(layer.matrices, model::kGateUp) != nullptr &&
@@ -52,13 +42,13 @@ void SetOwners(const std::vector<ShipMember>& stage, int64_t layer, ShipPlan* pl
 
 std::vector<int32_t> PanelsOfLeaves(const model::LayerPlan& layer) {
   const kernels::LeafBorders& leaves = layer.matrix(model::kDown).leaves;
+  const std::vector<weights::PanelPlan>& panels = layer.matrix(model::kGateUp).panels();
   std::vector<int32_t> first;
   for (int leaf = 0; leaf <= leaves.num_leaves; ++leaf) {
-    const auto before = [&](const auto& panel) {
-      return panel.columns.column < leaves.begin[leaf];
-    };
-    first.push_back(
-        static_cast<int32_t>(std::ranges::count_if(layer.matrix(model::kGateUp).panels, before)));
+    const auto at = std::ranges::lower_bound(
+        panels, leaves.begin[leaf], {},
+        [](const weights::PanelPlan& panel) { return panel.columns.column; });
+    first.push_back(static_cast<int32_t>(at - panels.begin()));
   }
   return first;
 }
@@ -115,7 +105,7 @@ base::Result<std::vector<ShipPlan>> PlanShip(const StepMode& mode, const ShipOpt
     for (const ShipMember& member : stage) {
       const int before = member.decoder->layers[layer].matrix(model::kDown).leaves.leaves_before;
       for (int replica = 0; replica < shared.num_replicas; ++replica) {
-        const base::Part own = LeavesOf(*member.pool->book, replica, static_cast<int64_t>(layer));
+        const base::Part& own = member.pool->book->LeavesOf(replica, static_cast<int64_t>(layer));
         const base::Part part{before + own.begin, before + own.end};
         const int count = kernels::NumPlanes(shipped.num_leaves, static_cast<int>(part.begin),
                                              static_cast<int>(part.end));

@@ -55,7 +55,7 @@ base::Status ReadColumns(const TensorReader& reader, const MatrixPlan& plan, con
                          Scratch* scratch, const T* columns[kPanelColumns]) {
   T* const turned = RowsIn<T>(scratch, plan.k * (kPanelColumns + plan.tensor_k));
   T* const rows = turned + plan.k * kPanelColumns;  // [k, tensor_k]
-  for (const PanelPiece& piece : plan.panels[work.panel].pieces) {
+  for (const PanelPiece& piece : plan.PiecesOf(work.panel)) {
     FB_RETURN_IF_ERROR(reader.ReadRows(plan.TensorName(piece.tensor, work.expert), piece.row,
                                        piece.row + plan.k, rows));
     for (int c = 0; c < piece.width; ++c) {
@@ -73,7 +73,7 @@ base::Status ReadColumnRows(const TensorReader& reader, const MatrixPlan& plan,
                             const PanelWork& work, Scratch* scratch,
                             const T* columns[kPanelColumns]) {
   T* const rows = RowsIn<T>(scratch, plan.tensor_k * kPanelColumns);
-  for (const PanelPiece& piece : plan.panels[work.panel].pieces) {
+  for (const PanelPiece& piece : plan.PiecesOf(work.panel)) {
     T* const first = rows + piece.at * plan.tensor_k;
     FB_RETURN_IF_ERROR(reader.ReadRows(plan.TensorName(piece.tensor, work.expert), piece.row,
                                        piece.row + piece.width, first));
@@ -122,7 +122,7 @@ base::Status PackStoredPanel(const TensorReader& reader, const PlacedMatrix& mat
   scratch->rows.resize(kPanelColumns);
   kernels::StoredRow rows[kPanelColumns];
   const kernels::StoredRow* columns[kPanelColumns] = {};
-  for (const PanelPiece& piece : plan.panels[work.panel].pieces) {
+  for (const PanelPiece& piece : plan.PiecesOf(work.panel)) {
     FB_RETURN_IF_ERROR(ReadAs(matrix.placed.weight.FormOf(work.panel), reader,
                               plan.TensorName(piece.tensor, work.expert), piece, plan.tensor_k,
                               scratch));
@@ -178,7 +178,7 @@ bool Keeps(const PlacedWeight& placed, const PanelWork& work) {
 base::Status LoadBias(const TensorReader& reader, const PlacedMatrix& matrix, int32_t expert) {
   const MatrixPlan& plan = *matrix.plan;
   auto* bias = const_cast<float*>(matrix.placed.weight.bias) +
-               static_cast<size_t>(expert) * plan.panels.size() * kPanelColumns;
+               static_cast<size_t>(expert) * plan.panels().size() * kPanelColumns;
   std::vector<std::vector<float>> values(plan.biases.size());
   for (size_t t = 0; t < plan.biases.size(); ++t) {
     if (plan.biases[t].empty()) continue;
@@ -186,8 +186,8 @@ base::Status LoadBias(const TensorReader& reader, const PlacedMatrix& matrix, in
     FB_RETURN_IF_ERROR(LoadVector(reader, plan.BiasName(t, expert), {plan.tensor_rows[t]},
                                   plan.dtype, values[t].data()));
   }
-  for (size_t panel = 0; panel < plan.panels.size(); ++panel) {
-    for (const PanelPiece& piece : plan.panels[panel].pieces) {
+  for (size_t panel = 0; panel < plan.panels().size(); ++panel) {
+    for (const PanelPiece& piece : plan.PiecesOf(panel)) {
       if (values[piece.tensor].empty()) continue;
       std::copy_n(values[piece.tensor].data() + piece.row, piece.width,
                   bias + panel * kPanelColumns + piece.at);
@@ -228,7 +228,7 @@ PlacedWeight PlaceMatrix(const MatrixPlan& plan, device::RegionCutter* tables) {
   auto* panels = reinterpret_cast<kernels::PanelColumns*>(
       tables->Cut(weight.num_panels * sizeof(kernels::PanelColumns)));
   for (int32_t panel = 0; panel < weight.num_panels; ++panel)
-    panels[panel] = plan.panels[panel].columns;
+    panels[panel] = plan.panels()[panel].columns;
   if (!plan.forms.empty()) {
     auto* const forms = reinterpret_cast<kernels::TileForm*>(
         tables->Cut(plan.forms.size() * sizeof(kernels::TileForm)));
@@ -281,7 +281,7 @@ base::Status LoadMatrices(const TensorReader& reader, std::span<const PlacedMatr
         FB_RETURN_IF_ERROR(CheckShape(reader, plan->TensorName(t, expert),
                                       {plan->tensor_rows[t], plan->tensor_k}));
       }
-      for (int32_t panel = 0; panel < static_cast<int32_t>(plan->panels.size()); ++panel)
+      for (int32_t panel = 0; panel < static_cast<int32_t>(plan->panels().size()); ++panel)
         work.push_back({static_cast<int32_t>(m), expert, panel});
     }
   }
@@ -299,7 +299,7 @@ base::Status LoadMatrices(const TensorReader& reader, std::span<const PlacedMatr
           FB_RETURN_IF_ERROR(pack(reader, matrix, work[i], scratch));
         // Files are not held in memory beside what was packed of them.
         const size_t number = first[work[i].matrix] + static_cast<size_t>(work[i].expert);
-        if (packed[number].fetch_add(1) + 1 == plan.panels.size()) {
+        if (packed[number].fetch_add(1) + 1 == plan.panels().size()) {
           for (size_t t = 0; t < plan.tensors.size(); ++t)
             reader.DoneWith(plan.TensorName(t, work[i].expert));
         }

@@ -71,9 +71,9 @@ TEST_F(Loader, PairsOfNeighboursBecomeHalves) {
   const MatrixPlan plan = PlanHeads(
       "heads", tensor::DType::kBF16, "q",
       {.heads = kHeads, .head_rows = kHeadDim, .rows = kHeadDim, .interleaved = 8}, kHidden);
-  ASSERT_EQ(plan.panels.size(), 3u);
+  ASSERT_EQ(plan.panels().size(), 3u);
   EXPECT_EQ(plan.n, kHeads * kHeadDim);
-  EXPECT_EQ(plan.panels[2].columns.column, 2 * kHeadDim);
+  EXPECT_EQ(plan.panels()[2].columns.column, 2 * kHeadDim);
   const PlacedMatrix matrix = Load(plan);
   const std::vector<float> q = Rows("q");
   const auto stored = [&](int64_t row, int64_t k) { return Rounded(q[row * kHidden + k]); };
@@ -103,7 +103,7 @@ TEST_F(Loader, PartsOfHeads) {
                    turned = PlanTransposedHeads("turned", tensor::DType::kBF16, "q", rows, kHidden);
   EXPECT_EQ(turned.k, 20);
   EXPECT_EQ(turned.n, kHeads * kHidden);
-  ASSERT_EQ(turned.panels.size(), 2u * kHeads);  // 96 columns: 64 and 32
+  ASSERT_EQ(turned.panels().size(), 2u * kHeads);  // 96 columns: 64 and 32
   const PlacedMatrix matrix = Load(plan), transposed = Load(turned);
   const std::vector<float> q = Rows("q");
   for (int head = 0; head < kHeads; ++head) {
@@ -136,9 +136,9 @@ TEST(HeadOrder, TurnedElementsPairAcrossHalves) {
 TEST_F(Loader, QkvIsPackedHeadByHead) {
   const MatrixPlan plan = PlanQkv("qkv", tensor::DType::kBF16, {"q", "k", "v", "q.bias", "", ""},
                                   {kHeads, kKvHeads, {0, 1, 2}, {0}, {kHeadDim}}, kHidden);
-  ASSERT_EQ(plan.panels.size(), 5u);  // a panel of 48 columns for each head
-  EXPECT_EQ(plan.panels[3].columns.column, 3 * kHeadDim);
-  EXPECT_EQ(plan.panels[3].columns.width, kHeadDim);
+  ASSERT_EQ(plan.panels().size(), 5u);  // a panel of 48 columns for each head
+  EXPECT_EQ(plan.panels()[3].columns.column, 3 * kHeadDim);
+  EXPECT_EQ(plan.panels()[3].columns.width, kHeadDim);
   const PlacedMatrix matrix = Load(plan);
   const std::vector<float> q = Rows("q"), v = Rows("v"), bias = Rows("q.bias");
   EXPECT_EQ(At(matrix, 0, 2, 17, 5), Rounded(q[(2 * kHeadDim + 5) * kHidden + 17]));
@@ -167,7 +167,7 @@ TEST_F(Loader, GateAndUpShareAPanel) {
   const std::vector<float> gate = Rows("gate"), up = Rows("up");
   EXPECT_EQ(At(matrix, 0, 1, 3, 2), Rounded(gate[34 * kHidden + 3]));
   EXPECT_EQ(At(matrix, 0, 1, 3, 32 + 2), Rounded(up[34 * kHidden + 3]));
-  EXPECT_EQ(plan.panels[2].columns.width, 16);
+  EXPECT_EQ(plan.panels()[2].columns.width, 16);
   EXPECT_EQ(At(matrix, 0, 2, 3, 16), 0.0f);
 }
 

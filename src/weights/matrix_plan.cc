@@ -10,33 +10,37 @@ namespace {
 using kernels::kPanelColumns;
 
 // Adds panels for `rows` rows of tensors[tensor] from `row` on; outputs count from `column` on.
-void AddPanels(MatrixPlan* plan, int32_t tensor, int64_t row, int64_t rows, int64_t column) {
+void AddPanels(PanelTable* table, int32_t tensor, int64_t row, int64_t rows, int64_t column) {
   for (int64_t at = 0; at < rows; at += kPanelColumns) {
     const auto width = static_cast<int32_t>(std::min<int64_t>(kPanelColumns, rows - at));
-    plan->panels.push_back(
-        {{static_cast<int32_t>(column + at), width}, {{tensor, row + at, width, 0}}});
+    table->Add({static_cast<int32_t>(column + at), width}, {{tensor, row + at, width, 0}});
   }
 }
 
 // Adds panels for a head's `rows` rows of tensors[tensor] from `row` on; stored(i): which of them
-// is packed as number i.
+// is packed as number i. Outputs count from `column` on.
 template <typename Stored>
-void AddHead(MatrixPlan* plan, int32_t tensor, int64_t row, int64_t rows, Stored stored) {
+void AddHead(PanelTable* table, int32_t tensor, int64_t row, int64_t rows, int64_t column,
+             Stored stored) {
+  std::vector<PanelPiece>& pieces = table->pieces;
   for (int64_t at = 0; at < rows; at += kPanelColumns) {
     const auto width = static_cast<int32_t>(std::min<int64_t>(kPanelColumns, rows - at));
-    PanelPlan& panel = plan->panels.emplace_back();
-    panel.columns = {static_cast<int32_t>(plan->n + at), width};
+    table->Add({static_cast<int32_t>(column + at), width}, {});
+    int32_t& num_pieces = table->panels.back().num_pieces;
     for (int32_t c = 0; c < width; ++c) {
       const int64_t from = row + stored(at + c);
-      std::vector<PanelPiece>& pieces = panel.pieces;
-      if (pieces.empty() || from != pieces.back().row + pieces.back().width) {
+      if (num_pieces == 0 || from != pieces.back().row + pieces.back().width) {
         pieces.push_back({tensor, from, 1, c});
+        ++num_pieces;
       } else {
         ++pieces.back().width;
       }
     }
   }
-  plan->n += rows;
+}
+
+std::shared_ptr<const PanelTable> Kept(PanelTable table) {
+  return std::make_shared<const PanelTable>(std::move(table));
 }
 
 // Whether kernels find a head's elements in the order in which they are stored.
@@ -51,13 +55,20 @@ bool AnyBias(const std::vector<std::string>& biases) {
 
 }  // namespace
 
+void PanelTable::Add(const kernels::PanelColumns& columns,
+                     std::initializer_list<PanelPiece> of_panel) {
+  panels.push_back(
+      {columns, static_cast<int32_t>(pieces.size()), static_cast<int32_t>(of_panel.size())});
+  pieces.insert(pieces.end(), of_panel);
+}
+
 kernels::PackedWeight MatrixPlan::Geometry() const {
   kernels::PackedWeight weight;
   weight.dtype = dtype;
   weight.stored = stored;
   weight.k = static_cast<int32_t>(k);
   weight.n = static_cast<int32_t>(n);
-  weight.num_panels = static_cast<int32_t>(panels.size());
+  weight.num_panels = static_cast<int32_t>(panels().size());
   weight.leaves = leaves;
   weight.form = form;
   weight.packed = packed;
@@ -69,11 +80,12 @@ kernels::PackedWeight MatrixPlan::Geometry() const {
 void MatrixPlan::SetForms(const std::vector<kernels::TileForm>& of_tensors) {
   using kernels::TileForm;
   FB_CHECK(!stays_expanded, "{} stays expanded", label);
-  if (panels.empty()) return;
+  if (panels().empty()) return;
   forms.clear();
-  for (const PanelPlan& panel : panels) {
-    TileForm of_panel = of_tensors[static_cast<size_t>(panel.pieces.front().tensor)];
-    for (const PanelPiece& piece : panel.pieces) {
+  for (size_t panel = 0; panel < panels().size(); ++panel) {
+    const std::span<const PanelPiece> pieces = PiecesOf(panel);
+    TileForm of_panel = of_tensors[static_cast<size_t>(pieces.front().tensor)];
+    for (const PanelPiece& piece : pieces) {
       if (of_tensors[static_cast<size_t>(piece.tensor)] != of_panel) of_panel = TileForm::kExpanded;
     }
     forms.push_back(of_panel);
@@ -89,14 +101,24 @@ std::string MatrixPlan::NameOf(std::string name, int32_t expert) const {
 }
 
 uint64_t MatrixPlan::TableBytes() const {
-  const uint64_t tiles = num_experts > 0 ? static_cast<uint64_t>(num_experts)
-                                         : static_cast<uint64_t>(leaves.num_leaves) * panels.size();
+  const uint64_t tiles = num_experts > 0
+                             ? static_cast<uint64_t>(num_experts)
+                             : static_cast<uint64_t>(leaves.num_leaves) * panels().size();
   const uint64_t bias = biases.empty() ? 0
-                                       : static_cast<uint64_t>(count()) * panels.size() *
+                                       : static_cast<uint64_t>(count()) * panels().size() *
                                              kPanelColumns * sizeof(float);
   return base::RoundUp(tiles * sizeof(void*), 64) +
          base::RoundUp(forms.size() * sizeof(kernels::TileForm), 64) +
-         base::RoundUp(panels.size() * sizeof(kernels::PanelColumns), 64) + base::RoundUp(bias, 64);
+         base::RoundUp(panels().size() * sizeof(kernels::PanelColumns), 64) +
+         base::RoundUp(bias, 64);
+}
+
+bool MatrixPlan::HasTilesOf(const MatrixPlan& other) const {
+  return table == other.table && num_experts == other.num_experts && dtype == other.dtype &&
+         stored == other.stored && form == other.form && forms == other.forms &&
+         packed == other.packed && first_k == other.first_k &&
+         leaves.num_leaves == other.leaves.num_leaves &&
+         std::ranges::equal(leaves.begin, other.leaves.begin);
 }
 
 void MatrixPlan::KeepLeaves(const base::Part& kept) {
@@ -116,7 +138,9 @@ MatrixPlan PlanMatrix(std::string label, tensor::DType dtype, std::string name, 
   plan.tensors = {std::move(name)};
   plan.tensor_rows = {rows.total};
   if (!bias.empty()) plan.biases = {std::move(bias)};
-  AddPanels(&plan, 0, rows.part.begin, plan.n, 0);
+  PanelTable table;
+  AddPanels(&table, 0, rows.part.begin, plan.n, 0);
+  plan.table = Kept(std::move(table));
   return plan;
 }
 
@@ -147,20 +171,23 @@ MatrixPlan PlanQkv(std::string label, tensor::DType dtype, const QkvNames& names
   }
   if (!AnyBias(plan.biases)) plan.biases.clear();
   const std::vector<int32_t>* heads_of[] = {&heads.query, &heads.kv, &heads.kv};
+  PanelTable table;
   int64_t first = 0;
   for (int32_t part = 0; part < 3; ++part) {
     for (const int32_t head : *heads_of[part]) {
       const int32_t tensor = fused ? 0 : part;
       const int64_t row = (fused ? first : 0) + head * (part == 0 ? query_rows : head_dim);
       if (part == 2 || IsAsStored(heads.order)) {
-        AddPanels(&plan, tensor, row, head_dim, plan.n);
-        plan.n += head_dim;
+        AddPanels(&table, tensor, row, head_dim, plan.n);
       } else {
-        AddHead(&plan, tensor, row, head_dim, [&](int64_t i) { return heads.order.Stored(i); });
+        AddHead(&table, tensor, row, head_dim, plan.n,
+                [&](int64_t i) { return heads.order.Stored(i); });
       }
+      plan.n += head_dim;
     }
     first += rows[part];
   }
+  plan.table = Kept(std::move(table));
   return plan;
 }
 
@@ -174,10 +201,12 @@ MatrixPlan PlanRows(std::string label, tensor::DType dtype, std::vector<std::str
                   .tensor_k = k};
   plan.tensors = std::move(tensors);
   plan.tensor_rows = std::move(tensor_rows);
+  PanelTable table;
   for (const PlannedRows& part : rows) {
-    AddPanels(&plan, part.tensor, part.row, part.rows, plan.n);
+    AddPanels(&table, part.tensor, part.row, part.rows, plan.n);
     plan.n += part.rows;
   }
+  plan.table = Kept(std::move(table));
   return plan;
 }
 
@@ -202,13 +231,15 @@ MatrixPlan PlanGateUp(std::string label, tensor::DType dtype, std::string gate, 
   }
   if (!AnyBias(plan.biases)) plan.biases.clear();
   constexpr int kHalf = kPanelColumns / 2;
+  PanelTable table;
   for (int64_t row = rows.part.begin; row < rows.part.end; row += kHalf) {
     const auto width = static_cast<int32_t>(std::min<int64_t>(kHalf, rows.part.end - row));
     const auto column = static_cast<int32_t>(row - rows.part.begin);
     const PanelPiece up_piece =
         fused ? PanelPiece{0, rows.total + row, width, kHalf} : PanelPiece{1, row, width, kHalf};
-    plan.panels.push_back({{column, width}, {{0, row, width, 0}, up_piece}});
+    table.Add({column, width}, {{0, row, width, 0}, up_piece});
   }
+  plan.table = Kept(std::move(table));
   return plan;
 }
 
@@ -223,10 +254,13 @@ MatrixPlan PlanHeads(std::string label, tensor::DType dtype, std::string name, c
   plan.tensor_rows = {rows.heads.total * rows.head_rows};
   const int64_t plain = rows.rows - rows.interleaved;
   const HeadOrder turned{rows.interleaved, rows.interleaved, true};
+  PanelTable table;
   for (int64_t head = rows.heads.part.begin; head < rows.heads.part.end; ++head) {
-    AddHead(&plan, 0, head * rows.head_rows + rows.first, rows.rows,
+    AddHead(&table, 0, head * rows.head_rows + rows.first, rows.rows, plan.n,
             [&](int64_t i) { return i < plain ? i : plain + turned.Stored(i - plain); });
+    plan.n += rows.rows;
   }
+  plan.table = Kept(std::move(table));
   return plan;
 }
 
@@ -241,14 +275,16 @@ MatrixPlan PlanTransposedHeads(std::string label, tensor::DType dtype, std::stri
                   .transposed = true};
   plan.tensors = {std::move(name)};
   plan.tensor_rows = {rows.heads.total * rows.head_rows};
+  PanelTable table;
   for (int64_t slot = 0; slot < rows.heads.part.size(); ++slot) {
     const int64_t head = rows.heads.part.begin + slot;
     for (int64_t at = 0; at < k; at += kPanelColumns) {
       const auto width = static_cast<int32_t>(std::min<int64_t>(kPanelColumns, k - at));
-      plan.panels.push_back({{static_cast<int32_t>(slot * k + at), width},
-                             {{0, head * rows.head_rows + rows.first, width, 0, at}}});
+      table.Add({static_cast<int32_t>(slot * k + at), width},
+                {{0, head * rows.head_rows + rows.first, width, 0, at}});
     }
   }
+  plan.table = Kept(std::move(table));
   return plan;
 }
 

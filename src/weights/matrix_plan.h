@@ -2,7 +2,10 @@
 // planning and loading. Pure.
 #pragma once
 
+#include <initializer_list>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,11 +22,27 @@ struct PanelPiece {
   int32_t width;
   int32_t at;
   int64_t column = 0;
+
+  friend bool operator==(const PanelPiece&, const PanelPiece&) = default;
 };
 
 struct PanelPlan {
   kernels::PanelColumns columns;
+  int32_t first_piece = 0, num_pieces = 0;  // of the table's
+
+  friend bool operator==(const PanelPlan& a, const PanelPlan& b) {
+    return a.columns.column == b.columns.column && a.columns.width == b.columns.width &&
+           a.first_piece == b.first_piece && a.num_pieces == b.num_pieces;
+  }
+};
+
+// A matrix' panels, in order, and the pieces of all of them in one array.
+struct PanelTable {
+  std::vector<PanelPlan> panels;
   std::vector<PanelPiece> pieces;
+
+  void Add(const kernels::PanelColumns& columns, std::initializer_list<PanelPiece> of_panel);
+  friend bool operator==(const PanelTable&, const PanelTable&) = default;
 };
 
 // A matrix, or a matrix of each expert of a layer, which are all alike.
@@ -40,7 +59,7 @@ struct MatrixPlan {
   std::vector<int64_t> tensor_rows;  // rows expected of each
   // parallel to tensors, and likewise with "{}"; "" where there is none; empty: no bias at all
   std::vector<std::string> biases;
-  std::vector<PanelPlan> panels;
+  std::shared_ptr<const PanelTable> table;  // layers that are cut alike have one
   // How tiles are stored: all alike, or [panels] where these differ.
   kernels::TileForm form = kernels::TileForm::kExpanded;
   std::vector<kernels::TileForm> forms;
@@ -49,6 +68,12 @@ struct MatrixPlan {
   int32_t num_experts = 0;      // 0: it is one matrix
   int32_t first_expert = 0;     // among the layer's
 
+  const std::vector<PanelPlan>& panels() const { return table->panels; }
+  std::span<const PanelPiece> PiecesOf(size_t panel) const {
+    return std::span(table->pieces)
+        .subspan(static_cast<size_t>(panels()[panel].first_piece),
+                 static_cast<size_t>(panels()[panel].num_pieces));
+  }
   // A panel takes the form of its tensors, by their number; where these differ it is expanded, and
   // so are all panels of experts that are not alike. REQUIRES: stays_expanded is false.
   void SetForms(const std::vector<kernels::TileForm>& of_tensors);
@@ -67,6 +92,8 @@ struct MatrixPlan {
   uint64_t TileBytes() const { return static_cast<uint64_t>(Geometry().bytes() * count()); }
   // Where tiles lie, panel table and bias.
   uint64_t TableBytes() const;
+  // Whether it has the other's table, and tiles as large as the other's.
+  bool HasTilesOf(const MatrixPlan& other) const;
   // Keeps only these leaves of the plan so far: a rank's share of the inputs.
   void KeepLeaves(const base::Part& kept);
 };

@@ -402,6 +402,7 @@ int64_t BlockBook::first_held(SequenceId sequence) const {
 
 int32_t BlockBook::exclusive_blocks(SequenceId sequence) const {
   const std::span<const BlockId> held = table(sequence).subspan(state_->Live(sequence).first);
+  if (state_->repeated == 0) return static_cast<int32_t>(held.size());
   int32_t count = 0;
   while (count < static_cast<int32_t>(held.size()) &&
          state_->blocks[held[held.size() - 1 - count]].count == 1)

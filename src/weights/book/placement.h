@@ -62,8 +62,9 @@ struct PlacementGroup {
   std::vector<int32_t> kind_of;  // [layers]; empty: all are of the first kind
 
   int64_t num_layers() const { return static_cast<int64_t>(pool_index.size()); }
-  const LayerRuns& layer(int64_t layer) const {
-    return kinds[kind_of.empty() ? 0 : static_cast<size_t>(kind_of[layer])];
+  const LayerRuns& layer(int64_t layer) const { return kinds[KindOf(layer)]; }
+  size_t KindOf(int64_t layer) const {
+    return kind_of.empty() ? 0 : static_cast<size_t>(kind_of[layer]);
   }
   // Pieces of the layer that has most.
   int32_t num_pieces() const;
@@ -86,7 +87,8 @@ class Placement {
   // Where `reader` takes the run from: itself if it owns it, else the nearest holder, which is
   // counted upwards, wrapping round, unless the placement says otherwise.
   virtual int Source(int reader, const RunId& run, const PlacementGroup& group) const;
-  // Whether the member holds this run of a pooled layer; at least one member does.
+  // Whether the member holds this run of a pooled layer; at least one member does. Of the layer
+  // nothing counts but its kind and its pool_index modulo members: books ask about a layer of each.
   virtual bool PoolHolds(int member, const RunId& run, const PlacementGroup& group) const = 0;
 };
 

@@ -5,13 +5,14 @@
 //   slot of a reader:      the runs of one piece of one layer that it lacks, by run, one behind the
 //                          other
 //
-// The book grows with the runs of a kind of layer and with the stretches of runs of a member, not
-// with tiles: DeepSeek-R1 has 21 million of these among 8 ranks.
+// The book grows with the runs of a kind of layer and with the stretches of runs that a member
+// holds of such a layer, not with tiles: DeepSeek-R1 has 21 million of these among 8 ranks.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
+#include "base/part.h"
 #include "weights/book/placement.h"
 
 namespace forebay::weights {
@@ -37,21 +38,10 @@ class PoolBook {
   uint64_t held_bytes(int member) const { return held_bytes_[member]; }
   // Where the run lies in the member's pool region; kNotHeld also for a layer that is not pooled.
   uint64_t OffsetOf(int member, const RunId& run) const;
-  // Visits the layer's runs that the member does not hold, ascending.
-  template <typename Visit>
-  void ForEachLacked(int member, int64_t layer, Visit visit) const {
-    const std::vector<TileRun>& runs = group_.layer(layer).runs;
-    size_t run = 0;
-    const auto visit_until = [&](size_t end) {
-      for (; run < end; ++run) visit(runs[run]);
-    };
-    if (group_.pool_index[layer] >= 0) {
-      for (const Stretch& held : StretchesOf(member, layer)) {
-        visit_until(static_cast<size_t>(held.first));
-        run = static_cast<size_t>(held.end);
-      }
-    }
-    visit_until(runs.size());
+  // The leaves of a pooled layer of which the member holds every run. Empty if these are not one
+  // behind the other.
+  const base::Part& LeavesOf(int member, int64_t layer) const {
+    return HeldOf(member, layer).leaves;
   }
   // Where the reader takes the run from: itself if it holds it.
   int SourceOf(int reader, const RunId& run) const {
@@ -59,26 +49,44 @@ class PoolBook {
   }
   // What `reader` copies to have the piece of a pooled layer; empty: it has all of it. By run.
   std::vector<PullSpan> Pulls(int reader, int64_t layer, int32_t piece) const;
-  uint64_t PullBytes(int reader, int64_t layer, int32_t piece) const;
+  uint64_t PullBytes(int reader, int64_t layer, int32_t piece) const {
+    return HeldOf(reader, layer).lacked[static_cast<size_t>(piece)];
+  }
   // Bytes that the member must pull in one step.
   uint64_t StepBytes(int reader) const;
   // The largest piece that the member pulls.
   uint64_t SlotBytes(int reader) const;
 
  private:
-  // Runs [first, end) of a layer, which a member holds contiguously from `offset` on.
+  // Runs [first, end) of a layer, which a member holds contiguously; `offset`: bytes of what it
+  // holds of the layer before them.
   struct Stretch {
     int64_t first, end;
     uint64_t offset;
   };
+  // What a member holds of layers of which it holds the same.
+  struct Held {
+    std::vector<Stretch> stretches;  // ascending
+    uint64_t bytes = 0;
+    std::vector<uint64_t> lacked;  // [pieces]: bytes of the other runs
+    base::Part leaves;             // LeavesOf
+  };
+  // Of a pooled layer: what a member holds, from `offset` of its pool region on.
+  struct HeldLayer {
+    size_t held;
+    uint64_t offset;
+  };
 
-  const std::vector<Stretch>& StretchesOf(int member, int64_t layer) const;
+  Held FindHeld(int member, int64_t layer) const;
+  const HeldLayer& LayerOf(int member, int64_t layer) const;
+  const Held& HeldOf(int member, int64_t layer) const { return held_[LayerOf(member, layer).held]; }
 
   const std::shared_ptr<const Placement> placement_;
   const PlacementGroup group_;
-  std::vector<int64_t> layers_;                  // [pooled layers] -> layer
-  std::vector<std::vector<Stretch>> stretches_;  // [members x pooled layers], ascending
-  std::vector<uint64_t> held_bytes_;             // [members]
+  std::vector<int64_t> layers_;  // [pooled layers] -> layer
+  std::vector<Held> held_;
+  std::vector<HeldLayer> held_layers_;  // [members x pooled layers]
+  std::vector<uint64_t> held_bytes_;    // [members]
 };
 
 }  // namespace forebay::weights

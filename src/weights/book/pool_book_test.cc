@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "weights/book/testing/tiles.h"
@@ -122,6 +124,43 @@ TEST(PoolBook, ExpertsArePulledInOneSpanAMatrixAndPeer) {
   EXPECT_EQ(book.PullBytes(1, 2, 0), 192 * 100u);
   EXPECT_EQ(book.StepBytes(1), 3 * 192 * 100u);
   EXPECT_EQ(book.Pulls(1, 2, 0).size(), 6u);
+}
+
+// A book asks a placement about few layers; it would say the same of each.
+TEST(PoolBook, AllLayersLieAsTheirPlacementSays) {
+  for (const char* name : {"replicated", "by_layer", "striped", "sharded", "by_expert"}) {
+    const std::shared_ptr<const Placement> placement = FindPlacement(name)->Make();
+    for (int members = 1; members <= 3; ++members) {
+      const PlacementGroup group = MixedBook(name, members, 11, 9).group();
+      // Of two experts three ranks are too many.
+      if (!placement->Check(group).ok() || (members == 3 && name == std::string("by_expert")))
+        continue;
+      const PoolBook book(placement, group);
+      for (int member = 0; member < members; ++member) {
+        for (int64_t layer = 0; layer < group.num_layers(); ++layer) {
+          if (group.pool_index[layer] < 0) continue;
+          const LayerRuns& runs = group.layer(layer);
+          std::vector<uint64_t> lacked(static_cast<size_t>(runs.num_pieces));
+          std::set<int64_t> leaves;
+          for (int64_t leaf = 0; leaf < runs.num_leaves; ++leaf) leaves.insert(leaf);
+          for (int64_t run = 0; run < std::ssize(runs.runs); ++run) {
+            const TileRun& tile = runs.runs[static_cast<size_t>(run)];
+            const bool holds = placement->Holds(member, {layer, run}, group);
+            EXPECT_EQ(book.OffsetOf(member, {layer, run}) != PoolBook::kNotHeld, holds) << name;
+            if (holds) continue;
+            lacked[static_cast<size_t>(tile.piece)] += tile.bytes;
+            leaves.erase(tile.leaf);
+          }
+          for (int32_t piece = 0; piece < runs.num_pieces; ++piece)
+            EXPECT_EQ(book.PullBytes(member, layer, piece), lacked[static_cast<size_t>(piece)]);
+          std::set<int64_t> told;
+          const base::Part& part = book.LeavesOf(member, layer);
+          for (int64_t leaf = part.begin; leaf < part.end; ++leaf) told.insert(leaf);
+          EXPECT_EQ(told, leaves) << name << ", rank " << member << " of " << members;
+        }
+      }
+    }
+  }
 }
 
 TEST(PoolBook, AGroupHoldsOneCopyOfThePool) {

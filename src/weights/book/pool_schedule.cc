@@ -41,6 +41,7 @@ int64_t LeastSlots(const std::vector<Fetch>& fetches) {
   const auto rank_in_use = [](const Fetch& a, const Fetch& b) {
     return std::pair(a.layer, a.piece) < std::pair(b.layer, b.piece);
   };
+  if (std::ranges::is_sorted(fetches, rank_in_use)) return 1;
   const auto count = static_cast<int64_t>(fetches.size());
   int64_t least = 1;
   for (int64_t i = 0; i < count; ++i) {
