@@ -64,8 +64,10 @@ ninja -C build/tsan -j "$jobs" concurrency_tests
 step "tests with the thread sanitizer"
 # As above; how many threads compute does not depend on the type that they compute in, and on the virtual runtime one
 # task runs at a time.
-ctest --test-dir build/tsan -j "$jobs" -L concurrency \
-  -E '(AttentionTest|ExpertsTest).*<float>|AttentionTest.CachesOfCodes|LinearTest.*(F32|DenormalBorder|CutIntoBlocks|AFewRows)|LayoutTest.ClassAmx|TenThousandInterleavings|/Virtual'
+same_code='(AttentionTest|ExpertsTest).*<float>|AttentionTest.CachesOfCodes|LayoutTest.ClassAmx|RolesTest.WithoutRoom.*/[1-7]'
+same_code+='|LinearTest.*(F32|DenormalBorder|CutIntoBlocks|AFewRows)|AttentionItemsTest'
+same_code+='|/Virtual|WindowTest|Over1000Seeds|SeededInterleavings|TenThousandInterleavings'
+ctest --test-dir build/tsan -j "$jobs" -L concurrency -E "$same_code"
 
 step "fuzzers, 10 s each"
 tools/fuzz.sh 10
