@@ -119,7 +119,7 @@ def test_ctrl_c_keeps_what_is_finished(llm):
 
     thread = threading.Thread(target=interrupt)
     thread.start()
-    texts = prompts(2000)
+    texts = prompts(20_000)
     with pytest.raises(Interrupted) as stopped:
         llm.generate(texts, DRAWN, use_tqdm=False)
     thread.join()
