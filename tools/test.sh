@@ -50,8 +50,7 @@ step "tests with address and undefined-behaviour sanitizers"
 same_code='(AttentionTest|Exactness).*(<float>|_float32)|SimEngine.TheTailShips|ShiftPlan.APoolAlongSpIsHidden'
 same_code+='|Exactness.*/(gemma4_moe|llama4_text|mistral|mixed|mixtral|qwen3)_bfloat16|RolesTest.WithoutRoom.*/[1-7]'
 same_code+='|StoredTest.EverySet.*/(ggufllama3|ggufmixtral|ggufqwen3Q|ggufqwen3moe|qwen3awq|qwen3gptq|qwen3w4)'
-same_code+='|TrafficSimulation|HiddenPlans.AreHidden|SimulationTest.(MakespanDoesNot|JobsThatShip)|PoolTrials'
-same_code+='|LayoutSearch.(Slots|WhoLacksRoom|TheFirstIsTaken|AnyNumberOfThreads|ExpertsAreShared)'
+same_code+='|LayoutSearch.(Slots|WhoLacksRoom|TheFirstIsTaken|AnyNumberOfThreads|ExpertsAreShared)|PoolTrials'
 same_code+='|TensorCores/CudaJobs.*/(llama3_gqa|gemma2|qwen3_awq|mixtral|gpt_oss|deepseek_v3)_mma'
 ctest --test-dir build/asan -j "$jobs" -L unit -LE slow -E "$same_code"
 
