@@ -80,6 +80,10 @@ row "kill -9 of drivers of shared jobs, and of their workers" "$(found workers '
 row "AsyncLLM, requests given up" "$(found workers 'an hour more')"
 row "memory over a million prompts of an iterator" "$(found workers 'prompts: ')"
 row "memory over a table" "$(found workers 'rows: ')"
+cmake --preset asan "${launcher[@]}" >/dev/null
+ninja -C build/asan -j "$jobs" quick_tests
+step asan ctest --test-dir build/asan -j "$jobs" -L unit -LE slow
+row "every quick test with sanitizers" "$(found asan 'tests passed')"
 step python-asan tools/test_python_asan.sh
 row "the Python package on a module with sanitizers" "$(found python-asan ' passed|^SKIPPED')"
 step ray tools/test_ray.sh

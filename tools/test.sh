@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# All tests: release suite, end-to-end, the Python package, sanitizers, fuzzers on their corpora. Stops at the first
-# failure; at the end prints how long each part took, and which parts were skipped where PyPI cannot be reached.
+# All tests: release suite, end-to-end, the Python package, sanitizers, fuzzers on their corpora (tools/soak.sh has the long
+# forms, and the Python package with sanitizers). Stops at the first failure; at the end prints how long each part took, and
+# which parts were skipped where PyPI cannot be reached.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
@@ -45,19 +46,17 @@ step "build with address and undefined-behaviour sanitizers, and of the fuzzers"
 cmake --preset asan -DFOREBAY_WERROR=ON "${launcher[@]}" >/dev/null
 ninja -C build/asan -j "$jobs" quick_tests fuzzers
 step "tests with address and undefined-behaviour sanitizers"
-# Exactness is run in bf16 alone, and on one model of each kind: the rest goes the same way through the same code. Of jobs on
-# tensor cores three models use all kernels. Of models that are counted, this sanitizer has the even ones.
-same_code='(AttentionTest|Exactness).*(<float>|_float32)|SimEngine.TheTailShips|ShiftPlan.APoolAlongSpIsHidden'
-same_code+='|Exactness.*/(gemma4_moe|llama4_text|mistral|mixed|mixtral|qwen3)_bfloat16|RolesTest.WithoutRoom.*/[1-7]'
+# Whole models run in bf16 alone, and one of each kind: the rest goes the same way through the same code. Thousands of seeds
+# and long searches are for the release build. tools/soak.sh leaves out nothing.
+same_code='(AttentionTest|Exact[a-zA-Z]*).*(<float>|_float32)|Models/.*/[1-9]|SimEngine.TheTailShips|ShiftPlan.APoolAlongSpIsHidden'
+same_code+='|Exact.*/(gemma4_e|gemma4_moe|granite4_hybrid|llama4_text|mistral|mixed|mixtral|mixtral_windowed|qwen3|qwen3_5)_bfloat16'
 same_code+='|StoredTest.EverySet.*/(ggufllama3|ggufmixtral|ggufqwen3Q|ggufqwen3moe|qwen3awq|qwen3gptq|qwen3w4)'
-same_code+='|LayoutSearch.(Slots|WhoLacksRoom|TheFirstIsTaken|AnyNumberOfThreads|ExpertsAreShared)|PoolTrials'
-same_code+='|TensorCores/CudaJobs.*/(llama3_gqa|gemma2|qwen3_awq|mixtral|gpt_oss|deepseek_v3)_mma|Models/.*/[1357]'
+same_code+='|LayoutSearch|PoolTrials|TakeTheTimeOfLayersInFull|SimulatedLoopTest|SampleTest.DrawsFollow|Tokenizer.Throughput'
+same_code+='|TenThousandInterleavings|Over1000Seeds|SeededInterleavings'
 same_code+='|Families/CudaJobs.*/(deepseek_v2|exaone4|gemma3|gemma4_moe|glm4|granite|hunyuan|llama4_text|mistral)_bfloat16'
-same_code+='|Families/CudaJobs.*/(mixtral|olmo3|phi3|qwen2_tied|qwen3)_bfloat16'
+same_code+='|Families/CudaJobs.*/(mixtral|olmo3|phi3|qwen2_tied|qwen3)_bfloat16|CudaJobsOfRanks.*/(deepseek_v3|qwen3_next)_bfloat16'
+same_code+='|TensorCores/CudaJobs.*/(llama3_gqa|gemma2|qwen3_awq|mixtral|gpt_oss|deepseek_v3)_mma'
 ctest --test-dir build/asan -j "$jobs" -L unit -LE slow -E "$same_code"
-
-step "Python package's tests with address and undefined-behaviour sanitizers"
-optional tools/test_python_asan.sh
 
 step "build with the thread sanitizer"
 cmake --preset tsan "${launcher[@]}" >/dev/null
