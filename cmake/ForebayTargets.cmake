@@ -59,7 +59,7 @@ function(forebay_unity target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${FOREBAY_UNITY} UNITY_BUILD_BATCH_SIZE 16)
 endfunction()
 
-# Tests' own files are half of all that is compiled, and what takes time when they run is in libraries.
+# Tests' own files are half of all that is compiled. Where they are also what takes time, a test is OPTIMIZED.
 set(FOREBAY_TEST_FLAGS "" CACHE STRING "Compile options of tests' own files")
 
 # Makes the target `name`, whose precompiled header of HEADERS the targets that link DEPS reuse. SHARED: these are

@@ -48,9 +48,12 @@ def metrics_of(model: str, stats: dict[str, Any], meters: dict[str, Any]) -> lis
     used = stats["kv_blocks_used"] / max(1, stats["kv_blocks_total"])
     cache = {"block_size": str(meters["block_tokens"]), "num_gpu_blocks": str(stats["kv_blocks_total"])}
     waiting = stats["choices_waiting"] + meters["choices_ahead"]
-    found: list[Metric] = [Gauge("vllm:num_requests_running", {**labels}, stats["choices_running"])]
-    found += [Gauge("vllm:num_requests_waiting", {**labels}, waiting)]
-    found += [Gauge("vllm:kv_cache_usage_perc", {**labels}, used), Gauge("vllm:cache_config_info", {**labels, **cache}, 1)]
+    found: list[Metric] = [
+        Gauge("vllm:num_requests_running", {**labels}, stats["choices_running"]),
+        Gauge("vllm:num_requests_waiting", {**labels}, waiting),
+        Gauge("vllm:kv_cache_usage_perc", {**labels}, used),
+        Gauge("vllm:cache_config_info", {**labels, **cache}, 1),
+    ]
     found += [Counter(name, {**labels}, stats[ours]) for name, ours in _COUNTERS.items()]
     found.append(Counter("vllm:prefix_cache_queries", {**labels}, meters["prefix_queries"]))
     found += [Counter("vllm:request_success", {**labels, "finished_reason": reason}, count) for reason, count in meters["ends"].items()]

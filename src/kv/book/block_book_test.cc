@@ -436,7 +436,7 @@ TEST(BlockBookTest, RandomOperationsAgreeWithTheModel) {
   int64_t hits = 0, evictions = 0, filled = 0, found = 0;
   for (uint64_t seed = 0; seed < 24; ++seed) {
     RandomRun run(seed, seed % 4 == 3 ? 40 : 4 + static_cast<int32_t>(seed));
-    for (int op = 0; op < 1000; ++op) {
+    for (int op = 0; op < 3000; ++op) {
       const size_t pick = run.live.empty() ? 0 : run.rng.Below(run.live.size());
       const uint64_t what = run.rng.Below(12);
       if (run.live.empty() || what < 3) {
