@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Vectors of 20,000 texts by encoders of two shapes, beside what the machine could do at that moment and, where they are installed, peers.
 
-usage: embeddings.py FOREBAY [--models minilm,bge-m3] [--texts N] [--rounds N] [--threads N] [--peers sentence,openvino,vllm] [--short | --quick]
+usage: embeddings.py FOREBAY [--models minilm,bge-m3] [--texts N] [--rounds N] [--threads N] [--peers sentence,sentence_fp32,openvino,vllm] [--short | --quick]
                      [--out FILE]
 Texts have 16 to 512 tokens, [CLS] and [SEP] among them, as bench/embedding_lengths.csv counts them (the logarithm is uniform), in an order drawn with a seed.
 Weights are random, in bfloat16, and the same for all: with peers the first one's environment writes them (peers/install.py sentence openvino vllm),
@@ -98,8 +98,9 @@ def bars(name, limit, times, cosines):
     """Rows of what is wanted of a shape; a peer that did not run has none. `times`: seconds of each way, `cosines` the least of each peer."""
     own = times["forebay"]
     rows = [("share of the limit", 0.75, limit / own)]
-    if "sentence" in times:
-        rows.append(("rate by sentence-transformers'", 2, times["sentence"] / own))
+    sentence = [seconds for peer, seconds in times.items() if peer.startswith("sentence")]
+    if sentence:
+        rows.append(("rate by sentence-transformers', its better type", 2, min(sentence) / own))
     others = [times[peer] for peer in ("vllm", "openvino") if peer in times]
     if others:
         rows.append(("rate by the better of " + " and ".join(peer for peer in ("vllm", "openvino") if peer in times), 1.25, min(others) / own))
@@ -139,7 +140,7 @@ class Bench:
 
     def worker(self, peer, *more):
         out = os.path.join(self.model, peer + ".json")
-        python = os.path.join(ROOT, "build", "peers", peer, "bin", "python")
+        python = os.path.join(ROOT, "build", "peers", peer.removesuffix("_fp32"), "bin", "python")
         done = subprocess.run([python, os.path.join(ROOT, "bench", "peers", "embed_worker.py"), peer, self.model, str(self.args.threads),
                                os.path.join(self.model, "texts.json"), out, *more], check=True, stdout=subprocess.PIPE, text=True)
         if more:
@@ -159,7 +160,7 @@ class Bench:
 
     def rows(self, name):
         ways = {"forebay": self.forebay} | {peer: lambda peer=peer: self.worker(peer) for peer in self.args.peers}
-        times, probes = {way: [] for way in ways}, Machine(self.args.forebay)
+        times, probes = {way: [] for way in ways}, Machine(self.args.forebay, holds=("flops",))
         for _ in range(self.args.rounds):
             for way, run in ways.items():
                 times[way].append(probes.steady(run))
@@ -181,7 +182,7 @@ def main():
     parser.add_argument("--texts", type=int, default=20000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--peers", default="", help="of sentence, openvino, vllm; the first one writes the weights")
+    parser.add_argument("--peers", default="", help="of sentence, sentence_fp32, openvino, vllm; the first one writes the weights")
     sizes = parser.add_mutually_exclusive_group()
     sizes.add_argument("--short", action="store_true")
     sizes.add_argument("--quick", action="store_true")

@@ -30,22 +30,27 @@ class Changed(Exception):
     """The machine is not what it was at first: its rates then and now."""
 
 
-class Machine:
-    """Its register peak and stream rate while the first thing was measured, and whether they hold. `prefix`: a command that probes run under."""
+RATES = ("flops", "bytes_per_s")  # the register peak, the stream rate
 
-    def __init__(self, forebay, prefix=()):
+
+class Machine:
+    """Its rates while the first thing was measured, and whether they hold. `prefix`: a command that probes run under. `holds`: rates that
+    must; a job that arithmetic bounds does not mind what memory gives."""
+
+    def __init__(self, forebay, prefix=(), holds=RATES):
         self.command = [*prefix, probe_of(forebay)]
+        self.holds = [rate in holds for rate in RATES]
         self.at_first = None
         self.repeated = 0
         self.seen = []  # by `beside`
 
     def rates(self):
         probes = [json.loads(subprocess.run(self.command, stdout=subprocess.PIPE, check=True, text=True).stdout) for _ in range(3)]
-        return [statistics.median(probe[rate] for probe in probes) for rate in ("flops", "bytes_per_s")]
+        return [statistics.median(probe[rate] for probe in probes) for rate in RATES]
 
     def same(self, as_before):
         self.now = self.rates()
-        return all(abs(now / then - 1) < MOST_DRIFT for now, then in zip(self.now, as_before))
+        return all(abs(now / then - 1) < MOST_DRIFT for now, then, holds in zip(self.now, as_before, self.holds) if holds)
 
     def beside(self, what):
         """what() between two probes, which are noted."""

@@ -62,6 +62,9 @@ endfunction()
 # Tests' own files are half of all that is compiled. Where they are also what takes time, a test is OPTIMIZED.
 set(FOREBAY_TEST_FLAGS "" CACHE STRING "Compile options of tests' own files")
 
+# With sanitizers optimising is two thirds of a build. OPTIMIZED libraries are those whose loops take most of the tests' time.
+set(FOREBAY_COLD_FLAGS "" CACHE STRING "Compile options of libraries that are not OPTIMIZED")
+
 # Makes the target `name`, whose precompiled header of HEADERS the targets that link DEPS reuse. SHARED: these are
 # libraries; else tests.
 function(forebay_pch name)
@@ -72,23 +75,24 @@ function(forebay_pch name)
   target_precompile_headers(${name} PRIVATE ${ARG_HEADERS})
   if(ARG_SHARED)
     set_target_properties(${name} PROPERTIES ${FOREBAY_SHARED_PROPERTIES})
-    target_compile_options(${name} PRIVATE ${FOREBAY_FUZZED})
+    target_compile_options(${name} PRIVATE ${FOREBAY_COLD_FLAGS} ${FOREBAY_FUZZED})
   else()
     target_compile_options(${name} PRIVATE ${FOREBAY_TEST_FLAGS})
   endif()
 endfunction()
 
 function(forebay_library name)
-  cmake_parse_arguments(ARG "NO_PCH" "" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "NO_PCH;OPTIMIZED" "" "SOURCES;DEPS" ${ARGN})
   add_library(fb_${name} STATIC ${ARG_SOURCES})
   set_target_properties(fb_${name} PROPERTIES ${FOREBAY_SHARED_PROPERTIES})
   forebay_unity(fb_${name})
   target_include_directories(fb_${name} PUBLIC ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
   # DEPS are public unless they follow the word PRIVATE.
   target_link_libraries(fb_${name} PUBLIC ${ARG_DEPS})
-  if(NOT name STREQUAL kernels)
-    target_compile_options(fb_${name} PRIVATE ${FOREBAY_FUZZED})
+  if(ARG_OPTIMIZED AND (FOREBAY_COLD_FLAGS OR FOREBAY_FUZZED))
+    return()  # a precompiled header and its users must have the same options
   endif()
+  target_compile_options(fb_${name} PRIVATE ${FOREBAY_COLD_FLAGS} ${FOREBAY_FUZZED})
   if(FOREBAY_PCH AND NOT ARG_NO_PCH)
     target_precompile_headers(fb_${name} REUSE_FROM forebay_pch)
   endif()
@@ -112,7 +116,7 @@ function(forebay_test name)
   endif()
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} test_data GTest::gtest_main GTest::gmock)
   if(ARG_OPTIMIZED)
-    target_compile_options(${name} PRIVATE -O1)
+    target_compile_options(${name} PRIVATE -O1 -fno-sanitize=undefined)
   else()
     target_compile_options(${name} PRIVATE ${FOREBAY_TEST_FLAGS})
     if(FOREBAY_PCH)

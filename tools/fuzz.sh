@@ -1,19 +1,21 @@
 #!/usr/bin/env bash
 # Builds every fuzz target and runs each for N seconds from its committed corpus, as many at once as there are cores. usage: tools/fuzz.sh N
-# FUZZ_UNIT_SECONDS (10): one input may take so long; more where the fuzzers themselves are stopped for a while.
+# PRESET (asan): fuzz, whose code is optimised, for long runs. FUZZ_UNIT_SECONDS (10): one input may take so long; more where
+# the fuzzers themselves are stopped for a while.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 seconds=${1:-15}
+build=build/${PRESET:=asan}
 launcher=()
 ! command -v ccache >/dev/null || launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
-cmake --preset asan "${launcher[@]}" >/dev/null
-ninja -C build/asan -j "${JOBS:-$(nproc)}" fuzzers
+cmake --preset "$PRESET" "${launcher[@]}" >/dev/null
+ninja -C "$build" -j "${JOBS:-$(nproc)}" fuzzers
 run_one() {
   IFS=: read -r name corpus <<<"$1"
-  work=build/asan/corpus/$name
+  work=$build/corpus/$name
   mkdir -p "$work"
-  binary=$(find build/asan -name "$name" -type f -perm -u+x | head -n 1)
-  log=build/asan/$name.log
+  binary=$(find "$build" -name "$name" -type f -perm -u+x | head -n 1)
+  log=$build/$name.log
   if "$binary" -max_total_time="$seconds" -timeout="${FUZZ_UNIT_SECONDS:-10}" -rss_limit_mb=2048 -print_final_stats=1 "$work" "$corpus" >"$log" 2>&1; then
     printf 'fuzz %-28s %s inputs, no finding\n' "$name" "$(awk '/stat::number_of_executed_units/ {n = $2} END {print n}' "$log")"
   else
@@ -23,5 +25,5 @@ run_one() {
   fi
 }
 export -f run_one
-export seconds
-xargs -P "${JOBS:-$(nproc)}" -I{} bash -euo pipefail -c 'run_one "$1"' _ {} < build/asan/fuzzers.txt
+export seconds build
+xargs -P "${JOBS:-$(nproc)}" -I{} bash -euo pipefail -c 'run_one "$1"' _ {} < "$build/fuzzers.txt"

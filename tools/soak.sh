@@ -89,7 +89,7 @@ row "the Python package on a module with sanitizers" "$(found python-asan ' pass
 step ray tools/test_ray.sh
 row "the Python package under Ray" "$(found ray ' passed|^SKIPPED')"
 if [ "$seconds" -gt 0 ]; then
-  step fuzz tools/fuzz.sh "$seconds"
+  step fuzz env PRESET=fuzz tools/fuzz.sh "$seconds"
   while read -r _ name inputs _; do
     took=$seconds row "fuzz $name" "$inputs inputs, no finding"
   done < <(grep -E '^fuzz .* no finding' "$logs/fuzz.log")

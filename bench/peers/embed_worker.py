@@ -1,4 +1,4 @@
-"""A process that loads one engine for vectors of texts: embed_worker.py sentence|openvino|vllm FOLDER THREADS TEXTS OUT [--make].
+"""A process that loads one engine for vectors of texts: embed_worker.py sentence|sentence_fp32|openvino|vllm FOLDER THREADS TEXTS OUT [--make].
 
 With --make it writes random weights of FOLDER's config.json beside it (in the environment of sentence) and ends. Else it prints the seconds
 that the vectors of TEXTS, a JSON list, take once the model is loaded and has seen a few of them, and writes the first ones to OUT.
@@ -35,6 +35,12 @@ def bfloat16(folder, threads):
     return sentence(folder, threads, model_kwargs={"torch_dtype": torch.bfloat16})
 
 
+def float32(folder, threads):
+    import torch
+
+    return sentence(folder, threads, model_kwargs={"torch_dtype": torch.float32})
+
+
 def openvino(folder, threads):
     settings = {"ov_config": {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "bf16"}}
     return sentence(folder, threads, backend="openvino", model_kwargs=settings)
@@ -48,7 +54,7 @@ def vllm(folder, threads):
     return lambda texts: [each.outputs.embedding for each in model.embed(texts, use_tqdm=False)]
 
 
-ENGINES = {"sentence": bfloat16, "openvino": openvino, "vllm": vllm}
+ENGINES = {"sentence": bfloat16, "sentence_fp32": float32, "openvino": openvino, "vllm": vllm}
 
 
 def main():

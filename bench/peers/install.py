@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Installs the peers from PyPI, each into a virtual environment of its own under build/peers/; touches nothing else.
 
-usage: install.py [PEER...]     (llama, vllm, openvino, sentence; the first three by default)
+usage: install.py [PEER...]     (llama, vllm, openvino, sentence, lm_eval; the first three by default)
 About 20 GB of disk, most of it torch (twice), and 20 minutes of two cores to compile llama.cpp for this CPU. What is there already stays.
 """
 import importlib.metadata
@@ -64,7 +64,11 @@ def install_sentence():
     pip("sentence", TORCH, SENTENCE)
 
 
-INSTALLERS = {"llama": install_llama, "vllm": install_vllm, "openvino": install_openvino, "sentence": install_sentence}
+def install_lm_eval():
+    pip("lm_eval", TORCH, "lm_eval[hf]==0.4.12")
+
+
+INSTALLERS = {"llama": install_llama, "vllm": install_vllm, "openvino": install_openvino, "sentence": install_sentence, "lm_eval": install_lm_eval}
 GENERATE = ["llama", "vllm", "openvino"]
 
 

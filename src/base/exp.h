@@ -25,8 +25,10 @@ template <typename Double = double, typename Bits = uint64_t>
   p = p * r + 0.5;
   p = p * r + 1.0;
   p = p * r + 1.0;
+  // std::bit_cast is a function: where it is not inlined, functions of unlike instruction sets
+  // would pass each other vectors in unlike places.
   const Double value =
-      std::bit_cast<Double>(std::bit_cast<Bits>(p) + (std::bit_cast<Bits>(t) << 52));
+      __builtin_bit_cast(Double, __builtin_bit_cast(Bits, p) + (__builtin_bit_cast(Bits, t) << 52));
   return x >= -708.0 ? value : Double{};
 }
 
