@@ -225,6 +225,8 @@ struct EngineOptions {
   std::shared_ptr<const std::vector<ChoiceShape>> job;
   double job_times = 1;
   bool job_exact = false;  // It has no more, and outputs are as they say.
+  // Tokens that a running choice holds on average and shares with no other; 0: nobody knows.
+  double job_held = 0;
   Stealing steal = Stealing::kAuto;
   TierOptions tier;
   TrialOptions trial;

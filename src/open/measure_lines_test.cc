@@ -39,6 +39,8 @@ class MeasureLinesTest : public ::testing::Test {
     return options;
   }
 
+  model::ModelConfig config_;
+
  private:
   job::JobFile Write(const std::string& lines) {
     job::WriteFile(folder_ / "in", lines);
@@ -48,7 +50,6 @@ class MeasureLinesTest : public ::testing::Test {
   const base::TemporaryFolder folder_;
   const job::RequestRules rules_{.model_names = {"*"}, .vocab_size = 300};
   job::FakePipeline text_;
-  model::ModelConfig config_;
 };
 
 TEST_F(MeasureLinesTest, EachChoiceOfEachLine) {
@@ -101,6 +102,21 @@ TEST_F(MeasureLinesTest, PromptsWithoutAnswers) {
   EXPECT_THAT(prompts, testing::ElementsAre(3, 1, 2, 3, 3, 4, 2, 4095));
 }
 
+// What neighbours share is held once, and a prompt once for its choices.
+TEST_F(MeasureLinesTest, WhatAChoiceHoldsAlone) {
+  const auto held = [&](const std::string& lines) { return Measure(lines)->held; };
+  EXPECT_EQ(held("{\"prompt\":[1,2,3,4],\"max_tokens\":20}\n{\"prompt\":5}\n"), 14);
+  EXPECT_EQ(held("{\"prompt\":[1,2,3,4],\"max_tokens\":2}\n"
+                 "{\"prompt\":[1,2,3,5],\"max_tokens\":2}\n"),
+            (4 + 1) / 2.0 + 1);
+  EXPECT_EQ(held("{\"prompt\":[1,2,3,4],\"max_tokens\":2,\"n\":4,\"temperature\":1}\n"), 1 + 1);
+  // Of a longer job the second lines of pairs count.
+  std::string lines;
+  for (int i = 0; i < 3 * kMostMeasuredLines; ++i)
+    lines += "{\"prompt\":[" + std::to_string(i / 2 % 200) + ",2,3,4],\"max_tokens\":2}\n";
+  EXPECT_NEAR(held(lines), 1, 0.01);
+}
+
 TEST_F(MeasureLinesTest, SomeLinesStandForAll) {
   std::string lines;
   constexpr int kLines = 3 * kMostMeasuredLines;
@@ -129,6 +145,17 @@ TEST_F(MeasureLinesTest, TheEngineIsToldWhereItDecidesByIt) {
   EXPECT_EQ(Describe(lines, "dp=2").job, nullptr);
   EXPECT_NE(Describe(lines, "dp=2", true, 1 << 20).job, nullptr) << "what is below is streamed";
   EXPECT_EQ(Describe(lines, "dp=1,tp=2").limits.mean_context, 0);
+  EXPECT_EQ(Describe(lines, "dp=2").job_held, 0);
+  // Where windowed layers stand beside others, what choices hold says how many run.
+  config_.num_layers = 2;
+  config_.sliding_window = {64, 0};
+  const layout::EngineOptions mixed = Describe(lines, "dp=2");
+  EXPECT_EQ(mixed.job_held, 14);
+  EXPECT_EQ(mixed.job, nullptr);
+  EXPECT_EQ(mixed.limits.mean_context, 0);
+  EXPECT_EQ(Describe(lines, "auto").job_held, 14);
+  config_.sliding_window = {64, 64};
+  EXPECT_EQ(Describe(lines, "dp=2").job_held, 0);
   // A job of which no line can run ends at once in any layout.
   for (const char* none : {"{\"prompt\":5}\n", ""})
     EXPECT_EQ(Describe(none, "auto").job->size(), 1u);
