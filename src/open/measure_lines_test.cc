@@ -82,6 +82,7 @@ TEST_F(MeasureLinesTest, AnswersWithoutABound) {
 
 // A prompt alone takes the steps of one with an answer of one token.
 TEST_F(MeasureLinesTest, PromptsWithoutAnswers) {
+  config_.pooling.emplace();
   const std::string whole(4096, 'x');  // of the model's context
   const auto job = Measure(
       "{\"input\":[[1,2,3],[4]]}\n{\"query\":\"q\",\"documents\":[\"ab\"]}\n"
@@ -100,6 +101,36 @@ TEST_F(MeasureLinesTest, PromptsWithoutAnswers) {
     EXPECT_EQ(choice.bound, 1);
   }
   EXPECT_THAT(prompts, testing::ElementsAre(3, 1, 2, 3, 3, 4, 2, 4095));
+}
+
+// `truncate_prompt_tokens` -1 cuts to what the context leaves beside the answer.
+TEST_F(MeasureLinesTest, PromptsAreCutToTheContext) {
+  config_.pooling.emplace();
+  const std::string longer(5000, 'x');
+  const auto line = [](const std::string& text, const std::string& more) {
+    return "{" + text + ",\"truncate_prompt_tokens\":-1" + more + "}\n";
+  };
+  const auto job = Measure(line("\"input\":\"" + longer + "\"", "") +
+                           line("\"prompt\":\"" + longer + "\"", ",\"max_tokens\":96") +
+                           "{\"prompt\":\"x\",\"max_tokens\":96}\n");
+  ASSERT_TRUE(job.ok()) << job.status().ToString();
+  ASSERT_EQ(job->choices.size(), 3u);
+  EXPECT_EQ(job->choices[0].prompt, 4095);
+  EXPECT_EQ(job->choices[1].prompt, 4000);
+  EXPECT_EQ(job->choices[1].output, 96);
+  EXPECT_TRUE(job->choices[0].cut && job->choices[1].cut);
+  EXPECT_FALSE(job->choices[2].cut);
+}
+
+TEST_F(MeasureLinesTest, WhatTheModelCannotDoIsPassedOver) {
+  const std::string lines = "{\"input\":\"ab\"}\n{\"prompt\":[1],\"max_tokens\":5}\n";
+  EXPECT_EQ(Measure(lines)->choices[0].output, 5);
+  EXPECT_THAT(Measure("{\"input\":\"ab\"}\n").status().message(),
+              HasSubstr("the first for: the model makes no vectors; expected --pooling"));
+  config_.pooling.emplace();
+  EXPECT_EQ(Measure(lines)->choices.size(), 2u);
+  config_.both_ways = true;  // an encoder
+  EXPECT_EQ(Measure(lines)->choices.size(), 1u);
 }
 
 // What neighbours share is held once, and a prompt once for its choices.

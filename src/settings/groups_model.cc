@@ -65,7 +65,7 @@ Group ModelGroup() {
         "latents) or `absorbed` (all rows to the latents)\n"
         "`absorbed` gives other bits, in a numerics class of its own ([moe.md](moe.md)). It is "
         "refused where a model has no latent attention."},
-       {"--pooling", kModel, Class::kUser,
+       {"--pooling", kAll, Class::kUser,
         Choice(FB_AT(engine.pooling), {{"auto", std::string("auto")},
                                        {"none", std::string("none")},
                                        {"last", std::string("last")},
