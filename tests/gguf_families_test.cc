@@ -124,6 +124,8 @@ struct GgufFamily {
   std::vector<Stored> (*convert)(const Config& config, Stored tensor) = nullptr;
   Names edits = {};  // of config.json: what the format has no place for
   bool fused_experts = false;
+  // Makes of a golden model's tensor those of a model that is not among them.
+  std::vector<Stored> (*derive)(Stored tensor) = nullptr;
 };
 
 const Names kUsualNames = {
@@ -199,13 +201,24 @@ const Names kLfm2Names = {{"operator_norm", "attn_norm"},
                           {"conv.in_proj", "shortconv.in_proj"},
                           {"conv.conv", "shortconv.conv"},
                           {"conv.out_proj", "shortconv.out_proj"}};
-const Names kNemotronHNames = {{"norm", "attn_norm"},           {"mixer.q_proj", "attn_q"},
-                               {"mixer.k_proj", "attn_k"},      {"mixer.v_proj", "attn_v"},
-                               {"mixer.o_proj", "attn_output"}, {"mixer.up_proj", "ffn_up"},
-                               {"mixer.down_proj", "ffn_down"}, {"mixer.in_proj", "ssm_in"},
-                               {"mixer.conv1d", "ssm_conv1d"},  {"mixer.dt_bias", "ssm_dt.bias"},
-                               {"mixer.A_log", "ssm_a"},        {"mixer.D", "ssm_d"},
-                               {"mixer.norm", "ssm_norm"},      {"mixer.out_proj", "ssm_out"}};
+const Names kNemotronHNames = {{"norm", "attn_norm"},
+                               {"mixer.q_proj", "attn_q"},
+                               {"mixer.k_proj", "attn_k"},
+                               {"mixer.v_proj", "attn_v"},
+                               {"mixer.o_proj", "attn_output"},
+                               {"mixer.up_proj", "ffn_up"},
+                               {"mixer.down_proj", "ffn_down"},
+                               {"mixer.in_proj", "ssm_in"},
+                               {"mixer.conv1d", "ssm_conv1d"},
+                               {"mixer.dt_bias", "ssm_dt.bias"},
+                               {"mixer.A_log", "ssm_a"},
+                               {"mixer.D", "ssm_d"},
+                               {"mixer.norm", "ssm_norm"},
+                               {"mixer.out_proj", "ssm_out"},
+                               {"mixer.gate.e_score_correction_bias", "exp_probs_b.bias"},
+                               {"mixer.gate", "ffn_gate_inp"},
+                               {"mixer.shared_experts.up_proj", "ffn_up_shexp"},
+                               {"mixer.shared_experts.down_proj", "ffn_down_shexp"}};
 const Names kGraniteHybridNames = {{"mamba.in_proj", "ssm_in"},
                                    {"mamba.conv1d", "ssm_conv1d"},
                                    {"mamba.dt_bias", "ssm_dt.bias"},
@@ -610,6 +623,63 @@ void AddNemotronHKeys(const Config& config, GgufModel* out) {
   out->Real("attention.layer_norm_epsilon", *Number(config, "layer_norm_epsilon"));
 }
 
+// What is said of a block in which a further token is predicted stands behind the others.
+void AddNemotronHMoeKeys(const Config& config, GgufModel* out) {
+  AddMamba2Keys(config, out);
+  const auto number = [&](const char* key) { return static_cast<int64_t>(*Number(config, key)); };
+  const int64_t kv_heads = number("num_key_value_heads"), width = number("moe_intermediate_size");
+  std::vector<int64_t> heads, widths;
+  for (const char block : std::string_view(config["hybrid_override_pattern"])) {
+    heads.push_back(block == '*' ? kv_heads : 0);
+    widths.push_back(block == 'E' ? width : 0);
+  }
+  heads.push_back(kv_heads);
+  widths.push_back(width);
+  out->Ints("attention.head_count_kv", heads);
+  out->Ints("feed_forward_length", widths);
+  out->Int("block_count", std::ssize(heads));
+  out->Int("nextn_predict_layers", 1);
+  out->Int("expert_shared_count", number("n_shared_experts"));
+  out->Int("expert_shared_feed_forward_length", number("moe_shared_expert_intermediate_size"));
+  out->Int("expert_group_count", number("n_group"));
+  out->Int("expert_group_used_count", number("topk_group"));
+  out->Bool("expert_weights_norm", bool(config["norm_topk_prob"]));
+  out->Real("expert_weights_scale", *Number(config, "routed_scaling_factor"));
+  out->Real("attention.layer_norm_epsilon", *Number(config, "layer_norm_epsilon"));
+}
+
+// The dense block's 112 columns become three experts of 32 and a shared one of 16.
+std::vector<Stored> DeriveNemotronHMoe(Stored tensor) {
+  constexpr std::string_view kUp = "layers.1.mixer.up_proj.weight",
+                             kDown = "layers.1.mixer.down_proj.weight";
+  const bool up = tensor.name.ends_with(kUp);
+  if (!up && !tensor.name.ends_with(kDown)) return {tensor};
+  constexpr int64_t kExperts = 3, kWidth = 32;
+  const std::string mixer = tensor.name.substr(0, tensor.name.find("mixer.") + 6),
+                    matrix = up ? "up_proj.weight" : "down_proj.weight";
+  const int64_t rows = tensor.shape[0], columns = tensor.shape[1];
+  std::vector<Stored> derived;
+  for (int64_t expert = 0; expert <= kExperts; ++expert) {
+    const int64_t begin = expert * kWidth, end = std::min(begin + kWidth, up ? rows : columns);
+    Stored part{expert < kExperts ? fmt::format("{}experts.{}.{}", mixer, expert, matrix)
+                                  : mixer + "shared_experts." + matrix,
+                {up ? end - begin : rows, up ? columns : end - begin},
+                {}};
+    for (int64_t row = up ? begin : 0; row < (up ? end : rows); ++row) {
+      const auto from = tensor.values.begin() + row * columns;
+      part.values.insert(part.values.end(), up ? from : from + begin,
+                         up ? from + columns : from + end);
+    }
+    derived.push_back(std::move(part));
+  }
+  if (!up) return derived;
+  derived.push_back({mixer + "gate.weight",
+                     {kExperts, columns},
+                     {tensor.values.end() - kExperts * columns, tensor.values.end()}});
+  derived.push_back({mixer + "gate.e_score_correction_bias", {kExperts}, {0.1f, -0.05f, 0}});
+  return derived;
+}
+
 void AddGraniteHybridKeys(const Config& config, GgufModel* out) {
   AddMamba2Keys(config, out);
   AddKvHeadsByLayer(config, "attention", out);
@@ -684,6 +754,33 @@ std::vector<int64_t> ExtentsOf(const tensor::Shape& shape) {
   for (int i = 0; i < shape.rank(); ++i) extents.push_back(shape[i]);
   return extents;
 }
+tensor::Shape ShapeOf(const std::vector<int64_t>& extents) {
+  if (extents.size() == 1) return {extents[0]};
+  if (extents.size() == 2) return {extents[0], extents[1]};
+  return {extents[0], extents[1], extents[2]};
+}
+
+// visit(tensor) for every tensor of the family's folder.
+template <typename Visit>
+void ForEachOf(const GgufFamily& family, Visit visit) {
+  ForEachTensor(family.model, [&](const std::string& name, const tensor::Shape& shape,
+                                  const std::vector<float>& values) {
+    Stored tensor{name, ExtentsOf(shape), values};
+    if (family.derive == nullptr) return visit(std::move(tensor));
+    for (Stored& derived : family.derive(std::move(tensor))) visit(std::move(derived));
+  });
+}
+
+// config.json's text.
+std::string ConfigOf(const GgufFamily& family) {
+  std::string config = testing_support::ConfigText(family.model);
+  for (const auto& [from, to] : family.edits) {
+    const size_t at = config.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    if (at != std::string::npos) config.replace(at, from.size(), to);
+  }
+  return config;
+}
 
 std::string WriteGguf(const GgufFamily& family, std::string_view config_text, bool quantised,
                       GgufModel* out) {
@@ -713,13 +810,11 @@ std::string WriteGguf(const GgufFamily& family, std::string_view config_text, bo
     }
     out->Tensor(GgufName(family, tensor.name), tensor.shape, tensor.values);
   };
-  ForEachTensor(family.model, [&](const std::string& name, const tensor::Shape& shape,
-                                  const std::vector<float>& values) {
+  ForEachOf(family, [&](Stored tensor) {
     int layer = 0;  // those that predict further tokens are left out
-    if (std::sscanf(name.c_str(), "model.layers.%d.", &layer) == 1 &&
+    if (std::sscanf(tensor.name.c_str(), "model.layers.%d.", &layer) == 1 &&
         layer >= *Number(config, "num_hidden_layers"))
       return;
-    Stored tensor{name, ExtentsOf(shape), values};
     if (quantised) Quantise(tensor.shape, &tensor.values);
     if (family.convert == nullptr) return write(std::move(tensor));
     for (Stored& converted : family.convert(config, std::move(tensor))) write(std::move(converted));
@@ -738,21 +833,15 @@ std::string WriteGguf(const GgufFamily& family, std::string_view config_text, bo
 
 void ExpectSameAnswers(const GgufFamily& family, bool quantised,
                        std::initializer_list<tensor::DType> dtypes) {
-  std::string config = testing_support::ConfigText(family.model);
-  for (const auto& [from, to] : family.edits) {
-    const size_t at = config.find(from);
-    ASSERT_NE(at, std::string::npos) << from;
-    config.replace(at, from.size(), to);
-  }
+  const std::string config = ConfigOf(family);
   testing_support::Folder folder;
-  ForEachTensor(family.model, [&](const std::string& name, const tensor::Shape& shape,
-                                  std::vector<float> values) {
-    if (name.ends_with(".A_log")) {  // as far as fp32 holds its power
-      for (float& value : values)
+  ForEachOf(family, [&](Stored tensor) {
+    if (tensor.name.ends_with(".A_log")) {  // as far as fp32 holds its power
+      for (float& value : tensor.values)
         value = static_cast<float>(std::log(double{static_cast<float>(std::exp(double{value}))}));
     }
-    if (quantised) Quantise(ExtentsOf(shape), &values);
-    folder.AddF32(name, shape, values);
+    if (quantised) Quantise(tensor.shape, &tensor.values);
+    folder.AddF32(tensor.name, ShapeOf(tensor.shape), tensor.values);
   });
   const std::string written = folder.Write(config);
   GgufModel gguf(family.architecture, quantised);
@@ -792,6 +881,31 @@ const std::vector<GgufFamily> kHybrids = {{.model = "lfm2",
                                            .permuted = true,
                                            .add_keys = &AddGraniteHybridKeys,
                                            .convert = &ConvertGraniteHybrid}};
+
+// Nemotron 3 Nano.
+const GgufFamily kNemotronHMoe{
+    .model = "nemotron-h",
+    .architecture = "nemotron_h_moe",
+    .names = kNemotronHNames,
+    .permuted = true,
+    .add_keys = &AddNemotronHMoeKeys,
+    .convert = &ConvertNemotronH,
+    .edits = {{"\"M-*M\"",
+               R"("ME*M", "n_routed_experts": 3, "num_experts_per_tok": 2, "n_shared_experts": 1,
+ "moe_intermediate_size": 32, "moe_shared_expert_intermediate_size": 16, "n_group": 1,
+ "topk_group": 1, "norm_topk_prob": true, "routed_scaling_factor": 2.5)"}},
+    .derive = &DeriveNemotronHMoe};
+
+// Nemotron 3 Super's experts read a projection of the row.
+TEST(GgufHybrids, LatentExpertsAreRefused) {
+  GgufModel gguf(kNemotronHMoe.architecture);
+  gguf.Int("moe_latent_size", 16);
+  const base::Status status =
+      engine::OpenModel(WriteGguf(kNemotronHMoe, ConfigOf(kNemotronHMoe), false, &gguf), false, 0)
+          .status();
+  EXPECT_EQ(status.code(), model::kConfigUnsupported);
+  EXPECT_NE(status.message().find("moe_latent_size"), std::string::npos) << status.message();
+}
 
 // Tensors that hybrid models alone have.
 TEST(GgufHybrids, AMissingTensorIsNamed) {
@@ -933,6 +1047,7 @@ std::vector<GgufFamily> PresentFamilies() {
        .edits = {kEveryOther}},
   };
   families.insert(families.end(), kHybrids.begin(), kHybrids.end());
+  families.push_back(kNemotronHMoe);
   std::erase_if(families, [](const GgufFamily& family) {
     return !std::filesystem::exists(golden::Path(std::string("models/") + family.model));
   });
@@ -942,6 +1057,7 @@ std::vector<GgufFamily> PresentFamilies() {
 INSTANTIATE_TEST_SUITE_P(Models, GgufFamilies, testing::ValuesIn(PresentFamilies()),
                          [](const testing::TestParamInfo<GgufFamily>& info) {
                            std::string name = info.param.model;
+                           if (info.param.derive != nullptr) name += "-experts";
                            std::ranges::replace(name, '-', '_');
                            std::ranges::replace(name, '.', '_');
                            return name;

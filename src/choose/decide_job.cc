@@ -24,7 +24,9 @@ base::Result<RoleDecision> DecideRole(GroupRole role, const layout::Layout& layo
   options.layout = layout;
   if (role == GroupRole::kGeneration)
     options.ship.mode = options.roles->generation_mode.value_or(options.ship.mode);
-  options.job = nullptr;  // A role does a part of the job alone: no forecast is right.
+  // A role does a part of the job alone: no forecast is right.
+  options.job = nullptr;
+  options.job_held = 0;
   FB_ASSIGN_OR_RETURN(Decision plan, Decide(options, config, layout.num_devices()));
   return RoleDecision{role, std::move(plan), options.ship.mode};
 }

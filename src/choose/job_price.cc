@@ -153,12 +153,18 @@ class JobPrices {
   std::map<int64_t, price::BusiestRank> busiest_;  // by rows of a replica
 };
 
-// The job as the engine takes it: what it refuses is left out, and a choice that goes on to the end
-// of the model's context ends with the plan's.
+// The job as the engine takes it: what it refuses is left out, prompts are cut to the plan's
+// context where requests say so, and a choice that goes on to the end of the model's context ends
+// with the plan's.
 std::vector<layout::ChoiceShape> TakenOf(const std::vector<layout::ChoiceShape>& job,
                                          int64_t model_context, int64_t max_model_len) {
   std::vector<layout::ChoiceShape> taken;
   for (layout::ChoiceShape choice : job) {
+    if (choice.cut) {
+      const int64_t most = max_model_len - std::max<int64_t>(1, choice.bound);
+      if (most < 1) continue;
+      choice.prompt = std::min(choice.prompt, most);
+    }
     if (choice.bound == 0 && choice.prompt + choice.output == model_context)
       choice.output = std::clamp<int64_t>(max_model_len - choice.prompt, 1, choice.output);
     if (choice.prompt + std::max<int64_t>(1, choice.bound) <= max_model_len)

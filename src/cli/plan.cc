@@ -249,17 +249,13 @@ int Plan(const SettingFlags& line) {
   if (const base::Status status = ranks_layouts ? CheckForecast(flags) : CheckMute(flags);
       !status.ok())
     return Fail(status, 2);
-  auto files = engine::OpenModel(flags.engine.model, !flags.engine.model.ends_with(".gguf"), 0);
+  const auto files = open::OpenModelFiles(flags, !flags.engine.model.ends_with(".gguf"));
   if (!files.ok()) return Fail(files.status());
   if (!flags.trace.empty() || flags.input) {
     if (const base::Status status = DescribeJob(flags, *files); !status.ok())
       return Fail(status, 2);
   }
   PriceDevices(flags);
-  if (flags.engine.machine.mla_absorbed) {
-    if (const base::Status status = engine::AbsorbPrompts(&*files); !status.ok())
-      return Fail(status, 2);
-  }
   if (flags.plan.pool) return PlanPool(flags, files->config);
   if (ranks_layouts) return PlanLayouts(flags, *files);
   const auto columns = PlanColumns(flags, files->config);

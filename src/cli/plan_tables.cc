@@ -91,8 +91,10 @@ bool StatesLieBelow(const Column& column) {
   return column.memory().state_blocks > 0 && column.memory().tier_blocks.all() > 0;
 }
 
-// How many blocks the KV groups have, where these are not equally many; else empty.
-std::string UnequalBlocks(const layout::MemoryPlan& memory) {
+// How many blocks the KV groups have, and for how many choices, where these are not equally many;
+// else empty.
+std::string UnequalBlocks(const Column& column) {
+  const layout::MemoryPlan& memory = column.memory();
   std::string text;
   bool unequal = false;
   for (const kv::KvGroup& group : memory.kv_groups) {
@@ -106,7 +108,8 @@ std::string UnequalBlocks(const layout::MemoryPlan& memory) {
                                           : "all",
                         blocks);
   }
-  return unequal ? text : "";
+  if (!unequal) return "";
+  return fmt::format("{}; for {} choices at once", text, column.plan.machine.max_num_seqs);
 }
 
 std::string RoleText(GroupRole role) {
@@ -173,8 +176,7 @@ void PrintTable(const std::string& model, const std::string& devices,
                       base::FormatBytes(expanded->bytes), expanded->heads,
                       column.memory().decoder->config.num_heads));
     }
-    if (const std::string blocks = UnequalBlocks(column.memory());
-        column.fits.ok() && !blocks.empty())
+    if (const std::string blocks = UnequalBlocks(column); column.fits.ok() && !blocks.empty())
       note(blocks);
     if (column.plan.choice) note(FormatChoice(column.plan));
     if (column.plan.expert_choice) note(FormatExpertChoice(column.plan));
@@ -216,6 +218,7 @@ void PrintJson(const std::string& model, const std::string& devices,
       writer.Key("state_blocks_below").Int(column.memory().state_blocks);
     }
     if (const layout::MemoryPlan& memory = column.memory(); memory.kv_groups.size() > 1) {
+      writer.Key("max_num_seqs").Int(column.plan.machine.max_num_seqs);
       writer.Key("kv_groups").BeginArray();
       for (const kv::KvGroup& group : memory.kv_groups) {
         writer.BeginObject().Key("layers").UInt(group.layers.size());

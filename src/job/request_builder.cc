@@ -280,11 +280,11 @@ std::optional<LineError> RequestParser::AddContinuations(const ParsedLine& line,
 }
 
 int64_t RequestParser::MostPromptTokens(const ParsedLine& line, const Request& request) const {
-  if (line.truncate_prompt_tokens >= 0 || engine_ == nullptr)
-    return std::max(0, line.truncate_prompt_tokens);
+  if (line.truncate_prompt_tokens >= 0) return line.truncate_prompt_tokens;
+  const int64_t context = engine_ != nullptr ? engine_->facts().max_model_len : context_;
   const SamplingParams& sampling = request.sampling;
   const int32_t answer = sampling.max_tokens == 0 ? 0 : std::max(1, sampling.most_tokens());
-  return std::max(0, engine_->facts().max_model_len - answer);
+  return std::max<int64_t>(0, context - answer);
 }
 
 bool RequestParser::IsRefused(const ParsedLine& line, const Request& request) const {

@@ -26,6 +26,7 @@ class RequestParser {
   // Without an engine nobody is asked.
   RequestParser(RequestRules rules, TextPipeline& text, const Engine* engine)
       : ends_at_context_(rules.ends_at_context),
+        context_(rules.context),
         parser_(std::move(rules)),
         text_(text),
         engine_(engine) {}
@@ -67,6 +68,7 @@ class RequestParser {
   void EndAtContext(Request* request) const;
 
   const bool ends_at_context_;
+  const int64_t context_;  // without an engine
   LineParser parser_;
   TextPipeline& text_;
   const Engine* const engine_;

@@ -89,6 +89,18 @@ MemoryRequest RequestOf(const EngineOptions& options, const LayoutDraft& draft, 
 
 }  // namespace
 
+bool FitsPlaces(const EngineOptions& options, const model::ModelConfig& config) {
+  if (options.limits.max_num_seqs > 0 || options.policy->make()->preset().max_num_seqs > 0)
+    return false;
+  bool windows = false, all = false;
+  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
+    if (!config.HasAttention(layer) || config.HasState(layer)) continue;
+    const base::Reach reach = config.ReachOf(layer);
+    (reach.window > 0 || reach.chunk > 0 ? windows : all) = true;
+  }
+  return windows && all;
+}
+
 base::Result<LayoutPlan> PlanLayout(const EngineOptions& options, const LayoutDraft& draft) {
   FB_CHECK(!draft.pool_is_open() && !draft.experts_are_open() && !draft.modes_are_open(),
            "a plan of a draft that leaves something open");
@@ -112,6 +124,10 @@ base::Result<LayoutPlan> PlanLayout(const EngineOptions& options, const LayoutDr
   if (plan.may_ship()) {
     FB_ASSIGN_OR_RETURN(plan.group, PlanGroup(options, plan.machine, &requests));
     plan.routed_rows = AskedRoutedRows(options, requests.front().pool).value_or(0);
+  }
+  if (options.job_held > 0 && FitsPlaces(options, plan.config)) {
+    FitPlaces(plan.config, plan.dtype, options.job_held, &requests);
+    plan.machine.max_num_seqs = requests[0].max_num_seqs;
   }
   const std::vector<MemoryPlan> memory = DivideReplicaMemory(plan.config, plan.dtype, requests);
   for (size_t rank = 0; rank < requests.size(); ++rank)

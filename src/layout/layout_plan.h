@@ -12,6 +12,10 @@
 
 namespace forebay::layout {
 
+// Whether the choices that run at once are as many as fit by the job's lengths: nobody says how
+// many, and windowed layers take memory for each of them beside layers that see all.
+bool FitsPlaces(const EngineOptions& options, const model::ModelConfig& config);
+
 // What one rank of a replica holds.
 struct RankPlan {
   MemoryRequest request;  // with the pools of its peers, by replica

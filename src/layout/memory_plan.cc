@@ -21,6 +21,9 @@ constexpr uint64_t kLogitsBytes = 64 * base::kMiB;
 // Where prompts attend in the expanded form, K and V of their contexts take this part of a rank's
 // memory, or those of one head: other heads come after them.
 constexpr uint64_t kExpandedPart = 16;
+// Where windows have places for as many choices as fit by their mean length, full layers give up
+// this part of theirs for more places: choices may be shorter for a while.
+constexpr double kSparePlaces = 1.0 / 32;
 // A tier's book takes 72 bytes a block.
 constexpr uint64_t kMostTierBlocks = uint64_t{1} << 26;
 
@@ -64,22 +67,32 @@ int64_t StateRows(const MemoryRequest& request) {
       3 * int64_t{request.max_num_seqs} + request.max_num_batched_tokens / request.state_every);
 }
 
+bool IsBounded(const kv::KvGroup& group) {
+  return group.spec.reach.window > 0 || group.spec.reach.chunk > 0;
+}
+
+// Blocks of a window that a choice holds at most between steps: what its next row sees, in blocks
+// that begin and end anywhere, and a block that its rows of a step begin.
+int64_t WindowBlocks(const kv::KvGroup& group) {
+  const int64_t seen = std::max(group.spec.reach.window, group.spec.reach.chunk);
+  return base::CeilDiv(seen, kernels::kBlockTokens) + 2;
+}
+
+// Blocks that the rows of all steps in flight fill.
+int64_t StepBlocks(const MemoryRequest& request) {
+  return base::CeilDiv(int64_t{request.max_num_batched_tokens} * request.steps_in_flight,
+                       kernels::kBlockTokens) +
+         1;
+}
+
 // Where some layers see all, those that see a window have blocks for all that `max_num_seqs`
-// choices hold of them at once: of each what its next row sees, in blocks that begin and end
-// anywhere, a block that its rows of a step begin, and full blocks of these rows.
+// choices hold of them at once, and for a step's rows.
 void BoundWindows(const MemoryRequest& request, std::vector<kv::KvGroup>* groups) {
-  const auto is_bounded = [](const kv::KvGroup& group) {
-    return group.spec.reach.window > 0 || group.spec.reach.chunk > 0;
-  };
-  if (std::ranges::all_of(*groups, is_bounded)) return;
-  const int64_t step_blocks = base::CeilDiv(
-      int64_t{request.max_num_batched_tokens} * request.steps_in_flight, kernels::kBlockTokens);
+  if (std::ranges::all_of(*groups, IsBounded)) return;
   for (kv::KvGroup& group : *groups) {
-    if (!is_bounded(group)) continue;
-    const int64_t seen = std::max(group.spec.reach.window, group.spec.reach.chunk),
-                  of_choice = base::CeilDiv(seen, kernels::kBlockTokens) + 2;
-    group.most_blocks = static_cast<int32_t>(
-        std::min<int64_t>(INT32_MAX, request.max_num_seqs * of_choice + step_blocks + 1));
+    if (!IsBounded(group)) continue;
+    group.most_blocks = static_cast<int32_t>(std::min<int64_t>(
+        INT32_MAX, request.max_num_seqs * WindowBlocks(group) + StepBlocks(request)));
   }
 }
 
@@ -275,7 +288,55 @@ int64_t ChooseLength(const model::ModelConfig& config, tensor::DType dtype,
   return length;
 }
 
+// The same that all ranks of a replica hold.
+int64_t LengthOf(const model::ModelConfig& config, tensor::DType dtype,
+                 const std::vector<MemoryRequest>& requests) {
+  if (requests[0].max_model_len != 0) return requests[0].max_model_len;
+  int64_t length = config.max_position_embeddings;
+  for (const MemoryRequest& request : requests)
+    length = std::min(length, ChooseLength(config, dtype, request));
+  return length;
+}
+
+// Choices that a rank's KV cache holds at once if each holds `held` tokens, and the spare ones.
+double PlacesFor(double held, const MemoryRequest& request, const MemoryPlan& plan) {
+  const double blocks = held / kernels::kBlockTokens + 1;
+  double rest = static_cast<double>(request.budget_bytes) -
+                static_cast<double>(request.device_bytes + plan.fixed_bytes() + kRegionRounding);
+  double windows = 0, full = 0;  // bytes of a choice
+  for (const kv::KvGroup& group : plan.kv_groups) {
+    const auto block = static_cast<double>(kv::KvBlockBytes({&group, 1}, request.digest));
+    if (IsBounded(group)) {
+      windows += block * std::min(blocks, static_cast<double>(WindowBlocks(group)));
+      rest -= block * static_cast<double>(StepBlocks(request));
+    } else {
+      full += block * blocks;
+    }
+  }
+  // A stage may have none of these layers.
+  if (windows == 0 || rest <= 0) return windows == 0 ? request.max_num_seqs : 0;
+  const double fitting = rest / (windows + full);
+  return fitting + kSparePlaces * fitting * full / windows;
+}
+
 }  // namespace
+
+void FitPlaces(const model::ModelConfig& config, tensor::DType dtype, double held,
+               std::vector<MemoryRequest>* requests) {
+  std::vector<MemoryRequest> fitted = *requests;
+  const int64_t length = LengthOf(config, dtype, fitted);
+  double places = fitted[0].max_num_seqs;
+  for (MemoryRequest& request : fitted) {
+    request.max_model_len = length;
+    places = std::min(places, PlacesFor(held, request, WithoutKv(config, dtype, request, length)));
+  }
+  for (MemoryRequest& request : fitted)
+    request.max_num_seqs = std::max(request.steps_in_flight, static_cast<int32_t>(places));
+  const auto blocks = [&](const std::vector<MemoryRequest>& of) {
+    return DivideReplicaMemory(config, dtype, of)[0].num_blocks;
+  };
+  if (blocks(fitted) > blocks(*requests)) *requests = std::move(fitted);
+}
 
 MemoryPlan DivideMemory(const model::ModelConfig& config, tensor::DType dtype,
                         const MemoryRequest& request) {
@@ -334,12 +395,7 @@ base::Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, tensor::DT
 
 std::vector<MemoryPlan> DivideReplicaMemory(const model::ModelConfig& config, tensor::DType dtype,
                                             const std::vector<MemoryRequest>& requests) {
-  int64_t length = requests[0].max_model_len;
-  if (length == 0) {
-    length = config.max_position_embeddings;
-    for (const MemoryRequest& request : requests)
-      length = std::min(length, ChooseLength(config, dtype, request));
-  }
+  const int64_t length = LengthOf(config, dtype, requests);
   std::vector<MemoryPlan> plans;
   int32_t blocks = INT32_MAX, streamed = INT32_MAX, kept_states = INT32_MAX;
   kv::TierBlocks tier_blocks{INT32_MAX, INT32_MAX};

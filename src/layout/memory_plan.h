@@ -113,6 +113,13 @@ base::Status CheckFits(const MemoryPlan& plan, const MemoryRequest& request);
 base::Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, tensor::DType dtype,
                                     const MemoryRequest& request);
 
+// Lowers max_num_seqs of a replica's requests to the choices that the KV caches hold at once if
+// each holds `held` tokens, and a few more, where that leaves the layers that see all more blocks
+// beside those with windows. max_model_len is chosen for what the requests were: it must not depend
+// on the job.
+void FitPlaces(const model::ModelConfig& config, tensor::DType dtype, double held,
+               std::vector<MemoryRequest>* requests);
+
 // The plans of a replica's ranks, whose requests differ in cut and pool: they share one KV book, so
 // all have the length, the blocks and the kept states of the one that has fewest.
 std::vector<MemoryPlan> DivideReplicaMemory(const model::ModelConfig& config, tensor::DType dtype,

@@ -187,6 +187,60 @@ TEST(MemoryPlan, WindowsTakeWhatChoicesSeeAndFullLayersTheRest) {
   }
 }
 
+// Where choices of a known length fill the full layers first, windows have places for these alone:
+// the full layers hold nine tenths of what they could beside exact windows, and there are places
+// for all of it.
+TEST(MemoryPlan, PlacesFollowFromLengths) {
+  struct Shape {
+    const char* name;
+    model::ModelConfig config;
+    int64_t full_layers, window, token_bytes;  // of a layer
+    uint64_t gib;
+  };
+  const Shape shapes[] = {
+      {"Gemma 3 4B", MixedConfig(34, 6, 1024, 4, 256), 5, 1024, 2 * 4 * 256 * 2, 14},
+      {"gpt-oss 20B", MixedConfig(24, 2, 128, 8, 64), 12, 128, 2 * 8 * 64 * 2, 10}};
+  for (const Shape& shape : shapes) {
+    SCOPED_TRACE(shape.name);
+    std::vector<MemoryRequest> requests(1, Request(shape.gib << 30));
+    requests[0].max_num_seqs = 256;
+    requests[0].max_model_len = 8192;
+    const auto plan = [&] {
+      return DivideReplicaMemory(shape.config, tensor::DType::kBF16, requests)[0];
+    };
+    const MemoryPlan before = plan();
+    constexpr int64_t kHeld = 6144;
+    for (const int64_t held : {int64_t{100}, kHeld}) {
+      FitPlaces(shape.config, tensor::DType::kBF16, static_cast<double>(held), &requests);
+      EXPECT_EQ(requests[0].max_num_seqs < 256, held == kHeld) << held;
+    }
+    const MemoryPlan after = plan();
+    EXPECT_GT(after.kv_tokens(), before.kv_tokens());
+    EXPECT_GE(requests[0].max_num_seqs * kHeld, after.kv_tokens());
+    const int64_t windowed_layers = shape.config.num_layers - shape.full_layers,
+                  of_choice = (windowed_layers * shape.window + shape.full_layers * kHeld) *
+                              shape.token_bytes,
+                  fitting = static_cast<int64_t>(after.bytes(RegionUse::kKv)) / of_choice;
+    EXPECT_GE(after.kv_tokens(), fitting * kHeld * 9 / 10);
+  }
+}
+
+// A chosen max_model_len is part of every answer, and lengths of a job are not.
+TEST(MemoryPlan, LengthsOfAJobDoNotChooseTheContext) {
+  model::ModelConfig config = MixedConfig(4, 2, 64, 2, 32);
+  config.max_position_embeddings = 1 << 20;
+  std::vector<MemoryRequest> requests(2, Request(uint64_t{48} << 20));
+  requests[1].budget_bytes -= 1 << 20;
+  for (MemoryRequest& request : requests) request.max_num_seqs = 1024;
+  const auto plans = [&] { return DivideReplicaMemory(config, tensor::DType::kBF16, requests); };
+  const std::vector<MemoryPlan> before = plans();
+  FitPlaces(config, tensor::DType::kBF16, 10000, &requests);
+  EXPECT_LT(requests[0].max_num_seqs, 1024);
+  EXPECT_EQ(requests[0].max_num_seqs, requests[1].max_num_seqs);
+  EXPECT_EQ(plans()[0].max_model_len, before[0].max_model_len);
+  EXPECT_GT(plans()[0].kv_tokens(), 2 * before[0].max_model_len) << "a longer one would fit";
+}
+
 // Windows have no more blocks than the others, and as many where no layer sees all.
 TEST(MemoryPlan, WindowsHaveAtMostTheBlocksOfTheOthers) {
   const auto blocks = [](const model::ModelConfig& config, int32_t limit) {

@@ -35,6 +35,7 @@ struct ChoiceShape {
   int64_t prompt = 1, output = 1;  // Tokens.
   int64_t bound = 0;               // That it may generate, as policies see it; 0: no bound.
   int64_t shared = 0;              // Of the prompt's tokens, those with which others begin, too.
+  bool cut = false;                // The prompt is cut to what the context leaves it.
 };
 
 // What devices store the matrices of layers in.
@@ -225,6 +226,8 @@ struct EngineOptions {
   std::shared_ptr<const std::vector<ChoiceShape>> job;
   double job_times = 1;
   bool job_exact = false;  // It has no more, and outputs are as they say.
+  // Tokens that a running choice holds on average and shares with no other; 0: nobody knows.
+  double job_held = 0;
   Stealing steal = Stealing::kAuto;
   TierOptions tier;
   TrialOptions trial;

@@ -836,12 +836,16 @@ TEST(Pages, ListTheFamiliesAndShapesThatAreHere) {
   std::string models, rows, shapes;
   for (const Family* family : Families()) {
     models += fmt::format("{}{}", models.empty() ? "" : "; ", family->models);
-    const std::string_view gguf = GgufArchitecture(*family);
-    std::vector<std::string> names(family->architectures.begin(),
-                                   family->architectures.end() - (gguf.empty() ? 0 : 1));
-    for (std::string& name : names) name = "`" + name + "`";
-    rows += fmt::format("| {} | {} | {} |\n", family->models, fmt::join(names, ", "),
-                        gguf.empty() ? "" : fmt::format("`{}`", gguf));
+    const auto quoted = [](std::span<const std::string_view> names) {
+      std::string list;
+      for (const std::string_view name : names)
+        list += fmt::format("{}`{}`", list.empty() ? "" : ", ", name);
+      return list;
+    };
+    const std::span<const std::string_view> gguf = GgufArchitectures(*family),
+                                            all = family->architectures;
+    rows += fmt::format("| {} | {} | {} |\n", family->models,
+                        quoted(all.first(all.size() - gguf.size())), quoted(gguf));
   }
   for (const BuiltinConfigText& shape : BuiltinConfigTexts())
     shapes += fmt::format("{}`{}{}`", shapes.empty() ? "" : ", ", kBuiltinPrefix, shape.name);

@@ -146,7 +146,7 @@ TEST(ExpertConfig, RefusesValuesOutOfRange) {
 }
 
 TEST(BuiltinConfig, AllParseAndUnknownNamesListThem) {
-  EXPECT_EQ(BuiltinConfigTexts().size(), 14u);
+  EXPECT_EQ(BuiltinConfigTexts().size(), 15u);
   for (const BuiltinConfigText& text : BuiltinConfigTexts()) {
     const auto config = LoadBuiltinConfig(text.name);
     ASSERT_TRUE(config.ok()) << config.status().ToString();
@@ -158,13 +158,16 @@ TEST(BuiltinConfig, AllParseAndUnknownNamesListThem) {
             "model builtin:Qwen3-33B is not built in; expected one of DeepSeek-R1-FP8, "
             "DeepSeek-R1-NVFP4, DeepSeek-R1, Llama-3-8B, Llama-3.1-70B, Llama-4-Scout, "
             "Qwen2.5-72B, Qwen3-30B-A3B, Qwen3-32B, Qwen3.5-0.8B, Qwen3.6-35B-A3B, "
-            "gemma-4-26B-A4B, gpt-oss-120b, gpt-oss-20b");
+            "gemma-3-4B, gemma-4-26B-A4B, gpt-oss-120b, gpt-oss-20b");
 }
 
-// Published: 25.2 billion and 3.8 of a token; 116.8 and 5.1; 20.9 and 3.6, of which the head alone.
+// Published: 3.9 billion; 25.2 and 3.8 of a token; 116.8 and 5.1; 20.9 and 3.6, of which the head
+// alone.
 TEST(BuiltinConfig, ParametersOfThePublishedModels) {
-  const std::tuple<const char*, double, double> expected[] = {
-      {"gemma-4-26B-A4B", 25.2, 3.8}, {"gpt-oss-120b", 116.8, 5.7}, {"gpt-oss-20b", 20.9, 4.2}};
+  const std::tuple<const char*, double, double> expected[] = {{"gemma-3-4B", 3.9, 3.9},
+                                                              {"gemma-4-26B-A4B", 25.2, 3.8},
+                                                              {"gpt-oss-120b", 116.8, 5.7},
+                                                              {"gpt-oss-20b", 20.9, 4.2}};
   for (const auto& [name, params, active] : expected) {
     const DerivedFigures figures = Derive(*LoadBuiltinConfig(name));
     EXPECT_NEAR(static_cast<double>(figures.params) / 1e9, params, 0.06) << name;

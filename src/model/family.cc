@@ -50,17 +50,21 @@ std::string SupportedArchitectures() {
   return list;
 }
 
-std::string_view GgufArchitecture(const Family& family) {
-  const std::string_view last = family.architectures.back();
-  const bool capital =
-      std::ranges::any_of(last, [](char letter) { return 'A' <= letter && letter <= 'Z'; });
-  return capital ? "" : last;
+std::span<const std::string_view> GgufArchitectures(const Family& family) {
+  const std::span<const std::string_view> names = family.architectures;
+  size_t first = names.size();
+  while (first > 0 && std::ranges::none_of(names[first - 1], [](char letter) {
+           return 'A' <= letter && letter <= 'Z';
+         }))
+    --first;
+  return names.subspan(first);
 }
 
 std::string SupportedGgufArchitectures() {
   std::set<std::string_view> names;
-  for (const Family* family : Families()) names.insert(GgufArchitecture(*family));
-  names.erase("");
+  for (const Family* family : Families()) {
+    for (const std::string_view name : GgufArchitectures(*family)) names.insert(name);
+  }
   return fmt::format("{}", fmt::join(names, ", "));
 }
 

@@ -101,7 +101,7 @@ struct ConfigRules {
   // Keys of config.json that this family alone has. Sizes, biases, norms and windows are read by
   // then, rope is not.
   void (*read_more)(JsonFields* in, ModelConfig* config) = nullptr;
-  // The family's GGUF files, whose architecture is the last of its names, are read as config.json
+  // The family's GGUF files, whose architectures are the last of its names, are read as config.json
   // with this beside it; null: config_gguf.cc reads them key by key, or there are none.
   GgufImplied (*gguf_implies)(const GgufSizes& sizes) = nullptr;
 };
@@ -125,9 +125,9 @@ const Family* FindFamily(std::string_view id);
 const Family* FamilyOfArchitecture(std::string_view architecture);
 // "LlamaForCausalLM, MistralForCausalLM, ...": for error messages.
 std::string SupportedArchitectures();
-// What GGUF files call the family: the last of its names, if it has no capital letter as those of
-// config.json have; "": its models are read from folders alone.
-std::string_view GgufArchitecture(const Family& family);
+// What GGUF files call the family: the last of its names, as far as they have no capital letter as
+// those of config.json have; none: its models are read from folders alone.
+std::span<const std::string_view> GgufArchitectures(const Family& family);
 // "gemma2, gemma3, ...": those of all families, sorted.
 std::string SupportedGgufArchitectures();
 

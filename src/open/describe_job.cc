@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "layout/layout_plan.h"
 #include "open/measure_lines.h"
 #include "price/cpu_prices.h"
 #include "trace/job_lengths.h"
@@ -12,12 +13,17 @@ base::Status DescribeJob(const KnownJob& job, const job::RequestRules& rules,
                          job::TextPipeline* text, const model::ModelConfig& config,
                          layout::EngineOptions* engine) {
   if (job.trace) trace::DescribeTrace(*job.trace, engine, job.all_there);
-  const bool decides = price::DecidesByPrices(*engine) || price::StreamsByPrices(*engine);
-  if (!job.lines || !decides || engine->limits.mean_context != 0) return {};
+  const bool decides = engine->limits.mean_context == 0 &&
+                       (price::DecidesByPrices(*engine) || price::StreamsByPrices(*engine));
+  if (!job.lines || !(decides || layout::FitsPlaces(*engine, config))) return {};
   FB_ASSIGN_OR_RETURN(const job::JobFile* const lines, job.lines());
   base::Result<trace::JobLengths> lengths =
       MeasureLines({*lines, rules, *text, config, job.lengths}, *engine);
   if (!lengths.ok() && lengths.status().code() != trace::kTraceInvalid) return lengths.status();
+  if (!decides) {
+    engine->job_held = lengths.ok() ? lengths->held : 0;
+    return {};
+  }
   trace::DescribeLengths(lengths.ok() ? *std::move(lengths) : trace::JobLengths{.choices = {{}}},
                          job.all_there, engine);
   return {};

@@ -23,7 +23,8 @@ struct KnownJob {
 };
 
 // Tells the engine how long the job's prompts and answers are, where ranks decide by that
-// (price::DecidesByPrices, StreamsByPrices). A job none of whose lines can run counts as one
+// (price::DecidesByPrices, StreamsByPrices), and where memory is divided by it (layout::FitsPlaces)
+// what a choice holds. A job none of whose lines can run counts as one
 // choice of no tokens. `text` reads the lines; null: there are none. Errors: those of `lines`, and
 // the file cannot be read.
 base::Status DescribeJob(const KnownJob& job, const job::RequestRules& rules,

@@ -29,7 +29,9 @@ struct LineJob {
 // Measures the choices of all lines, those of earlier runs included. An answer whose length is not
 // known has its greatest length; one without a bound has that on simulated devices alone, and
 // kAnswerWithoutBound at most on real ones. A prompt without an answer (a vector, a likelihood)
-// counts with one token, which costs no step. Lines with errors are passed over. Errors: the file
+// counts with one token, which costs no step. Lines with errors are passed over, as are those that
+// ask for what the model cannot do. A prompt that is cut to the context is cut to the longest that
+// the options allow. Errors: the file
 // cannot be read; trace::kTraceInvalid: no line is left.
 base::Result<trace::JobLengths> MeasureLines(const LineJob& job,
                                              const layout::EngineOptions& options);

@@ -39,6 +39,8 @@ class MeasureLinesTest : public ::testing::Test {
     return options;
   }
 
+  model::ModelConfig config_;
+
  private:
   job::JobFile Write(const std::string& lines) {
     job::WriteFile(folder_ / "in", lines);
@@ -48,7 +50,6 @@ class MeasureLinesTest : public ::testing::Test {
   const base::TemporaryFolder folder_;
   const job::RequestRules rules_{.model_names = {"*"}, .vocab_size = 300};
   job::FakePipeline text_;
-  model::ModelConfig config_;
 };
 
 TEST_F(MeasureLinesTest, EachChoiceOfEachLine) {
@@ -81,6 +82,7 @@ TEST_F(MeasureLinesTest, AnswersWithoutABound) {
 
 // A prompt alone takes the steps of one with an answer of one token.
 TEST_F(MeasureLinesTest, PromptsWithoutAnswers) {
+  config_.pooling.emplace();
   const std::string whole(4096, 'x');  // of the model's context
   const auto job = Measure(
       "{\"input\":[[1,2,3],[4]]}\n{\"query\":\"q\",\"documents\":[\"ab\"]}\n"
@@ -99,6 +101,51 @@ TEST_F(MeasureLinesTest, PromptsWithoutAnswers) {
     EXPECT_EQ(choice.bound, 1);
   }
   EXPECT_THAT(prompts, testing::ElementsAre(3, 1, 2, 3, 3, 4, 2, 4095));
+}
+
+// `truncate_prompt_tokens` -1 cuts to what the context leaves beside the answer.
+TEST_F(MeasureLinesTest, PromptsAreCutToTheContext) {
+  config_.pooling.emplace();
+  const std::string longer(5000, 'x');
+  const auto line = [](const std::string& text, const std::string& more) {
+    return "{" + text + ",\"truncate_prompt_tokens\":-1" + more + "}\n";
+  };
+  const auto job = Measure(line("\"input\":\"" + longer + "\"", "") +
+                           line("\"prompt\":\"" + longer + "\"", ",\"max_tokens\":96") +
+                           "{\"prompt\":\"x\",\"max_tokens\":96}\n");
+  ASSERT_TRUE(job.ok()) << job.status().ToString();
+  ASSERT_EQ(job->choices.size(), 3u);
+  EXPECT_EQ(job->choices[0].prompt, 4095);
+  EXPECT_EQ(job->choices[1].prompt, 4000);
+  EXPECT_EQ(job->choices[1].output, 96);
+  EXPECT_TRUE(job->choices[0].cut && job->choices[1].cut);
+  EXPECT_FALSE(job->choices[2].cut);
+}
+
+TEST_F(MeasureLinesTest, WhatTheModelCannotDoIsPassedOver) {
+  const std::string lines = "{\"input\":\"ab\"}\n{\"prompt\":[1],\"max_tokens\":5}\n";
+  EXPECT_EQ(Measure(lines)->choices[0].output, 5);
+  EXPECT_THAT(Measure("{\"input\":\"ab\"}\n").status().message(),
+              HasSubstr("the first for: the model makes no vectors; expected --pooling"));
+  config_.pooling.emplace();
+  EXPECT_EQ(Measure(lines)->choices.size(), 2u);
+  config_.both_ways = true;  // an encoder
+  EXPECT_EQ(Measure(lines)->choices.size(), 1u);
+}
+
+// What neighbours share is held once, and a prompt once for its choices.
+TEST_F(MeasureLinesTest, WhatAChoiceHoldsAlone) {
+  const auto held = [&](const std::string& lines) { return Measure(lines)->held; };
+  EXPECT_EQ(held("{\"prompt\":[1,2,3,4],\"max_tokens\":20}\n{\"prompt\":5}\n"), 14);
+  EXPECT_EQ(held("{\"prompt\":[1,2,3,4],\"max_tokens\":2}\n"
+                 "{\"prompt\":[1,2,3,5],\"max_tokens\":2}\n"),
+            (4 + 1) / 2.0 + 1);
+  EXPECT_EQ(held("{\"prompt\":[1,2,3,4],\"max_tokens\":2,\"n\":4,\"temperature\":1}\n"), 1 + 1);
+  // Of a longer job the second lines of pairs count.
+  std::string lines;
+  for (int i = 0; i < 3 * kMostMeasuredLines; ++i)
+    lines += "{\"prompt\":[" + std::to_string(i / 2 % 200) + ",2,3,4],\"max_tokens\":2}\n";
+  EXPECT_NEAR(held(lines), 1, 0.01);
 }
 
 TEST_F(MeasureLinesTest, SomeLinesStandForAll) {
@@ -129,6 +176,17 @@ TEST_F(MeasureLinesTest, TheEngineIsToldWhereItDecidesByIt) {
   EXPECT_EQ(Describe(lines, "dp=2").job, nullptr);
   EXPECT_NE(Describe(lines, "dp=2", true, 1 << 20).job, nullptr) << "what is below is streamed";
   EXPECT_EQ(Describe(lines, "dp=1,tp=2").limits.mean_context, 0);
+  EXPECT_EQ(Describe(lines, "dp=2").job_held, 0);
+  // Where windowed layers stand beside others, what choices hold says how many run.
+  config_.num_layers = 2;
+  config_.sliding_window = {64, 0};
+  const layout::EngineOptions mixed = Describe(lines, "dp=2");
+  EXPECT_EQ(mixed.job_held, 14);
+  EXPECT_EQ(mixed.job, nullptr);
+  EXPECT_EQ(mixed.limits.mean_context, 0);
+  EXPECT_EQ(Describe(lines, "auto").job_held, 14);
+  config_.sliding_window = {64, 64};
+  EXPECT_EQ(Describe(lines, "dp=2").job_held, 0);
   // A job of which no line can run ends at once in any layout.
   for (const char* none : {"{\"prompt\":5}\n", ""})
     EXPECT_EQ(Describe(none, "auto").job->size(), 1u);

@@ -65,7 +65,7 @@ Group ModelGroup() {
         "latents) or `absorbed` (all rows to the latents)\n"
         "`absorbed` gives other bits, in a numerics class of its own ([moe.md](moe.md)). It is "
         "refused where a model has no latent attention."},
-       {"--pooling", kModel, Class::kUser,
+       {"--pooling", kAll, Class::kUser,
         Choice(FB_AT(engine.pooling), {{"auto", std::string("auto")},
                                        {"none", std::string("none")},
                                        {"last", std::string("last")},
@@ -95,7 +95,9 @@ Group LengthsGroup() {
         "Most choices that run at once on a rank (default: 256; on simulated GPUs of 70 GiB and "
         "more 1,024)\n"
         "The policies `sarathi`, `vllm` and `vasuki-printed` have 128. With KV cache below the "
-        "device the default is as [`--kv-offload auto`](offload.md) chooses."},
+        "device the default is as [`--kv-offload auto`](offload.md) chooses. Where windowed layers "
+        "stand beside layers that see all, it is at most as many as [fit by the job's "
+        "lengths](scheduling.md#layers-with-windows)."},
        {"--max-num-batched-tokens", kAll, Class::kUser,
         Positive(FB_AT(engine.limits.max_num_batched_tokens)),
         "Most tokens of a step; longer prompts are computed in chunks (default: 512; on simulated "

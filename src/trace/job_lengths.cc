@@ -8,22 +8,22 @@
 namespace forebay::trace {
 namespace {
 
-// The mean number of tokens that a running choice holds over its decoding steps. 0: no choices.
-double MeanContext(const std::vector<layout::ChoiceShape>& choices) {
-  double context = 0, steps = 0;
+// Tokens that a running choice holds; `own`: without those that it shares.
+double MeanTokens(const std::vector<layout::ChoiceShape>& choices, bool own) {
+  MeanHeld held;
   for (const layout::ChoiceShape& choice : choices) {
-    const auto output = static_cast<double>(choice.output);
-    context += output * (static_cast<double>(choice.prompt) + output / 2);
-    steps += output;
+    held.Add(static_cast<double>(choice.prompt - (own ? choice.shared : 0)),
+             static_cast<double>(choice.output));
   }
-  return steps == 0 ? 0 : context / steps;
+  return held.mean();
 }
 
 }  // namespace
 
 void DescribeLengths(JobLengths job, bool all_there, layout::EngineOptions* options) {
+  options->job_held = job.held;
   if (options->limits.mean_context != 0) return;
-  options->limits.mean_context = std::llround(MeanContext(job.choices));
+  options->limits.mean_context = std::llround(MeanTokens(job.choices, false));
   if (!all_there) return;
   options->job = std::make_shared<const std::vector<layout::ChoiceShape>>(std::move(job.choices));
   options->job_times = job.times;
@@ -42,6 +42,7 @@ void DescribeTrace(const LengthTrace& trace, layout::EngineOptions* options, boo
     choice.shared = choice.prompt;
     job.choices.insert(job.choices.end(), static_cast<size_t>(trace.choices - 1), choice);
   }
+  job.held = MeanTokens(job.choices, options->prefix_caching);
   DescribeLengths(std::move(job), all_there && !trace.online(), options);
 }
 

@@ -77,6 +77,13 @@ class Simulate(support.TestCase):
                 engine = json.loads(self.read("s.json"))["engine"]
                 self.assertEqual(engine["preemptions"], 0)
                 self.assertGreaterEqual(engine["kv_blocks_used_peak"] * 32, choices * 7000)
+                # Where nobody says how many choices run, as many do as fit by the job's lengths.
+                done = self.expect(support.call("plan", "--memory", *flags[:8], *flags[10:], "--trace", "synthetic:n=99,prompt=7000,output=200",
+                                                "--json"), 0)
+                plan = json.loads(done.out)["layouts"][0]
+                fitting = plan["kv_bytes"] / (((layers - full) * window + full * 7100) * token_bytes)
+                self.assertLess(plan["max_num_seqs"], 1.2 * fitting)
+                self.assertGreaterEqual(plan["kv_tokens"], .9 * fitting * 7100)
 
     def test_sums_take_as_long_as_the_given_link_needs(self):
         """A ninth of the link: jobs whose ranks add sums take longer, jobs of copies do not."""

@@ -271,12 +271,21 @@ class Vectors(support.TestCase):
     def test_they_are_planned(self):
         model = encoder(os.path.join(self.folder, "model"), "BertForSequenceClassification", id2label={"0": "relevant"})
         asked = lines(random.Random(8), 5)[:5]  # none generates
-        for name, model, asked in (("decoder", support.LLAMA, asked), ("encoder", model, lines_of_pairs(random.Random(8), 3))):
+        # A text is cut to the rows of a step, which an encoder reads it in, where its line says so.
+        long = lambda more: {"custom_id": "c", "url": "/v1/classify", "body": {"input": "river " * 40, **more}}
+        longer = [long({}), long({"truncate_prompt_tokens": -1})]
+        seconds = {}
+        for name, model, asked, flags, left_out in (("decoder", support.LLAMA, asked, ["--pooling", "last"], 0), ("without", support.LLAMA, asked, [], 0),
+                                                    ("encoder", model, lines_of_pairs(random.Random(8), 3), [], 0),
+                                                    ("longer", model, longer, ["--max-num-batched-tokens", 32], 1)):
             job = self.job(asked, name, model=model)
-            done = self.expect(support.call("plan", "-m", model, "-i", job.input, "--devices", "2xcpu", "--device-profile", "zen4", "--json"), 0)
-            layouts = json.loads(done.out)["layouts"]
-            self.assertGreater(layouts[0]["seconds"], 0)
-            self.assertEqual(layouts[0]["choices_left_out"], 0)
+            plan = ["plan", "-m", model, "-i", job.input, *flags, "--devices", "2xcpu", "--device-profile", "zen4", "--json"]
+            layouts = json.loads(self.expect(support.call(*plan), 0).out)["layouts"]
+            seconds[name] = layouts[0]["seconds"]
+            self.assertGreater(seconds[name], 0)
+            self.assertEqual(layouts[0]["choices_left_out"], left_out, name)
+        # What `run` refuses for want of a pooling is not planned.
+        self.assertGreater(seconds["decoder"], seconds["without"])
 
     def test_bad_lines(self):
         asked = [{"input": ""}, {"input": "a " * 600}, {"input": "a", "dimensions": 100000}, {"input": ["a", ""]}, {"query": "a", "documents": []},

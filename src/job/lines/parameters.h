@@ -33,6 +33,8 @@ struct RequestRules {
   // `max_tokens` beyond the context ends there, as vLLM's LLM has it; else it is refused, as
   // OpenAI's API does.
   bool ends_at_context = false;
+  // Tokens of a prompt and its answer at most, where no engine says how many; 0: nobody knows.
+  int64_t context = 0;
   std::shared_ptr<const Labels> labels;  // of the model's head; null: it has none
 };
 

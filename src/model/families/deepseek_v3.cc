@@ -96,9 +96,7 @@ GgufImplied DeepseekExpertsImplied(const GgufSizes& sizes) {
             {"expert_weights_scale", "routed_scaling_factor"},
             {"leading_dense_block_count", "first_k_dense_replace"}},
            &implied);
-  const int64_t dense = in->Int("leading_dense_block_count", 0, kMostLayers, 0);
-  const bool biased = in->Find(fmt::format("blk.{}.exp_probs_b.bias", dense)) != nullptr,
-             grouped = in->Has("expert_group_count"),
+  const bool biased = in->AnyLayerHas("exp_probs_b.bias"), grouped = in->Has("expert_group_count"),
              normed = in->Has("expert_weights_norm") && in->Json("expert_weights_norm") == "true";
   const int64_t gates = in->Int("expert_gating_func", 0, kMostGatingFunctions, 0);
   if (gates != 0 && gates != kSoftmaxGates && gates != kSigmoidGates) {

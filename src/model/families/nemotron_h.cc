@@ -39,7 +39,8 @@ StateConfig& ReadMamba2(const Mamba2Keys& keys, JsonFields* in, ModelConfig* con
 
 namespace {
 
-constexpr std::string_view kNemotronHArchitectures[] = {"NemotronHForCausalLM", "nemotron_h"};
+constexpr std::string_view kNemotronHArchitectures[] = {"NemotronHForCausalLM", "nemotron_h",
+                                                        "nemotron_h_moe"};
 constexpr Mamba2Keys kNemotronHMamba2{.heads = "mamba_num_heads",
                                       .head_dim = "mamba_head_dim",
                                       .state = "ssm_state_size",
@@ -154,10 +155,19 @@ std::string NemotronHNameHere(const ModelConfig&, std::string_view stored) {
   return WithBeginning(stored, kBeginnings);
 }
 
-// A layer has attention, a dense block or, with neither, a state.
+// A layer has attention, a feed-forward block or, with neither, a state. A file with experts has no
+// dense blocks.
 GgufImplied NemotronHImplied(const GgufSizes& sizes) {
   GgufFields* const in = sizes.in;
   GgufImplied implied;
+  const bool routed = in->Has("expert_count");
+  if (routed) {
+    implied = DeepseekExpertsImplied(sizes);
+    CopyKeys(in,
+             {{"expert_shared_feed_forward_length", "moe_shared_expert_intermediate_size"},
+              {"moe_latent_size", "moe_latent_size"}},
+             &implied);
+  }
   ImplyMamba2(kNemotronHMamba2, in, &implied);
   const std::vector<int64_t> heads = CopyByLayer(sizes,
                                                  {"attention.head_count_kv", "num_key_value_heads"},
@@ -169,7 +179,7 @@ GgufImplied NemotronHImplied(const GgufSizes& sizes) {
     if (heads[layer] != 0 && widths[layer] != 0)
       in->Unsupported("feed_forward_length", fmt::format("{} in layer {}", widths[layer], layer),
                       "0 in a layer with attention");
-    pattern += heads[layer] != 0 ? '*' : widths[layer] != 0 ? '-' : 'M';
+    pattern += heads[layer] != 0 ? '*' : widths[layer] == 0 ? 'M' : routed ? 'E' : '-';
   }
   implied.members.emplace_back("hybrid_override_pattern", fmt::format("\"{}\"", pattern));
   CopyKeys(in,

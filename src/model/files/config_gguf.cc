@@ -215,7 +215,7 @@ const Family* GgufFamily(std::string_view architecture, const GgufFile& gguf) {
   const bool windowed = gguf.Has(std::string(architecture) + ".attention.sliding_window");
   const Family* found = nullptr;
   for (const Family* family : Families()) {
-    if (GgufArchitecture(*family) != architecture) continue;
+    if (std::ranges::count(GgufArchitectures(*family), architecture) == 0) continue;
     if (found == nullptr || (windowed && family->rules.window != WindowRule::kNone)) found = family;
   }
   return found;

@@ -116,11 +116,13 @@ void CopyKeys(GgufFields* in, std::initializer_list<GgufKey> keys, GgufImplied* 
 
 std::vector<int64_t> CopyByLayer(const GgufSizes& sizes, GgufKey key, GgufImplied* implied) {
   std::vector<int64_t> values = sizes.in->Ints(key.gguf);
-  if (std::ssize(values) != sizes.layers) {
+  const int64_t blocks = sizes.in->Int("block_count", 1, kMostLayers);
+  if (std::ssize(values) != blocks) {
     sizes.in->Invalid(fmt::format("key {} has {} entries; expected one a layer, {}", key.gguf,
-                                  values.size(), sizes.layers));
-    return std::vector<int64_t>(static_cast<size_t>(sizes.layers));
+                                  values.size(), blocks));
   }
+  // Layers that predict further tokens stand at the end.
+  values.resize(static_cast<size_t>(sizes.layers));
   const int64_t most = std::ranges::max(values);
   for (size_t layer = 0; layer < values.size(); ++layer) {
     if (values[layer] == 0 || values[layer] == most) continue;

@@ -14,12 +14,13 @@ using base::Result;
 using base::ShownName;
 using base::Status;
 
-constexpr std::array<std::string_view, 6> kTurnsNeighbours = {
-    "llama", "granite", "granitehybrid", "nemotron_h", "smollm3", "mistral3"};
+constexpr std::array<std::string_view, 7> kTurnsNeighbours = {
+    "llama", "granite", "granitehybrid", "nemotron_h", "nemotron_h_moe", "smollm3", "mistral3"};
 constexpr std::array<std::string_view, 2> kTilesValueHeads = {"qwen35", "qwen35moe"};
 constexpr std::array<std::string_view, 3> kDeltaNets = {"qwen35", "qwen35moe", "qwen3next"};
 
-constexpr std::array<std::string_view, 2> kMamba2 = {"nemotron_h", "granitehybrid"};
+constexpr std::array<std::string_view, 3> kMamba2 = {"nemotron_h", "nemotron_h_moe",
+                                                     "granitehybrid"};
 
 constexpr int64_t kMostCount = 1 << 20;  // of heads, of a head's elements
 

@@ -8,7 +8,7 @@
 namespace forebay::weights {
 
 // Says of a tensor, which has Hugging Face's name already, how it lies in the file.
-//   llama, granite, granitehybrid, nemotron_h, smollm3, mistral3:
+//   llama, granite, granitehybrid, nemotron_h (nemotron_h_moe, too), smollm3, mistral3:
 //                                        rows of Q and K that rope turns together stand side by
 //                                        side, where HF has them in halves of a head
 //   qwen35, qwen35moe:                   value heads of delta-net layers lie by their number within

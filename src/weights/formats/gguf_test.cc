@@ -238,6 +238,8 @@ TEST(HfTensorName, ArchitecturesHaveNamesOfTheirOwn) {
   EXPECT_EQ(HfTensorName("lfm2", "blk.7.shortconv.conv.weight"), layer + "conv.conv.weight");
   EXPECT_EQ(HfTensorName("lfm2", "token_embd_norm.weight"), "model.embedding_norm.weight");
   EXPECT_EQ(HfTensorName("nemotron_h", "blk.7.ssm_dt.bias"), layer + "mixer.dt_bias");
+  EXPECT_EQ(HfTensorName("nemotron_h_moe", "blk.7.exp_probs_b.bias"),
+            layer + "mixer.gate.e_score_correction_bias");
   EXPECT_EQ(HfTensorName("granitehybrid", "blk.7.ssm_a"), layer + "mamba.A_log");
   EXPECT_EQ(HfTensorName("qwen2", "blk.7.post_attention_norm.weight"),
             "blk.7.post_attention_norm.weight");
