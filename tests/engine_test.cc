@@ -47,6 +47,9 @@ TEST_F(EngineTest, RefusesWhatCanNeverRun) {
   EXPECT_EQ(code(MakeRequest(0, 100, 29)), "context_length_exceeded");
   EXPECT_EQ(code(MakeRequest(0, 128, -1)), "context_length_exceeded");
   EXPECT_EQ(code(MakeRequest(0, 128, 0)), "none");
+  // Whose fault it is: with any answer, or with this one.
+  EXPECT_EQ(engine->Refusal(MakeRequest(0, 100, 29))->error_param, "max_tokens");
+  EXPECT_EQ(engine->Refusal(MakeRequest(0, 128, 29))->error_param, "prompt");
   EXPECT_EQ(code(MakeRequest(0, 0, 1)), "prompt_empty");
   Request request = MakeRequest(0, 4, 1);
   request.prompts[0][2] = engine->facts().vocab_size;

@@ -6,7 +6,9 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
+#include <optional>
 
 #include "job/lines/likelihood.h"
 #include "job/lines/vectors.h"
@@ -15,6 +17,9 @@
 
 namespace forebay::python {
 namespace {
+
+// How long lines become requests before Python may look at its signals.
+constexpr std::chrono::milliseconds kGlance(50);
 
 // The code of what is no prompt at all; other errors are of what it holds.
 constexpr const char* kNoPrompt = "no_prompt";
@@ -96,6 +101,7 @@ class Call {
   }
   // Everything; the latest first.
   void CancelAll() {
+    if (model_->is_forked()) return;  // a generator that ends with the child
     std::vector<int64_t> ids;
     for (const auto& [tag, asked] : asked_)
       if (asked.id >= 0) ids.push_back(asked.id);
@@ -148,8 +154,16 @@ class Call {
     model_->Check();
     std::vector<std::pair<int64_t, job::LineError>> errors;
     {
-      const GilRelease release;
+      std::optional<GilRelease> release(std::in_place);
+      auto looked = std::chrono::steady_clock::now();
       for (size_t i = 0; i < count; ++i) {
+        // Many lines take long, and Ctrl-C does not wait for all of them.
+        if (const auto now = std::chrono::steady_clock::now(); now - looked > kGlance) {
+          release.reset();
+          if (PyErr_CheckSignals() != 0) throw nb::python_error();
+          release.emplace();
+          looked = now;
+        }
         const int64_t tag = next_tag_++;
         job::BuiltLine built = build(i);
         if (built.error) {

@@ -58,8 +58,9 @@ class Batch {
   void Begin() { input_->Set(); }
   // Has the engine begun? From then on the results file is replaced by no other; it grows.
   bool Runs() const { return opened_model_ && model_->engine().stats().steps > 0; }
-  // Gives up what runs. Safe to call twice.
+  // Gives up what runs. Safe to call twice. A child of fork has no thread of it.
   void Close() {
+    if (getpid() != pid_) return;
     control_.abort = true;
     input_->Set();
     const GilRelease release;
@@ -139,6 +140,7 @@ class Batch {
     return {};
   }
 
+  const pid_t pid_ = getpid();
   settings::RunOptions flags_;
   const Options options_;
   const std::unique_ptr<runtime::Runtime> runtime_ = runtime::CreateRealRuntime();
@@ -173,11 +175,11 @@ class Server {
                 model_->opened().AnswerParts()) {}
 
   void Add(const std::vector<Line>& given) {
-    model_->Check();
     std::vector<job::LineServer::Line> lines;
     for (const auto& [number, text] : given)
       lines.push_back({number, std::string(text.c_str(), text.size())});
     const GilRelease release;
+    const auto use = model_->Use();
     server_.Add(std::move(lines));
   }
   std::vector<nb::bytes> Take(double seconds) {

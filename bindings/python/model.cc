@@ -35,14 +35,16 @@ void Throw(const base::Status& status) {
   throw Failure{status.code().name, status.message(), usage};
 }
 
-std::vector<std::pair<std::string, bool>> FlagNames() {
-  std::vector<std::pair<std::string, bool>> names;
+std::vector<std::tuple<std::string, bool, bool>> FlagNames() {
+  std::vector<std::tuple<std::string, bool, bool>> names;
   for (const settings::Group& group : settings::Table()) {
     for (const settings::Setting& setting : group.settings) {
       if ((setting.callers & settings::kPython) == 0) continue;
-      const bool has_text = setting.value.arity != settings::Value::Arity::kSwitch;
+      using Arity = settings::Value::Arity;
+      const Arity arity = setting.value.arity;
       for (const std::string_view name : {setting.name(), setting.opposite()})
-        if (!name.empty()) names.emplace_back(name.substr(2), has_text);
+        if (!name.empty())
+          names.emplace_back(name.substr(2), arity != Arity::kSwitch, arity == Arity::kMany);
     }
   }
   return names;
@@ -72,6 +74,7 @@ Model::Model(const std::string& name, const Flags& given, const std::string& tra
       open::OpenedModel::Open(*runtime_, flags_, {.job = {.trace = lengths ? &*lengths : nullptr}});
   if (!opened.ok()) Throw(opened.status());
   opened_ = std::move(*opened);
+  isa_ = opened_->engine().isa();
   job::RequestRules rules = opened_->rules();
   rules.ends_at_context = true;
   parser_.emplace(std::move(rules), opened_->text(), &opened_->engine());
@@ -79,20 +82,25 @@ Model::Model(const std::string& name, const Flags& given, const std::string& tra
 }
 
 Model::~Model() {
-  if (getpid() == pid_) return;
+  if (!is_forked()) return;
   static_cast<void>(session_.release());
   static_cast<void>(opened_.release());
   static_cast<void>(runtime_.release());
 }
 
 void Model::Close() {
-  if (getpid() != pid_) return;
+  if (is_forked()) return;
   const GilRelease release;
   session_->Close();
+  const std::unique_lock lock(engine_mutex_);
+  // A device that hangs cannot be waited for.
+  if (last_ || session_->failed()) return;
+  last_ = Counters{opened_->engine().stats(), opened_->engine().meters()};
+  opened_->CloseEngine();
 }
 
 void Model::Check() const {
-  if (getpid() != pid_) {
+  if (is_forked()) {
     throw Failure{kProcessForked.name,
                   "this LLM was made before the process was forked; make one in the child, or "
                   "start it by \"spawn\"",
@@ -106,12 +114,32 @@ void Model::Check() const {
   if (!session_->open()) throw Failure{job::kSessionClosed.name, "this LLM is closed", false};
 }
 
+std::shared_lock<std::shared_mutex> Model::Use() const {
+  std::shared_lock use(engine_mutex_);
+  Check();
+  return use;
+}
+
+Model::Counters Model::ReadCounters() const {
+  const GilRelease release;
+  const std::shared_lock use(engine_mutex_);
+  return last_ ? *last_ : Counters{opened_->engine().stats(), opened_->engine().meters()};
+}
+
+void Model::ForgetPrefixes() {
+  const GilRelease release;
+  const auto use = Use();
+  opened_->engine().ForgetPrefixes();
+}
+
 job::BuiltLine Model::Parse(std::string* text, int64_t key) {
+  const auto use = Use();
   const std::lock_guard lock(mutex_);
   return parser_->Parse(text, key);
 }
 
 job::BuiltLine Model::Build(job::Prompt prompt, const std::string& rest, int64_t key) {
+  const auto use = Use();
   const std::lock_guard lock(mutex_);
   if (!asked_ || asked_->first != rest) {
     std::string text = R"({"prompt": "")" + rest + "}";
@@ -136,12 +164,12 @@ nb::dict Model::Facts() const {
   dict["weight_bytes"] = facts.weight_bytes;
   dict["kv_bytes"] = facts.kv_bytes;
   dict["workspace_bytes"] = facts.workspace_bytes;
-  dict["isa"] = opened_->engine().isa();
+  dict["isa"] = isa_;
   return dict;
 }
 
 nb::dict Model::Stats() const {
-  const EngineStats stats = opened_->engine().stats();
+  const EngineStats stats = ReadCounters().stats;
   nb::dict dict;
   for (const EngineCounter& counter : kEngineCounters) dict[counter.name] = stats.*counter.member;
   dict["step_seconds"] = stats.step_seconds;
@@ -158,7 +186,7 @@ nb::dict Model::Stats() const {
 }
 
 nb::dict Model::Meters() const {
-  const engine::Meters meters = opened_->engine().meters();
+  const engine::Meters meters = ReadCounters().meters;
   const job::RequestMetrics requests = session_->metrics();
   nb::dict dict, ends;
   ends["stop"] = requests.ends().stop;
@@ -235,7 +263,7 @@ void AddModel(nb::module_& module) {
       .def("stats", &Model::Stats)
       .def("meters", &Model::Meters)
       .def("defaults", &Model::Defaults)
-      .def("reset_prefix_cache", [](Model& model) { model.opened().engine().ForgetPrefixes(); })
+      .def("reset_prefix_cache", &Model::ForgetPrefixes)
       .def("vocabulary", &Model::Vocabulary)
       .def("encode", &Model::Encode)
       .def("decode", &Model::Decode)

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <shared_mutex>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -44,8 +45,9 @@ T Take(base::Result<T> result) {
 // Settings as "--name=text", "--on" or "--no-on".
 using Flags = std::vector<std::string>;
 
-// The names of all settings that Python takes, without dashes, and whether a text follows.
-std::vector<std::pair<std::string, bool>> FlagNames();
+// The names of all settings that Python takes, without dashes; whether a text follows, and whether
+// several may.
+std::vector<std::tuple<std::string, bool, bool>> FlagNames();
 settings::RunOptions ParseFlags(const std::string& model, const Flags& given);
 
 // One loaded model, and its session. A child of fork has no threads of it and may only drop it.
@@ -56,9 +58,12 @@ class Model {
   Model(const std::string& name, const Flags& given, const std::string& trace);
   ~Model();
 
-  // What runs ends at once; the memory goes with the object.
+  // What runs ends at once, and the engine's memory is freed. Text, facts and counters stay.
   void Close();
   void Check() const;
+  bool is_forked() const { return getpid() != pid_; }
+  // While this lives the engine does. Throws as Check. The thread is without the GIL.
+  std::shared_lock<std::shared_mutex> Use() const;
   job::BuiltLine Parse(std::string* text, int64_t key);
   // A completion of `prompt` that asks for `rest`: what a line holds behind its prompt.
   job::BuiltLine Build(job::Prompt prompt, const std::string& rest, int64_t key);
@@ -73,6 +78,7 @@ class Model {
   // Members that get_metrics() makes vLLM's of (forebay/metrics.py).
   nb::dict Meters() const;
   nb::dict Defaults() const;
+  void ForgetPrefixes();
   // One more than the greatest token, and those with which texts begin and end.
   std::tuple<int32_t, std::optional<int32_t>, std::optional<int32_t>> Vocabulary() const;
   std::vector<int32_t> Encode(const std::string& text, bool add_special_tokens) const;
@@ -82,13 +88,22 @@ class Model {
                      bool continue_final_message);
 
  private:
+  // What the engine says, or what it said last.
+  struct Counters {
+    EngineStats stats;
+    engine::Meters meters;
+  };
   const text::Tokenizer& tokenizer() const;
+  Counters ReadCounters() const;
 
   const pid_t pid_ = getpid();
   settings::RunOptions flags_;
   std::unique_ptr<runtime::Runtime> runtime_;
   std::unique_ptr<open::OpenedModel> opened_;
-  std::mutex mutex_;  // guards the next two, and rendering
+  std::string isa_;
+  mutable std::shared_mutex engine_mutex_;  // guards the engine's life, and last_
+  std::optional<Counters> last_;            // once the engine is freed
+  std::mutex mutex_;                        // guards the next two, and rendering
   std::optional<job::RequestParser> parser_;
   std::optional<std::pair<std::string, job::ParsedLine>> asked_;  // the last that Build was given
   std::unique_ptr<job::Session> session_;

@@ -86,7 +86,8 @@ Held HeldIn(nb::handle prompt, int64_t index) {
     const auto member = [&](const char* name) {
       return nb::borrow(PyDict_GetItemString(prompt.ptr(), name));
     };
-    if (nb::object ids = member("prompt_token_ids"); ids.is_valid()) return {std::move(ids), true};
+    if (nb::object ids = member("prompt_token_ids"); ids.is_valid() && !ids.is_none())
+      return {std::move(ids), true};
     held = member("prompt");
     if (!held.is_valid()) held = nb::none();
   }

@@ -138,15 +138,22 @@ std::string NameOfBody(const model::ModelConfig& /*config*/, std::string_view st
 }
 
 // Each tensor gets the name that `name_here` has for it.
-void Rename(const model::ModelConfig& config,
-            std::string (*name_here)(const model::ModelConfig&, std::string_view),
-            weights::WeightSource* source) {
+base::Status Rename(const model::ModelConfig& config,
+                    std::string (*name_here)(const model::ModelConfig&, std::string_view),
+                    weights::WeightSource* source) {
   std::vector<std::string> stored;
   for (const weights::TensorInfo& tensor : source->tensors()) stored.push_back(tensor.name);
   for (const std::string& name : stored) {
     std::string here = name_here(config, name);
-    if (here != name) source->Rename(name, std::move(here));
+    if (here == name) continue;
+    if (source->Has(here)) {
+      return {weights::kTensorDuplicate,
+              fmt::format("{}: tensor {} is also there as {}; expected it once",
+                          source->FileOf(name), base::ShownName(here), base::ShownName(name))};
+    }
+    source->Rename(name, std::move(here));
   }
+  return {};
 }
 
 // A head beside the embedding of a tied model: another one is the head; one without an embedding,
@@ -224,8 +231,9 @@ base::Status OpenFiles(ModelFiles* files) {
     FB_RETURN_IF_ERROR(ReadGenerationConfig(files->path, &files->generation));
   }
   if (auto* const name_here = model::FindFamily(files->config.family)->name_here)
-    Rename(files->config, name_here, owned.get());
-  if (owned->Has("embed_tokens.weight")) Rename(files->config, &NameOfBody, owned.get());
+    FB_RETURN_IF_ERROR(Rename(files->config, name_here, owned.get()));
+  if (owned->Has("embed_tokens.weight"))
+    FB_RETURN_IF_ERROR(Rename(files->config, &NameOfBody, owned.get()));
   FB_RETURN_IF_ERROR(ResolveHead(owned.get(), files));
   FB_RETURN_IF_ERROR(CheckUnused(*owned, *files));
   files->config.forms = FormsOf(*owned);

@@ -64,15 +64,16 @@ std::optional<RequestResult> RefusalOf(const Request& request, const ModelFacts&
     const int64_t asked = request.sampling.max_tokens;
     const int64_t least = asked == 0 ? 0 : 1;
     if (length + std::max(asked, least) <= facts.max_model_len) continue;
+    const bool fits_alone = length + least <= facts.max_model_len;
     std::string wanted;
-    if (asked > 0) wanted = fmt::format(" and {} tokens of output", asked);
-    if (asked < 0) wanted = ", and the output at least one";
+    if (asked > 0 && fits_alone) wanted = fmt::format(" and {} tokens of output", asked);
+    if (asked != 0 && !fits_alone) wanted = ", and the output at least one";
     return BadRequest(
-        request, "context_length_exceeded", asked > 0 ? "max_tokens" : "prompt",
+        request, "context_length_exceeded", fits_alone ? "max_tokens" : "prompt",
         fmt::format("This model's maximum context length is {} tokens. However, the "
                     "{} has {} tokens{}. Shorten it or {}.",
                     facts.max_model_len, request.pooled ? "text" : "prompt", length, wanted,
-                    asked > 0 ? "lower max_tokens" : "set truncate_prompt_tokens"));
+                    fits_alone ? "lower max_tokens" : "set truncate_prompt_tokens"));
   }
   const auto outside = [&](std::string param, int32_t token) {
     std::string message = fmt::format("{} names token id {}, outside the vocabulary of {}", param,

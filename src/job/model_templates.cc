@@ -63,7 +63,9 @@ Result<ChatTemplateSources> ReadGiven(const std::string& given) {
   ChatTemplateSources found;
   found.plain = {given, "--chat-template"};
   if (given.find('{') == std::string::npos) {
-    FB_ASSIGN_OR_RETURN(found.plain->text, base::ReadFile(given));
+    auto text = base::ReadFile(given);
+    if (!text.ok()) return text.status().WithContext("--chat-template");
+    found.plain->text = *std::move(text);
     found.plain->where = given;
   }
   return found;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "job/lines/line_errors.h"
 #include "job/lines/result_format.h"
 
 namespace forebay::job {
@@ -157,7 +158,14 @@ std::optional<LineError> RequestParser::BanWords(const ParsedLine& line, Samplin
       if (!ids->empty()) sampling->bad_words.push_back(std::move(*ids));
     }
   }
-  return std::nullopt;
+  const std::vector<int32_t>& allowed = sampling->allowed_token_ids;
+  const auto is_banned = [&](int32_t token) {
+    return std::ranges::count(sampling->bad_words, std::vector{token}) > 0;
+  };
+  if (allowed.empty() || !std::ranges::all_of(allowed, is_banned)) return std::nullopt;
+  return InvalidValue("allowed_token_ids",
+                      "`allowed_token_ids` holds only tokens that `bad_words` bans; expected one "
+                      "that is left");
 }
 
 std::optional<LineError> RequestParser::Tokenize(const ParsedLine& line, Request* request) {

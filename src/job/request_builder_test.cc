@@ -68,6 +68,16 @@ TEST(RequestParserTest, ATextThatIsTooLongHasTheNameThatTheLineHasForIt) {
   }
 }
 
+TEST(RequestParserTest, AllowedTokensThatBadWordsBan) {
+  const std::string asked = R"({"prompt":"a","bad_words":["b","cd"],"allowed_token_ids":)";
+  const BuiltLine banned = Build(asked + "[98]}");
+  ASSERT_TRUE(banned.error);
+  EXPECT_EQ(banned.error->param, "allowed_token_ids");
+  EXPECT_THAT(banned.error->message, testing::HasSubstr("only tokens that `bad_words` bans"));
+  // "cd" is a word of two tokens.
+  EXPECT_FALSE(Build(asked + "[98,99]}").error);
+}
+
 // The fake tokenizer's tokens are bytes.
 TEST(RequestParserTest, ATruncatedPromptLeavesRoomForItsAnswer) {
   const std::string x(400, 'x');

@@ -79,6 +79,27 @@ base::Status CheckOptions(const EngineOptions& options, const model::ModelConfig
                                     "of a block",
                                     limits.state_every, kernels::kBlockTokens));
   }
+  if (limits.state_every != LimitOptions().state_every && !config.states) {
+    return base::Status(
+        base::kInvalidArgument,
+        fmt::format("--state-every {}: {} has no layers that keep a state; expected "
+                    "the flag left out",
+                    limits.state_every, config.architecture));
+  }
+  if (machine.devices.platform != &CudaPlatform() && (machine.debug_sync || !machine.cuda_graphs)) {
+    return base::Status(base::kInvalidArgument,
+                        fmt::format("{} on devices {}, which are no real GPUs; expected --devices "
+                                    "cuda, or the flag left out",
+                                    machine.debug_sync ? "--debug-sync" : "--no-cuda-graphs",
+                                    machine.devices.text));
+  }
+  if (options.trial.overcommit != EngineOptions().trial.overcommit &&
+      !options.policy->make()->wants_lengths()) {
+    return base::Status(base::kInvalidArgument,
+                        fmt::format("--overcommit with --scheduling-policy {}, which promises no "
+                                    "blocks; expected makespan",
+                                    options.policy->name));
+  }
   if (config.both_ways && (options.tier.in_memory() || options.tier.in_file())) {
     return base::Status(base::kInvalidArgument,
                         fmt::format("--kv-offloading-size and --kv-file: {} keeps no KV beyond the "

@@ -26,8 +26,9 @@ base::Result<model::GenerationConfig> ReadGeneration(const job::ModelOptions& op
   if (options.generation_config == "vllm")
     return model::GenerationConfig{.eos_token_ids = files.generation.eos_token_ids};
   const std::string path = GenerationFile(options);
-  FB_ASSIGN_OR_RETURN(const std::string json, base::ReadFile(path));
-  return model::ParseGenerationConfig(json, path);
+  const auto json = base::ReadFile(path);
+  if (!json.ok()) return json.status().WithContext("--generation-config");
+  return model::ParseGenerationConfig(*json, path);
 }
 
 constexpr char kYesNo[] = "yes-no";

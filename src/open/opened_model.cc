@@ -58,6 +58,7 @@ base::Result<std::unique_ptr<OpenedModel>> OpenedModel::Open(runtime::Runtime& r
   FB_ASSIGN_OR_RETURN(
       opened->engine_,
       choose::CreateEngine(runtime, engine, files, text->tokenizer(), purpose.tell_search));
+  opened->facts_ = opened->engine_->facts();
   return opened;
 }
 

@@ -38,7 +38,7 @@ class OpenedModel {
 
   job::ModelText& text() { return *text_; }
   engine::LocalEngine& engine() { return *engine_; }
-  const ModelFacts& facts() const { return engine_->facts(); }
+  const ModelFacts& facts() const { return facts_; }
 
   job::RequestRules rules() const;
   // Everything but the line that an answer depends on.
@@ -54,6 +54,10 @@ class OpenedModel {
   // The model must outlive the job.
   void FillJob(job::JobOptions* job);
 
+  // Frees the engine and its memory; text, facts and all that follows from them stay. REQUIRES:
+  // nothing runs, and nobody uses the engine again.
+  void CloseEngine() { engine_.reset(); }
+
  private:
   explicit OpenedModel(const job::ModelOptions& options) : options_(options) {}
 
@@ -61,6 +65,7 @@ class OpenedModel {
   engine::ModelFiles files_;
   std::unique_ptr<job::ModelText> text_;
   std::unique_ptr<engine::LocalEngine> engine_;
+  ModelFacts facts_;  // the engine's
 };
 
 }  // namespace forebay::open

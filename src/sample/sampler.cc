@@ -61,6 +61,15 @@ std::span<const float> Penalize(const SampleInput& input, SampleScratch* scratch
   return row;
 }
 
+// As Penalize, but bans that leave no token ban none.
+std::span<const float> Process(const SampleInput& input, SampleScratch* scratch) {
+  const std::span<const float> row = Penalize(input, scratch);
+  if (input.banned.empty() || RowMax(row) != kNone) return row;
+  SampleInput without_bans = input;
+  without_bans.banned = {};
+  return Penalize(without_bans, scratch);
+}
+
 // What a draw needs of a row at a temperature above 0.
 struct Softmax {
   std::span<const float> row;
@@ -264,14 +273,14 @@ bool IsPlain(const SampleInput& input) { return HasPlainDraw(input) && input.par
 SampleOutput Sample(const SampleInput& input, SampleScratch* scratch) {
   FB_CHECK(!input.logits.empty() && input.params != nullptr, "nothing to sample from");
   SampleOutput output;
-  output.token = Choose(Penalize(input, scratch), input, scratch);
+  output.token = Choose(Process(input, scratch), input, scratch);
   if (input.params->logprobs >= 0)
     output.logprobs = LogprobsOf(input.logits, output.token, input.params->logprobs, scratch);
   return output;
 }
 
 Distribution ProcessedDistribution(const SampleInput& input, SampleScratch* scratch) {
-  const std::span<const float> row = Penalize(input, scratch);
+  const std::span<const float> row = Process(input, scratch);
   const float max = RowMax(row);
   if (input.params->temperature == 0 || max == kNone) return {{ArgMax(row)}, {1.0}};
   const Softmax softmax = Prepare(row, max, *input.params, scratch);

@@ -292,6 +292,11 @@ TEST(SampleTest, BannedAndForeignIds) {
           .token,
       0);
   EXPECT_EQ(Sample({.logits = row, .params = &params, .counts = &counts}, &scratch).token, 1);
+  // What bans all that is allowed bans nothing.
+  for (const float temperature : {0.0f, 1.0f}) {
+    const SamplingParams one{.temperature = temperature, .allowed_token_ids = {1}};
+    EXPECT_EQ(Sample({.logits = row, .params = &one, .banned = banned}, &scratch).token, 1);
+  }
 }
 
 // Prints what one row of 152K logits costs; nothing is asserted, machines differ.

@@ -158,8 +158,9 @@ base::Status Resolve(RunOptions* options) {
     options->engine.machine.kernels = *kernels;
   }
   if (!options->routing.empty()) {
-    FB_ASSIGN_OR_RETURN(options->engine.machine.routing,
-                        model::ParseRouting(options->routing, options->engine.seed));
+    auto routing = model::ParseRouting(options->routing, options->engine.seed);
+    if (!routing.ok()) return routing.status().WithContext("--routing");
+    options->engine.machine.routing = *std::move(routing);
   }
   const auto now = ParseNow(options->now);
   if (!now.ok()) return now.status().WithContext("--now");

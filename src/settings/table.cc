@@ -58,7 +58,9 @@ base::Status Read(std::span<const Given> given, RunOptions* options) {
       return {base::kInvalidArgument,
               fmt::format("{} is given twice; expected once", setting->name())};
     }
-    FB_RETURN_IF_ERROR(setting->value.read(setting->name(), text, *options));
+    const base::Status status = setting->value.read(setting->name(), text, *options);
+    const bool is_named = status.message().find(setting->name()) != std::string::npos;
+    if (!status.ok()) return is_named ? status : status.WithContext(setting->name());
   }
   return Resolve(options);
 }

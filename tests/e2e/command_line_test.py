@@ -52,10 +52,12 @@ class CommandLine(support.TestCase):
                     self.refused(support.USAGE, flags=[flag, value])
         for flags, text in ((["--isa", "x"], "isa_unavailable"), (["--scheduling-policy", "x"], "policy_unknown"),
                             (["--max-model-len", "100000"], "max_model_len_invalid")):
-            self.refused(support.USAGE, text, flags=flags)
-        self.refused(support.ERROR, "io_error", flags=["--generation-config", "/none"])
+            self.refused(support.USAGE, flags[0], text, flags=flags)
+        self.refused(support.USAGE, "--device-profile: device none", "profile_unknown", flags=["--device-profile", "none"])
+        for flag in ("--generation-config", "--arrivals"):
+            self.refused(support.ERROR, f"{flag}: /none", "io_error", flags=[flag, "/none"])
         self.one.flags = []
-        self.refused(support.ERROR, "/none", flags=["--chat-template", "/none"])
+        self.refused(support.ERROR, "--chat-template: /none", flags=["--chat-template", "/none"])
         self.refused(support.ERROR, "template_syntax", flags=["--chat-template", "{% bad"])
 
     def test_what_the_engine_finds_wrong_with_flags(self):
@@ -121,6 +123,10 @@ class CommandLine(support.TestCase):
                             (["--gpu-memory-utilization", ".5"], "--gpu-memory-utilization 0.5 is for GPUs, real or simulated; expected --memory"),
                             (["--kv-preempt", "park"], "--kv-preempt park: there is nothing below the device; expected --kv-offloading-size"),
                             (["--length-predictor", "mean"], "--length-predictor with --scheduling-policy continuous"),
+                            (["--overcommit", "2"], "--overcommit with --scheduling-policy continuous"),
+                            (["--debug-sync"], "--debug-sync on devices cpu, which are no real GPUs"),
+                            (["--no-cuda-graphs"], "--no-cuda-graphs on devices cpu, which are no real GPUs"),
+                            (["--state-every", "64"], "--state-every 64: LlamaForCausalLM has no layers that keep a state"),
                             (["--mode", "ship"], "--mode ship with groups=1,dp=1"), (["--mode", "pull", "--devices", "2xcpu"], "--mode pull with groups=1,dp=2"),
                             ([*roles, "--mode", "ship"], "--mode ship with groups=1,dp=1"),
                             ([*roles, "--generation-mode", "ship"], "--generation-mode ship with groups=1,dp=1"),

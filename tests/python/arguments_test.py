@@ -11,6 +11,7 @@ import pytest
 import forebay
 from conftest import FLAGS, FOREBAY, LLAMA, RANKS, prompts
 from forebay import LLM, SamplingParams
+from forebay.flags import flags_of
 
 
 def test_a_list_of_parameters(llm):
@@ -28,7 +29,7 @@ def test_a_list_of_parameters(llm):
     ({"temperature": math.nan}, "temperature"), ({"temperature": True}, "temperature"), ({"n": True}, "`n`"), ({"n": 1.5}, "`n`"),
     ({"max_tokens": 2**63}, "max_tokens"), ({"seed": 2**63}, "seed"), ({"top_p": math.inf}, "top_p"), ({"ignore_eos": 1}, "ignore_eos"),
     ({"output_kind": "DELTA"}, "output_kind"), ({"stop": [5]}, "stop"), ({"stop_token_ids": {5}}, "stop_token_ids"),
-    ({"logit_bias": [1]}, "logit_bias"), ({"logit_bias": {5: "x"}}, "logit_bias"),
+    ({"logit_bias": [1]}, "logit_bias"), ({"logit_bias": {5: "x"}}, "logit_bias"), ({"temperature": 10**400}, "temperature"),
 ])
 def test_bad_types_of_parameters(arguments, text):
     with pytest.raises(ValueError, match=f"{text}.* is .*; expected ") as caught:
@@ -93,6 +94,14 @@ def test_a_clone_shares_nothing():
         assert copied == params and copied.stop is not params.stop and copied.output_kind is params.output_kind
 
 
+def test_errors_go_to_other_processes_as_they_are(llm):
+    output, = llm.generate([[10**6]], on_error="return", use_tqdm=False)
+    for copied in (pickle.loads(pickle.dumps(output)), copy.deepcopy(output)):
+        assert type(copied.error) is type(output.error) and str(copied.error) == str(output.error)
+        assert vars(copied.error) == vars(output.error)
+    assert pickle.loads(pickle.dumps(forebay.Interrupted({3: "x"}))).outputs == {3: "x"}
+
+
 def test_what_are_no_parameters_prompts_or_keys(llm):
     for bad in ({"temperature": 0}, [{"temperature": 0}], "text", 5, SamplingParams):
         with pytest.raises(TypeError, match="sampling_params is (dict|str|int|type); expected SamplingParams"):
@@ -106,6 +115,8 @@ def test_what_are_no_parameters_prompts_or_keys(llm):
         for bad in (5, "ab"):
             with pytest.raises(TypeError, match="keys are (int|str)"):
                 ask(["a", "b"], keys=bad)
+    with pytest.raises(ValueError, match="a key is .* UTF-8"):
+        llm.generate(["a"], keys=["\ud800"])
     with pytest.raises(TypeError, match="NoneType"):
         LLM(None)
 
@@ -119,7 +130,7 @@ def test_one_prompt_is_a_prompt_not_its_parts(llm):
 
 def test_members_of_a_prompt_that_nobody_reads(llm):
     params = SamplingParams(max_tokens=2)
-    llm.generate({"prompt": "a", "multi_modal_data": None, "cache_salt": "x"}, params, use_tqdm=False)
+    llm.generate({"prompt": "a", "prompt_token_ids": None, "multi_modal_data": None, "cache_salt": "x"}, params, use_tqdm=False)
     image = {"prompt": "a", "multi_modal_data": {"image": 1}}
     for ask in (llm.generate, lambda *args: list(llm.generate_iter(*args))):
         with pytest.raises(TypeError, match="prompt 1 has the member multi_modal_data"):
@@ -250,6 +261,10 @@ def test_models_that_do_not_open(model, arguments, code, kind, tmp_path):
 def test_arguments():
     with pytest.raises(TypeError, match="did you mean 'max_model_len'"):
         LLM(LLAMA, max_model_length=5)
+    with pytest.raises(TypeError, match="'temperature'; it is one of SamplingParams"):
+        LLM(LLAMA, temperature=0)
+    # It means something on GPUs alone.
+    assert flags_of({"devices": "cuda", "gpu_memory_utilization": 0.5}) == ["--devices=cuda", "--gpu-memory-utilization=0.5"]
     with pytest.warns(UserWarning, match="enforce_eager"):
         LLM(LLAMA, enforce_eager=True, **FLAGS).close()
     with warnings.catch_warnings(record=True) as warned:

@@ -38,6 +38,20 @@ def test_run_batch_is_forebay_run(run, tmp_path):
     assert caught.value.code == "output_taken"
 
 
+@pytest.mark.parametrize("arguments, error, text", [
+    ({"grace": "x"}, ValueError, "grace is 'x'; expected a number of at least 0"), ({"grace": math.nan}, ValueError, "grace is nan"),
+    ({"shard": 1}, TypeError, "shard is int"), ({"shard": "0/2"}, ValueError, "--shard is"), ({"strict": 1}, TypeError, r"strict=1\): expected True or False"),
+    ({"summary": b"x"}, TypeError, "summary is bytes"), ({"summary": "x\0y"}, ValueError, "without NUL"),
+    ({"threads": [1]}, TypeError, r"threads=\[1\]\): expected one value"), ({"chat_template": "\ud800"}, ValueError, "chat_template is .* UTF-8"),
+])
+def test_arguments_that_a_batch_cannot_have(tmp_path, arguments, error, text):
+    source = tmp_path / "in.jsonl"
+    source.write_text('{"prompt": "a"}\n')
+    with pytest.raises(error, match=text):
+        forebay.run_batch(source, tmp_path / "out.jsonl", LLAMA, use_tqdm=False, **{**FLAGS, **arguments})
+    assert os.listdir(tmp_path) == ["in.jsonl"]
+
+
 def test_bad_lines_of_a_batch(tmp_path):
     source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
 
@@ -267,6 +281,34 @@ def test_a_jsonl_is_read_as_it_is_written(tmp_path):
         table(tmp_path / "in.jsonl")
 
 
+def test_a_byte_order_mark_and_half_a_character(tmp_path):
+    (tmp_path / "in.jsonl").write_bytes(b'\xef\xbb\xbf{"question": "x"}\r\n{"question": "\\ud800"}\r\n')
+    table(tmp_path / "in.jsonl", tmp_path / "out.jsonl")
+    with open(tmp_path / "out.jsonl", encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file]
+    assert [row["question"] for row in rows] == ["x", "\ud800"]
+    assert rows[0]["__inference_error__"] is None and "half a character" in rows[1]["__inference_error__"]
+
+
+def test_columns_of_a_csv_whose_late_rows_are_otherwise(tmp_path):
+    # Arrow takes types from its first block, of a MiB.
+    rows = [f"{i},,{'x' * 900}\n" for i in range(1500)]
+    (tmp_path / "in.csv").write_text("n,late,question\n" + "".join(rows) + "1.5,2,y\nz,w,y\n")
+    schema, batches = open_table(tmp_path / "in.csv", ["question"])
+    read = pa.Table.from_batches(batches, schema=schema)
+    assert read.num_rows == 1502 and [str(kind) for kind in read.schema.types] == ["string"] * 3
+    assert read["n"].to_pylist()[-2:] == ["1.5", "z"] and read["late"].to_pylist()[-1] == "w"
+
+
+def test_batches_of_several_schemas(tmp_path):
+    batches = [pa.record_batch({"question": ["x"]}), pa.record_batch({"question": ["y"], "n": [1]})]
+    with pytest.raises(ValueError, match="record batches have several schemas"):
+        table(batches)
+    for bad in (None, 5, ["x"]):
+        with pytest.raises(TypeError, match="source is (NoneType|int|list); expected a file, a table"):
+            table(bad)
+
+
 def test_prompts_of_a_csv_are_text(tmp_path):
     (tmp_path / "in.csv").write_text("question,n\n007,1\n12,2\n")
     out = table(tmp_path / "in.csv", params=SamplingParams(max_tokens=1))
@@ -300,6 +342,13 @@ def test_a_sink_that_would_harm_is_refused_before_anything_runs(tmp_path):
         with pytest.raises(ValueError, match=sink) as caught:
             table(source, tmp_path / sink)
         assert caught.value.code == "output_taken"
+    beside = tmp_path / "out.csv.requests.jsonl"  # what lies beside a sink meanwhile goes
+    beside.write_text('{"question": "the river"}\n')
+    with pytest.raises(ValueError, match="requests.jsonl is the source too"):
+        table(beside, tmp_path / "out.csv")
+    beside.unlink()
+    with pytest.raises(ValueError, match="summary is .*out.csv, the sink"):
+        table(source, tmp_path / "out.csv", summary=str(tmp_path / "out.csv"))
     assert source.read_text() == "question\nthe river\n"
     held = pa.table({"question": ["the river"], "bytes": [b"\xff"]})
     for sink in ("out.csv", "out.jsonl"):
@@ -506,6 +555,8 @@ def test_bad_tables(kwargs, text):
         table(source, params={"max_tokens": 5})
     with pytest.raises(ValueError, match="log probabilities"):
         table(source, params=SamplingParams(logprobs=1))
+    with pytest.raises(ValueError, match="max_tokens is None; expected a number beside prompt="):
+        table(source, params=SamplingParams(max_tokens=None))
     with pytest.raises(TypeError, match="shard"):
         table(source, shard="1/2")
     with pytest.raises(ValueError, match="finish_reason"):

@@ -57,6 +57,11 @@ def test_bad_ones(embedder, llm):
     assert caught.value.code == "prompt_empty" and caught.value.index == 1
     good, bad = embedder.embed(["a", ""], on_error="return", use_tqdm=False)
     assert good.error is None and bad.error.code == "prompt_empty" and not bad.outputs.embedding
+    for bad, text in (({"text": "a"}, "prompt 0 has the member text"), (b"a", "prompts are bytes"), (["a", 5], "prompt 1 is int")):
+        with pytest.raises(TypeError, match=text):
+            embedder.score(bad, ["a", "b"], use_tqdm=False)
+    with pytest.raises(InvalidValueError, match="`dimensions` is 'x'; expected an integer"):
+        embedder.embed("a", dimensions="x", use_tqdm=False)
     with pytest.raises(InvalidValueError, match="data_1 holds 2 texts and data_2 3"):
         embedder.score(["a", "b"], ["a", "b", "c"])
     with pytest.raises(InvalidValueError) as caught:

@@ -41,6 +41,12 @@ def test_bad_ones(llm):
     good, bad = llm.loglikelihood(["a", "b"], [["c"], []], on_error="return", use_tqdm=False)
     assert good.error is None and len(good.likelihoods) == 1
     assert bad.error.code == "invalid_value" and not bad.likelihoods
+    # A text alone would be a list of its characters.
+    for bad, text in (("abc", "are str"), (b"abc", "are bytes"), (None, "are NoneType"), ([5, 6], "hold int"), (["c", None], "hold NoneType")):
+        with pytest.raises(TypeError, match=f"the continuations of prompt 1 {text}; expected a list of strings"):
+            llm.loglikelihood(["a", "b"], [["c"], bad], use_tqdm=False)
+        good, failed = llm.loglikelihood(["a", "b"], [["c"], bad], on_error="return", use_tqdm=False)
+        assert good.error is None and failed.error.code == "invalid_type" and failed.error.index == 1
 
 
 def test_lm_eval(llm):

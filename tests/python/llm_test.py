@@ -31,6 +31,9 @@ def same(outputs, job_choices):
 def test_more_tokens_than_the_context_end_there(llm):
     most = llm.facts()["max_model_len"]
     params = SamplingParams(temperature=0, max_tokens=10**6, ignore_eos=True)
+    # At least so many, and no bound but the context.
+    free = SamplingParams(max_tokens=None, min_tokens=40, temperature=0, logit_bias={llm.get_tokenizer().eos_token_id: 100})
+    assert len(llm.generate([[5] * 3], free, use_tqdm=False)[0].outputs[0].token_ids) == 41
     short, long = llm.generate([{"prompt_token_ids": [5] * 3}, {"prompt_token_ids": [5] * (most - 2)}], params, use_tqdm=False)
     for output, count in ((short, most - 3), (long, 2)):
         assert (len(output.outputs[0].token_ids), output.outputs[0].finish_reason) == (count, "length")
@@ -145,6 +148,17 @@ def test_an_iterable_that_raises(llm):
             yielded.append(output)
     assert 0 < len(yielded) <= 40
     wait_until(lambda: llm.stats()["choices_running"] == 0, HANGS)
+
+
+def test_an_iterable_that_waits_for_the_answers(llm):
+    before = llm.stats()["requests_finished"]
+
+    def source():
+        for count in range(1, 5):
+            yield "the river"
+            wait_until(lambda: llm.stats()["requests_finished"] >= before + count, HANGS)
+
+    assert len(list(llm.generate_iter(source(), SamplingParams(max_tokens=2)))) == 4
 
 
 class FailingCall:
@@ -275,6 +289,9 @@ def test_what_is_no_conversation_is_named(llm):
         assert [output.error is None for output in outputs] == [True, False, True]
         assert outputs[1].error.code == "invalid_type" and outputs[1].error.index == 1
         assert outputs[0].outputs[0].token_ids == llm.chat(chat, params, use_tqdm=False)[0].outputs[0].token_ids
+    for bad in ([{"f": object()}], [{"f": float("nan")}]):
+        with pytest.raises(TypeError, match="^tools: "):
+            llm.chat(chat, params, use_tqdm=False, tools=bad)
 
 
 def test_several_threads_and_two_models(llm):

@@ -24,14 +24,21 @@ def rss():
         return int(file.read().split()[1]) * resource.getpagesize()
 
 
-@pytest.mark.parametrize("by", ["with", "del"])
+@pytest.mark.parametrize("by", ["with", "del", "close"])
 def test_memory_comes_back(by):
+    kept = []  # closed, and still known to somebody
+
     def once():
         # So many places that the cache is large; the tiny model's is not.
         model = LLM(LLAMA, **{**FLAGS, "memory": "512MiB", "max_num_seqs": 1024}, touch_kv="128MiB")
         with model if by == "with" else contextlib.nullcontext():
             model.generate(prompts(20), SamplingParams(max_tokens=20), use_tqdm=False)
             inside = rss()
+        if by == "close":
+            model.close()
+            assert model.stats()["requests_finished"] == 20 and model.facts()["vocab_size"] and model.get_metrics()
+            kept.append((model, model.get_tokenizer()))
+            assert kept[-1][1].decode(kept[-1][1].encode("a", add_special_tokens=False)) == "a"
         del model
         return inside
 
@@ -107,6 +114,29 @@ def test_control_c_cancels_and_the_model_works_on():
     assert 0 < given_up <= ended <= given_up + 1, "the step that ran, and no other"
     assert process.stdout.readline() == "1 0\n"
     assert process.wait(HANGS) == 0
+
+
+def test_a_signal_is_heard_while_prompts_become_tokens(llm):
+    class Heard(Exception):
+        pass
+
+    def hear(*_):
+        raise Heard
+
+    def ask(error):
+        began = time.monotonic()
+        with pytest.raises(error):
+            llm.generate(["the river " * 3000] * 500, use_tqdm=False)
+        return time.monotonic() - began
+
+    took = ask(forebay.Error)  # each is too long, which is found when it is tokens
+    before = signal.signal(signal.SIGALRM, hear)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, took / 10)
+        assert ask(Heard) < took / 2 + 0.2
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 LONG = 'llm.generate(["the river"] * 3000, forebay.SamplingParams(max_tokens=50), use_tqdm=False)'

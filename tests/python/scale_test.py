@@ -51,6 +51,17 @@ def test_two_workers_give_the_file_of_one(run, tmp_path, monkeypatch):
     assert shared(job, tmp_path)[1]["num_resumed"] == 120
 
 
+@pytest.mark.parametrize("arguments, text", [
+    ({"num_workers": 0}, "num_workers is 0; expected an integer of at least 1"), ({"num_workers": "2"}, "num_workers is '2'"),
+    ({"num_cpus": 0}, "num_cpus is 0"), ({"silent_seconds": float("nan")}, "silent_seconds is nan"), ({"max_num_seqs": "x"}, '--max-num-seqs: "x"'),
+    ({"least_lines": 9, "most_lines": 8}, "least_lines is 9; expected at most most_lines, 8"),
+])
+def test_arguments_that_no_job_can_have(tmp_path, arguments, text):
+    (tmp_path / "in.jsonl").write_text('{"prompt": "a"}\n')
+    with pytest.raises(ValueError, match=text):
+        scale.run_batch(tmp_path / "in.jsonl", tmp_path / "out.jsonl", LLAMA, **arguments)
+
+
 def test_its_summary_has_the_members_of_runs(run, tmp_path):
     job = run(lines(30))
     output, summary = shared(job, tmp_path, summary=tmp_path / "shared.json")

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from . import _forebay
 from .ending import still_open
 from .errors import make_error
-from .flags import flags_of
+from .flags import check_numbers, check_switches, flags_of, path_of
 
 # How long a wait goes on before Python may look at its signals.
 _GLANCE = 0.05
@@ -45,9 +45,13 @@ def run_batch(
     Ctrl-C lets running requests finish (``grace`` seconds at most), a second one drops them; then KeyboardInterrupt is raised. The
     same call, or ``forebay run``, resumes with the same file. Raises ``Error`` if the job cannot run or leaves lines without a result.
     """
+    check_switches("run_batch", strict=strict, retry_failed=retry_failed, preserve_order=preserve_order)
+    check_numbers(0.0, grace=grace)
+    if shard is not None and not isinstance(shard, str):
+        raise TypeError(f"shard is {type(shard).__name__}; expected str, as '3/8'")
     batch = _forebay.Batch(
-        os.fspath(model), flags_of(arguments, "run_batch"), os.fspath(input), os.fspath(output), shard or "",
-        os.fspath(summary) if summary is not None else "", strict, retry_failed, preserve_order, use_tqdm, grace, _beside is None,
+        path_of("model", model), flags_of(arguments, "run_batch"), path_of("input", input), path_of("output", output), shard or "",
+        path_of("summary", summary) if summary is not None else "", strict, retry_failed, preserve_order, bool(use_tqdm), grace, _beside is None,
     )
     still_open.add(batch)
     interrupt: KeyboardInterrupt | None = None

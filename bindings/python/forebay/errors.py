@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class Error(Exception):
     """An error of Forebay: ``code`` is stable (docs/errors.md), ``str(error)`` is the message, ``index`` the prompt's, ``param`` the parameter's name."""
@@ -12,6 +14,9 @@ class Error(Exception):
         self.message = message
         self.index = index
         self.param = param
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.code, self.message, self.index, self.param)
 
 
 class InvalidValueError(Error, ValueError):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from typing import Any
 
 from . import _forebay
 from .errors import InvalidValueError
+from .params import SamplingParams
 
 # vLLM's arguments that mean nothing to an engine of CPUs.
 _WITHOUT_MEANING = {
@@ -31,16 +33,51 @@ def _warn_once(caller: str, name: str) -> None:
         warnings.warn(f"{caller}({name}=...) means nothing to Forebay and is not looked at", stacklevel=level + 1)
 
 
+def _text_of(name: str, text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidValueError("invalid_argument", f"{name} is {text!r}; expected text that is UTF-8") from None
+    return text
+
+
+def path_of(name: str, value: Any) -> str:
+    """The path that argument ``name`` gives. Raises TypeError, or InvalidValueError for one that no file can have."""
+    path = os.fspath(value)
+    if not isinstance(path, str):
+        raise TypeError(f"{name} is {type(path).__name__}; expected str or os.PathLike")
+    if "\0" in path:
+        raise InvalidValueError("invalid_argument", f"{name} is {path!r}; expected a path without NUL")
+    return _text_of(name, path)
+
+
+def check_switches(caller: str, **given: object) -> None:
+    """Raises TypeError for what is neither True nor False."""
+    for name, value in given.items():
+        if not isinstance(value, bool):
+            raise TypeError(f"{caller}({name}={value!r}): expected True or False")
+
+
+def check_numbers(least: float, **given: Any) -> None:
+    """Raises InvalidValueError for what is no number of at least ``least``, an integer where ``least`` is one."""
+    whole = isinstance(least, int)
+    for name, value in given.items():
+        is_number = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
+        if not is_number or not value >= least:
+            what = "an integer" if whole else "a number"
+            raise InvalidValueError("invalid_value", f"{name} is {value!r}; expected {what} of at least {least:g}", param=name)
+
+
 def flags_of(arguments: dict[str, Any], caller: str = "LLM", model: str = "") -> list[str]:
     """Raises TypeError for an unknown argument and names the nearest known one; ``caller``: the function that got it."""
-    known = dict(_forebay.flag_names())
+    known = {name: (has_text, has_many) for name, has_text, has_many in _forebay.flag_names()}
     # Of vLLM's, those that would change answers may say what is so anyway.
     as_the_model_is: dict[str, tuple[Any, ...]] = {"hf_overrides": ({},), "tokenizer": (model,)}
     flags: list[str] = []
     for name, value in arguments.items():
         if value is None:
             continue
-        if name in _WITHOUT_MEANING:
+        if name in _WITHOUT_MEANING and not (name == "gpu_memory_utilization" and "cuda" in str(arguments.get("devices"))):
             if value not in as_the_model_is.get(name, (value,)):
                 raise InvalidValueError("invalid_argument", f"{name} is {value!r}, which would change answers; expected the model's own: leave it out")
             _warn_once(caller, name)
@@ -49,18 +86,23 @@ def flags_of(arguments: dict[str, Any], caller: str = "LLM", model: str = "") ->
             raise InvalidValueError("invalid_argument", f"devices is {value!r}; simulated devices compute no answers: `forebay run --devices {value}`")
         flag = name.replace("_", "-")
         if flag not in known:
+            import dataclasses
             import difflib
 
+            of_requests = {field.name for field in dataclasses.fields(SamplingParams)}
             names = [each.replace("-", "_") for each in known]
             near = difflib.get_close_matches(name, names, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            hint = "; it is one of SamplingParams" if name in of_requests else f"; did you mean {near[0]!r}?" if near else ""
             raise TypeError(f"{caller}() got an unexpected keyword argument {name!r}{hint}")
-        if known[flag]:
+        has_text, has_many = known[flag]
+        if has_text:
             values = value if isinstance(value, (list, tuple)) else [value]
-            flags += [f"--{flag}={each}" for each in values]
-        elif not isinstance(value, bool):
-            raise TypeError(f"{caller}({name}={value!r}): expected True or False")
-        elif value:
+            if values is value and not has_many:
+                raise TypeError(f"{caller}({name}={value!r}): expected one value")
+            flags += [_text_of(name, f"--{flag}={each}") for each in values]
+            continue
+        check_switches(caller, **{name: value})
+        if value:
             flags.append(f"--{flag}")
         elif f"no-{flag}" in known:
             flags.append(f"--no-{flag}")

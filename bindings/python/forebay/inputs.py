@@ -52,6 +52,18 @@ def prompt_json(prompt: object, index: int) -> str:
     return _forebay.prompts_json([prompt], index)[0]
 
 
+def continuations_json(continuations: object, index: int) -> str:
+    """As ``prompt_json``, for what may follow the prompt of that index."""
+    expected = "expected a list of strings, or of lists of token ids"
+    if isinstance(continuations, (str, bytes, dict)) or not isinstance(continuations, Iterable):
+        raise TypeError(f"the continuations of prompt {index} are {type(continuations).__name__}; {expected}")
+    every = list(continuations)
+    for each in every:
+        if not isinstance(each, (str, list, tuple)):
+            raise TypeError(f"the continuations of prompt {index} hold {type(each).__name__}; {expected}")
+    return f"[{', '.join(_forebay.prompts_json(every, index))}]"
+
+
 def chat_json(conversation: object, index: int) -> str:
     """As ``prompt_json``, for a conversation."""
     if not isinstance(conversation, (list, tuple)):
@@ -83,8 +95,9 @@ def returns_errors(on_error: str) -> bool:
 class Lines:
     """Turns prompts, as JSON, into lines; the parameters that several share are written once."""
 
-    def __init__(self, defaults: dict[str, Any], chat: bool, more: dict[str, Any] | None = None) -> None:
-        self._defaults, self._chat, self._more = defaults, chat, more or {}
+    def __init__(self, defaults: dict[str, Any], chat: bool, more: dict[str, Any] | None = None, no_bound: int | None = 2**31 - 1) -> None:
+        """``no_bound``: what a line has for ``max_tokens=None``; an engine that ends answers at the context's end takes the greatest number."""
+        self._defaults, self._chat, self._more, self._no_bound = defaults, chat, more or {}, no_bound
         self._begin = '{"messages": ' if chat else '{"prompt": '
         self._last: tuple[SamplingParams | None, str] | None = None
 
@@ -100,7 +113,12 @@ class Lines:
         """The text of a line after its prompt."""
         if self._last is None or self._last[0] is not params:
             body = {**self._more, **body_of(params, self._defaults, self._chat)}
-            self._last = (params, ", " + json.dumps(body)[1:-1] if body else "")
+            if params is not None and params.max_tokens is None and self._no_bound is not None:
+                body["max_tokens"] = self._no_bound
+            try:
+                self._last = (params, ", " + json.dumps(body, allow_nan=False)[1:-1] if body else "")
+            except (TypeError, ValueError) as error:  # parameters have been checked
+                raise TypeError(f"{' or '.join(self._more)}: {error}") from error
         return self._last[1]
 
 
@@ -141,6 +159,10 @@ def keys_for(keys: Iterable[Key] | None, count: int) -> list[int]:
 
 def key_of(key: Key | None) -> int:
     if isinstance(key, str):
+        try:
+            key.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidValueError("invalid_value", f"a key is {key!r}; expected text that is UTF-8") from error
         return _forebay.hash_key(key)
     if key is None or isinstance(key, bool) or not hasattr(key, "__index__") or not 0 <= operator.index(key) < 2**63:
         raise InvalidValueError("invalid_value", f"a key is {key!r}; expected a string or an integer from 0 to 2^63 - 1")

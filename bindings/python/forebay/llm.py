@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 import time
@@ -13,9 +12,9 @@ from typing import Any
 from . import _forebay
 from .ending import still_open
 from .errors import Error, InvalidValueError, make_error, prompt_error
-from .flags import flags_of
+from .flags import flags_of, path_of
 from .inputs import (
-    Key, Lines, Prompt, chat_json, check_keys, check_params, conversations_of, key_of, keys_for, params_for, prompt_json, prompts_of, returns_errors,
+    Key, Lines, Prompt, chat_json, check_keys, check_params, continuations_json, conversations_of, key_of, keys_for, params_for, prompt_json, prompts_of, returns_errors,
     text_of, value_of,
 )
 from .metrics import Metric, metrics_of
@@ -23,12 +22,14 @@ from .outputs import (
     ClassificationOutput, ClassificationRequestOutput, EmbeddingOutput, EmbeddingRequestOutput, Interrupted, LikelihoodOutput, PooledOutput,
     RequestOutput, ScoringOutput, ScoringRequestOutput,
 )
-from .params import SamplingParams
+from .params import SamplingParams, integer
 from .progress import Progress
 from .tokenizer import Tokenizer
 
 # How long a wait goes on before Python may look at its signals.
 _GLANCE = 0.05
+# Seconds after which an iterable's next prompt is late.
+_LATE = 0.001
 # Seconds between two conversions of results to objects: the engine uses all cores, so each conversion delays it.
 _SELDOM = 1.0
 
@@ -55,7 +56,8 @@ class LLM:
 
     def __init__(self, model: str | os.PathLike[str], *, trace: str = "", **arguments: Any) -> None:
         """``arguments``: flags of ``forebay run`` with underscores. ``trace``: the lengths of later requests, for ``layout="auto"``."""
-        self._model = _forebay.Model(os.fspath(model), flags_of(arguments, model=os.fspath(model)), str(trace))
+        name = path_of("model", model)
+        self._model = _forebay.Model(name, flags_of(arguments, model=name), str(trace))
         self._defaults = self._model.defaults()
         self._tokenizer = Tokenizer(self._model)
         self._ahead = 2 * int(arguments.get("max_num_seqs") or 256)
@@ -131,14 +133,15 @@ class LLM:
 
         A prompt is computed once for all of its continuations. Neighbouring prompts with a common beginning share its computed blocks.
         """
-        every = list(prompts_of(prompts))
-        if len(every) != len(continuations):
+        every, following = list(prompts_of(prompts)), list(continuations)
+        if len(every) != len(following):
             raise InvalidValueError(
-                "invalid_value", f"there are {len(every)} prompts and {len(continuations)} lists of continuations; expected as many"
+                "invalid_value", f"there are {len(every)} prompts and {len(following)} lists of continuations; expected as many"
             )
         return self._lines(
-            every, lambda value, index: f'{{"prompt": {value}, "continuations": {json.dumps(list(continuations[index]))}}}', on_error, use_tqdm,
-            LikelihoodOutput,
+            every,
+            lambda prompt, index: f'{{"prompt": {prompt_json(prompt, index)}, "continuations": {continuations_json(following[index], index)}}}',
+            on_error, use_tqdm, LikelihoodOutput,
         )
 
     def embed(
@@ -148,9 +151,9 @@ class LLM:
 
         Ctrl-C is as in ``generate``, here and in ``classify``, ``score`` and ``loglikelihood``.
         """
-        rest = "" if dimensions is None else f', "dimensions": {json.dumps(dimensions)}'
+        rest = "" if dimensions is None else f', "dimensions": {integer("dimensions", dimensions)}'
         return self._lines(
-            list(prompts_of(prompts)), lambda value, _: f'{{"input": {value}{rest}}}', on_error, use_tqdm, PooledOutput,
+            list(prompts_of(prompts)), lambda prompt, index: f'{{"input": {prompt_json(prompt, index)}{rest}}}', on_error, use_tqdm, PooledOutput,
             lambda each: EmbeddingRequestOutput(each.request_id, EmbeddingOutput(each.numbers), each.prompt_token_ids, error=each.error),
         )
 
@@ -159,8 +162,9 @@ class LLM:
     ) -> list[ClassificationRequestOutput]:
         """Returns a score for each label of each text, by the head of a ``...ForSequenceClassification`` model."""
         return self._lines(
-            list(prompts_of(prompts)), lambda value, _: f'{{"url": "/v1/classify", "custom_id": "", "body": {{"input": {value}}}}}', on_error, use_tqdm,
-            PooledOutput,
+            list(prompts_of(prompts)),
+            lambda prompt, index: f'{{"url": "/v1/classify", "custom_id": "", "body": {{"input": {prompt_json(prompt, index)}}}}}',
+            on_error, use_tqdm, PooledOutput,
             lambda each: ClassificationRequestOutput(each.request_id, ClassificationOutput(each.numbers), each.prompt_token_ids, error=each.error),
         )
 
@@ -168,21 +172,22 @@ class LLM:
         self, data_1: str | Sequence[str], data_2: str | Sequence[str], *, use_tqdm: bool = True, on_error: str = "raise"
     ) -> list[ScoringRequestOutput]:
         """Returns a score for each text of ``data_2`` with the text of ``data_1`` (one for all, or one each): the head's, else the cosine of their vectors."""
-        queries, texts = ([data] if isinstance(data, str) else list(data) for data in (data_1, data_2))
+        queries, texts = (list(prompts_of(data)) for data in (data_1, data_2))
         if len(queries) not in (1, len(texts)):
             raise InvalidValueError("invalid_value", f"data_1 holds {len(queries)} texts and data_2 {len(texts)}; expected one, or as many")
         queries *= len(texts) // len(queries) if queries else 1
         return self._lines(
-            texts, lambda value, index: f'{{"text_1": {json.dumps(queries[index])}, "text_2": {value}}}', on_error, use_tqdm, PooledOutput,
+            texts, lambda text, index: f'{{"text_1": {prompt_json(queries[index], index)}, "text_2": {prompt_json(text, index)}}}', on_error, use_tqdm,
+            PooledOutput,
             lambda each: ScoringRequestOutput(each.request_id, ScoringOutput(*(each.numbers or [math.nan])), error=each.error),
         )
 
     def _lines(
-        self, prompts: list[Any], line: Callable[[str, int], str], on_error: str, use_tqdm: bool, output_type: Any, made_of: _MadeOf = _itself
+        self, prompts: list[Any], line: Callable[[object, int], str], on_error: str, use_tqdm: bool, output_type: Any, made_of: _MadeOf = _itself
     ) -> list[Any]:
-        """Returns what ``made_of`` makes of the outputs of one line a prompt; ``line`` makes it of the prompt's JSON and index."""
+        """Returns what ``made_of`` makes of the outputs of one line a prompt; ``line`` makes it of the prompt and its index, or raises TypeError."""
         returns, wrong = returns_errors(on_error), dict[int, Error]()
-        lines = [line(value_of(prompt, index, prompt_json, returns, wrong), index) for index, prompt in enumerate(prompts)]
+        lines = [value_of(prompt, index, line, returns, wrong) for index, prompt in enumerate(prompts)]
         return self._run(
             [None] * len(lines), lambda call, params, *rest: call.add(lines, *rest, False), wrong, None, None, on_error, use_tqdm,
             output_type, False, made_of,
@@ -215,8 +220,12 @@ class LLM:
                 batch_keys: list[int] = []
                 wrong: dict[int, Error] = {}
                 try:
-                    while not ended and len(texts) < self._ahead:
+                    late = False
+                    while not late and not ended and len(texts) < self._ahead:
+                        idle, began = not texts, time.monotonic()
                         prompt = next(every)
+                        # What is waited for is begun at once: the next may take as long, or need this one's answer.
+                        late = idle or time.monotonic() - began > _LATE
                         texts[count] = text_of(prompt)
                         batch.append(lines.line(value_of(prompt, count, prompt_json, returns, wrong), sampling_params))
                         batch_keys.append(key_of(next(names, None)) if names is not None else count)
@@ -236,8 +245,9 @@ class LLM:
                 call.start()
                 if raised is not None:
                     call.cancel_all()
+                wait = _GLANCE if ended or len(texts) >= self._ahead else 0
                 # Woken for each it would hold the engine up, which has more than it computes at once.
-                for tag, output, _ in call.take(_GLANCE, max(1, len(texts) // 4), None in texts.values()):
+                for tag, output, _ in call.take(wait, max(1, len(texts) // 4), None in texts.values()):
                     assert output is not None, "nothing streams"
                     output.complete(texts.pop(tag), sampling_params)
                     if output.error is None or (returns and output.error.code != "request_cancelled"):

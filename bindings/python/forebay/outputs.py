@@ -61,6 +61,9 @@ class Interrupted(KeyboardInterrupt):
         super().__init__(f"{len(outputs)} answers were finished")
         self.outputs = outputs
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.outputs,)
+
 
 @dataclass
 class Likelihood:

@@ -34,9 +34,12 @@ def _integer(name: str, value: Any) -> Any:
 def _number(name: str, value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise _wrong(name, value, "a number")
-    if not math.isfinite(value):
-        raise _wrong(name, value, "a number that is finite")
-    return value
+    try:
+        if math.isfinite(value):
+            return value
+    except OverflowError:  # an integer beyond all floats
+        pass
+    raise _wrong(name, value, "a number that is finite")
 
 
 def _boolean(name: str, value: Any) -> Any:
@@ -91,6 +94,11 @@ def _plain(value: Any) -> Any:
 
 def _wrong(name: str, value: object, expected: str) -> InvalidValueError:
     return InvalidValueError("invalid_value", f"`{name}` is {value!r}; expected {expected}", param=name)
+
+
+def integer(name: str, value: Any) -> Any:
+    """The value as Python's integer. Raises InvalidValueError."""
+    return _integer(name, _plain(value))
 
 
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {

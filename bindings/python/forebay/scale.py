@@ -8,7 +8,7 @@ from typing import Any
 from . import _forebay
 from .driver import Run
 from .errors import InvalidValueError
-from .flags import flags_of
+from .flags import check_numbers, check_switches, flags_of, path_of
 from .workers import Event, LocalWorkers, Workers
 
 __all__ = ["Event", "LocalWorkers", "Run", "Workers", "free_mib", "run_batch"]
@@ -39,19 +39,24 @@ def run_batch(
     The results file is that of ``forebay run``, and either can resume it. Ctrl-C lets running requests finish (``grace`` seconds at
     most). Raises ``Error``: ``no_worker`` if no worker can start or all have died, ``results_differ`` if two workers disagree.
     """
-    if num_workers < 1:
-        raise InvalidValueError("invalid_value", f"num_workers is {num_workers}; expected at least 1")
+    check_switches("run_batch", strict=strict, retry_failed=retry_failed, preserve_order=preserve_order)
+    check_numbers(0.0, grace=grace, silent_seconds=silent_seconds, start_seconds=start_seconds)
+    counts = {"num_cpus": num_cpus, "least_lines": least_lines}
+    check_numbers(1, num_workers=num_workers, most_lines=most_lines, **{name: value for name, value in counts.items() if value is not None})
+    if least_lines is not None and least_lines > most_lines:
+        raise InvalidValueError("invalid_value", f"least_lines is {least_lines}; expected at most most_lines, {most_lines}")
     cores = num_cpus or max(1, len(os.sched_getaffinity(0)) // num_workers)
     arguments.setdefault("threads", cores)
     # Workers of other machines know their memory themselves.
     if workers is None:
         arguments.setdefault("memory", f"{free_mib() // num_workers}MiB")
+    name, source, to = path_of("model", model), path_of("input", input), path_of("output", output)
+    told = path_of("summary", summary) if summary is not None else ""
+    flags = flags_of(arguments, "run_batch")
+    _forebay.check_files(name, flags, source, to, told)
     if least_lines is None:
         # At the end a worker that holds more than it has places for keeps lines that others have places for.
         least_lines = max(1, min(32, most_lines, int(arguments.get("max_num_seqs") or 256) // 2))
-    name, source, to, told = os.fspath(model), os.fspath(input), os.fspath(output), os.fspath(summary) if summary is not None else ""
-    flags = flags_of(arguments, "run_batch")
-    _forebay.check_files(name, flags, source, to, told)
     options = {
         "check": (lambda length: _forebay.check_lines(name, flags, source, length)) if strict else lambda length: None,
         "summary": told,

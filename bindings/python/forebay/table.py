@@ -49,6 +49,8 @@ def run_table(
     asks = _Asks(columns[0], messages is not None, embed is not None, params, id)
     if sink is not None:
         check_sink(source, os.fspath(sink))
+        if arguments.get("summary") is not None and os.path.realpath(arguments["summary"]) == os.path.realpath(sink):
+            raise InvalidValueError("output_taken", f"summary is {sink}, the sink; expected another file")
         return _run(source, os.fspath(sink), os.fspath(sink), asks, model, arguments)[1]
     import tempfile
 
@@ -149,6 +151,9 @@ class _Asks:
         check_params(params)
         if params is not None and (params.logprobs is not None or params.prompt_logprobs is not None):
             raise InvalidValueError("unsupported_parameter", "a table has no columns for log probabilities; LLM.generate and run_batch give them")
+        if params is not None and params.max_tokens is None and not chat:
+            # A line of completions without a bound has the API's, 16.
+            raise InvalidValueError("invalid_value", "max_tokens is None; expected a number beside prompt=: answers to the context's end need messages=")
         self.chat, self.vectors, self._params, self._key = chat, vectors, params, key
         self.names = VECTOR_NAMES if vectors else NAMES
         # A text with columns in it, and these; without any, the name of the column that asks.
@@ -185,7 +190,7 @@ class _Asks:
     def write(self, batches: Iterable[Any], path: str, read: Callable[[], Iterable[Any]]) -> int:
         """The job's input; written anew each time, since the results file knows by hashes whether it is the same. ``read`` reads the
         table again."""
-        around = ('{"input": ', "}") if self.vectors else Lines({}, self.chat, {"return_token_ids": True}).around(self._params)
+        around = ('{"input": ', "}") if self.vectors else Lines({}, self.chat, {"return_token_ids": True}, None).around(self._params)
         begin, end = (text.encode() for text in around)
         between = end + b"\n" + begin
         ids = _forebay.RowIds()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import math
 import os
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
@@ -36,10 +38,12 @@ def kind_of(path: str) -> str:
 
 
 def check_sink(source: Any, sink: str) -> None:
-    """What is found out before anything runs. The sink comes into being by a rename, which would replace the source."""
+    """What is found out before anything runs. The sink comes into being by a rename, which would replace the source, and what lies beside it
+    meanwhile goes."""
     kind_of(sink)
-    if isinstance(source, (str, os.PathLike)) and os.path.exists(sink) and os.path.samefile(source, sink):
-        raise InvalidValueError("output_taken", f"{sink} is the source too; expected another file for the result")
+    for path in (sink, *(sink + end for end in (".requests.jsonl", ".results.jsonl"))):
+        if isinstance(source, (str, os.PathLike)) and os.path.exists(path) and os.path.samefile(source, path):
+            raise InvalidValueError("output_taken", f"{path} is the source too; expected another file for the result")
     if os.path.isdir(sink):
         raise InvalidValueError("output_taken", f"{sink} is a folder; expected a file")
 
@@ -75,15 +79,17 @@ def open_table(source: Any, text: list[str], nested: bool = False) -> tuple[Any,
 
     if isinstance(source, (str, os.PathLike)):
         return _open_file(os.fspath(source), kind_of(os.fspath(source)), text, nested)
-    if is_pandas(source):
+    if is_pandas(source) and hasattr(source, "columns"):
         source = pa.Table.from_pandas(source, preserve_index=False)
     if isinstance(source, pa.Table):
         return source.schema, Kept(source.to_batches(max_chunksize=_ROWS))
     if isinstance(source, pa.RecordBatch):
         return source.schema, Kept([source])
-    kept = Kept(source)
+    kept = Kept(source) if isinstance(source, Iterable) else Kept()
     if not kept or not all(isinstance(each, pa.RecordBatch) for each in kept):
         raise TypeError(f"source is {type(source).__name__}; expected a file, a table of pandas or pyarrow, or record batches")
+    if not all(each.schema.equals(kept[0].schema) for each in kept):
+        raise InvalidValueError("invalid_value", "source: its record batches have several schemas; expected one")
     return kept[0].schema, kept
 
 
@@ -98,11 +104,7 @@ def _open_file(path: str, kind: str, text: list[str], nested: bool) -> tuple[Any
         file = parquet.ParquetFile(path, pre_buffer=False)
         return file.schema_arrow, file.iter_batches(batch_size=_ROWS)
     if kind == ".csv" and not os.path.isdir(path):
-        import pyarrow.csv as csv
-
-        # A prompt has lines, and a block of the file may end within it.
-        lines, columns = csv.ParseOptions(newlines_in_values=True), csv.ConvertOptions(column_types=dict.fromkeys(text, pa.string()))
-        reader = csv.open_csv(path, parse_options=lines, convert_options=columns)
+        reader = _open_csv(path, _types_of_csv(path, dict.fromkeys(text, pa.string())))
         return reader.schema, _cut(reader)
     if kind == ".jsonl" and not os.path.isdir(path):
         schema = _schema_of_lines(path, set(text) if nested else set())
@@ -113,9 +115,42 @@ def _open_file(path: str, kind: str, text: list[str], nested: bool) -> tuple[Any
     return data.schema, data.to_batches(batch_size=_ROWS)
 
 
+def _open_csv(path: str, types: dict[str, Any]) -> Any:
+    import pyarrow.csv as csv
+
+    # A prompt has lines, and a block of the file may end within it.
+    lines, columns = csv.ParseOptions(newlines_in_values=True), csv.ConvertOptions(column_types=types)
+    return csv.open_csv(path, parse_options=lines, convert_options=columns)
+
+
+def _types_of_csv(path: str, types: dict[str, Any]) -> dict[str, Any]:
+    """Types that all rows have, beside those given. Arrow takes a column's type from the rows that it reads first, and stops at a row that
+    has another."""
+    import pyarrow as pa
+
+    types, wider = dict(types), {pa.null(): pa.int64(), pa.int64(): pa.float64()}
+    while True:
+        reader = _open_csv(path, types)
+        try:
+            for _ in reader:
+                pass
+        except pa.ArrowInvalid as error:
+            found = re.search(r"In CSV column #(\d+): ", str(error))
+            if found is None:
+                raise
+            field = reader.schema.field(int(found[1]))
+            if field.type == pa.string():
+                raise
+            types[field.name] = wider.get(field.type, pa.string())
+        else:
+            return types
+
+
 def _blocks(path: str) -> Iterator[bytes]:
     """A file's lines, many at a time."""
     with open(path, "rb") as file:
+        if file.read(len(codecs.BOM_UTF8)) != codecs.BOM_UTF8:
+            file.seek(0)
         while block := file.read(_BLOCK) + file.readline():
             if not block.isspace():
                 yield block
@@ -168,7 +203,7 @@ def _type_of(values: list[Any]) -> Any:
 
     try:
         return pa.array(values).type
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeEncodeError):  # the last two of what JSON has and Arrow has not
         return None
 
 

@@ -94,7 +94,7 @@ class Tokenizer:
             text.encode()
         except UnicodeEncodeError as error:
             raise InvalidValueError("invalid_value", f"the text is no UTF-8: {error}") from error
-        return self._model.encode(text, add_special_tokens)
+        return self._model.encode(text, bool(add_special_tokens))
 
     def decode(self, token_ids: Iterable[int] | int, skip_special_tokens: bool = False) -> str:
         """The text of one token, or of a list of them."""
@@ -102,7 +102,7 @@ class Tokenizer:
         for each in ids:
             if not 0 <= each < self._vocab_size:
                 raise InvalidValueError("invalid_value", f"{each} is no token id; expected integers from 0 to {self._vocab_size - 1}")
-        return self._model.decode(ids, skip_special_tokens)
+        return self._model.decode(ids, bool(skip_special_tokens))
 
     def batch_decode(self, sequences: Iterable[Iterable[int] | int], skip_special_tokens: bool = False) -> list[str]:
         """The text of each of several lists of tokens."""

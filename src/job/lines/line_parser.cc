@@ -197,6 +197,20 @@ bool HasLoneSurrogate(std::string_view text) {
   return false;
 }
 
+// Whether a number is written that JSON does not have, as Python's json writes it.
+bool HasNoNumber(std::string_view text) {
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '"') {
+      const size_t end = EndOfString(text, i);
+      if (end == std::string_view::npos) return false;
+      i = end - 1;
+    } else if (text.substr(i).starts_with("NaN") || text.substr(i).starts_with("Infinity")) {
+      return true;
+    }
+  }
+  return false;
+}
+
 // What to write instead of a parameter that other programs have.
 std::string_view InsteadOf(std::string_view parameter) {
   constexpr std::pair<std::string_view, std::string_view> kInstead[] = {
@@ -248,10 +262,12 @@ std::optional<LineError> LineParser::Parse(std::string* text, ParsedLine* line) 
 }
 
 LineError LineParser::NoJson(std::string_view text, simdjson::error_code error, ParsedLine* line) {
-  const std::string why = HasLoneSurrogate(text)
-                              ? "an escape such as \\ud83d is half a character; expected a pair of "
-                                "them, as a program that does not cut texts writes it"
-                              : simdjson::error_message(error);
+  const std::string why =
+      HasLoneSurrogate(text) ? "an escape such as \\ud83d is half a character; expected a pair of "
+                               "them, as a program that does not cut texts writes it"
+      : HasNoNumber(text) ? "NaN and Infinity are no numbers of JSON; expected a number, or null "
+                            "where there is none"
+                          : simdjson::error_message(error);
   // The answer is found by it, so it is read where the rest cannot be.
   std::string_view id;
   const simdjson::padded_string json(FindCustomId(text));

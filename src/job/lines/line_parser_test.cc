@@ -127,6 +127,10 @@ TEST(LineParserTest, ALineThatIsNoJsonKeepsItsCustomId) {
   parsed = Parse(R"({"custom_id":"x","prompt":"\ud83d\ude00 \\ud83d"])");
   EXPECT_THAT(parsed.error->message, testing::Not(HasSubstr("half a character")));
   EXPECT_EQ(parsed.line.custom_id, "x");
+  parsed = Parse(R"({"custom_id":"x","prompt":"a","temperature":NaN})");
+  EXPECT_THAT(parsed.error->message, HasSubstr("NaN and Infinity are no numbers of JSON"));
+  parsed = Parse(R"({"custom_id":"x","prompt":"NaN, -Infinity",})");
+  EXPECT_THAT(parsed.error->message, testing::Not(HasSubstr("no numbers")));
   for (const char* none :
        {R"({"custom_id":"x)", R"({"custom_id":7,})", R"([{"custom_id":"x"},])", R"({"custom_id")"})
     EXPECT_EQ(Parse(none).line.custom_id, std::nullopt) << none;

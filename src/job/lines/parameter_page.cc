@@ -73,7 +73,8 @@ constexpr Described kSampling[] = {
     {"logit_bias", "object: token id -> number", "-100 to 100; at most 4096 tokens", "none", ""},
     {"allowed_token_ids", "token ids", "at least one", "all", "only these tokens are drawn"},
     {"bad_words", "list of strings", "none empty; at most 1024", "none",
-     "no choice generates their tokens, with or without a space before them"},
+     "no choice generates their tokens, with or without a space before them, unless "
+     "`allowed_token_ids` leaves no other"},
     {"seed", "integer", "64 bits with a sign", "the job's seed and the line", ""},
     {"n", "", "", "1", ""},
     {"best_of", "", "equal to `n`", "`n`", ""},

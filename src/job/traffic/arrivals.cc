@@ -190,7 +190,9 @@ base::Result<Arrivals> PlanArrivals(const ArrivalOptions& options, int64_t count
   if (!options.timed()) return arrivals;
   std::vector<Stretch> stretches = {{0, options.request_rate}};
   if (!options.file().empty()) {
-    FB_ASSIGN_OR_RETURN(arrivals.seconds, ReadTimes(options.file(), count));
+    auto times = ReadTimes(options.file(), count);
+    if (!times.ok()) return times.status().WithContext("--arrivals");
+    arrivals.seconds = *std::move(times);
   } else {
     if (!options.source.empty()) {
       FB_ASSIGN_OR_RETURN(stretches, ParseBursts(options.source, count));

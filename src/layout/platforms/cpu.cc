@@ -30,8 +30,9 @@ class Cpu final : public Platform {
                     MachinePlan* plan) const override {
     const MachineOptions& machine = options.machine;
     const std::string& given = machine.device_profile;
-    FB_ASSIGN_OR_RETURN(plan->profile,
-                        cost::LoadProfile(given.empty() ? NearestCpuProfile(kernels) : given));
+    auto loaded = cost::LoadProfile(given.empty() ? NearestCpuProfile(kernels) : given);
+    if (!loaded.ok()) return loaded.status().WithContext("--device-profile");
+    plan->profile = *std::move(loaded);
     if (plan->profile.kind != cost::DeviceKind::kCpu) {
       return {base::kInvalidArgument,
               fmt::format("--device-profile {}: {} is a GPU; expected a profile of kind cpu, as "

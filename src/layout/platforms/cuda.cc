@@ -105,8 +105,9 @@ class Cuda final : public Platform {
       name = memory.gpu;
     }
     const std::string& profile = machine.device_profile;
-    FB_ASSIGN_OR_RETURN(plan->profile,
-                        cost::LoadProfile(profile.empty() ? NearestProfile(name) : profile));
+    auto loaded = cost::LoadProfile(profile.empty() ? NearestProfile(name) : profile);
+    if (!loaded.ok()) return loaded.status().WithContext("--device-profile");
+    plan->profile = *std::move(loaded);
     if (plan->profile.kind == cost::DeviceKind::kCpu) {
       return Refusal(fmt::format("--device-profile {}: {} is a CPU; expected a GPU's profile",
                                  profile, plan->profile.name));

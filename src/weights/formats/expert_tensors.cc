@@ -28,6 +28,7 @@ struct StackName {
 std::optional<StackName> ParseStack(const TensorInfo& tensor, int rank,
                                     std::initializer_list<std::string_view> matrices) {
   if (tensor.shape.rank() != rank) return std::nullopt;
+  if (tensor.data.empty()) return std::nullopt;  // of an extent of 0 beside any others
   if (rank == 2 && tensor.type->format.elements != 1) return std::nullopt;  // no bias is quantised
   const std::string_view name = tensor.name;
   const size_t at = name.rfind(kExperts);

@@ -77,6 +77,21 @@ TEST(ExpertTensors, StacksAsTheyAreMultiplied) {
             (std::vector<float>{100, 101, 102, 103, 104, 105}));
 }
 
+// An extent of 0 allows any other beside it: nothing counts up to these.
+TEST(ExpertTensors, StacksWithoutElements) {
+  for (const char* shape : {"[1099511627776, 0, 4]", "[1099511627776, 4, 0]", "[0, 4, 4]"}) {
+    Folder folder;
+    folder.F32("m.experts.gate_proj", shape, {});
+    const auto source = WeightSource::Open(folder.Write());
+    ASSERT_TRUE(source.ok()) << source.status().ToString();
+    EXPECT_FALSE(source->Has("m.experts.0.gate_proj.weight"));
+  }
+  Folder folder;
+  folder.F32("m.experts.gate_proj.bias", "[1099511627776, 0]", {});
+  folder.Add("m.experts.down_proj_blocks", "U8", "[1099511627776, 0, 1, 16]", "");
+  EXPECT_TRUE(WeightSource::Open(folder.Write()).ok());
+}
+
 // Granite's names of the same.
 TEST(ExpertTensors, StacksOfGranite) {
   Folder folder;

@@ -24,6 +24,8 @@ constexpr uint64_t kDefaultAlignment = 32;
 // one extent, type, offset): they bound counts before anything is allocated.
 constexpr uint64_t kLeastEntryBytes = 8 + 4 + 1;
 constexpr uint64_t kLeastTensorBytes = 8 + 4 + 8 + 4 + 8;
+// Room for so many at once; a count that is garbage ends long before it is reached.
+constexpr uint64_t kMostReserved = 1 << 16;
 
 // Bytes of a value; 0 for those that say their own size.
 uint64_t SizeOf(GgufType type) {
@@ -239,7 +241,7 @@ Result<GgufFile> GgufFile::Parse(std::span<const std::byte> bytes) {
 }
 
 Status GgufFile::ReadEntries(Reader* reader, uint64_t count) {
-  entries_.reserve(count);
+  entries_.reserve(std::min(count, kMostReserved));
   for (uint64_t i = 0; i < count; ++i) {
     FB_ASSIGN_OR_RETURN(const Entry entry, reader->ReadEntry());
     entries_.push_back(entry);
@@ -266,11 +268,12 @@ Status GgufFile::ReadTensors(Reader* reader, uint64_t count, std::span<const std
   struct Place {
     uint64_t offset, size, index;
   };
-  std::vector<Place> places(count);
-  tensors_.reserve(count);
+  std::vector<Place> places;
+  tensors_.reserve(std::min(count, kMostReserved));
   for (uint64_t i = 0; i < count; ++i) {
-    FB_ASSIGN_OR_RETURN(TensorInfo tensor, reader->ReadTensor(&places[i].offset, &places[i].size));
-    places[i].index = i;
+    Place place{.index = i};
+    FB_ASSIGN_OR_RETURN(TensorInfo tensor, reader->ReadTensor(&place.offset, &place.size));
+    places.push_back(place);
     tensors_.push_back(std::move(tensor));
   }
   header_ = bytes.subspan(0, reader->position());

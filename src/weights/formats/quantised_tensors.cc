@@ -138,6 +138,7 @@ class Joiner {
   Status Run() {
     for (const TensorInfo& tensor : tensors_) {
       const std::string_view name = tensor.name;
+      if (tensor.data.empty()) continue;  // of an extent of 0 beside any others
       if (name.ends_with(".weight_packed")) {
         FB_RETURN_IF_ERROR(tensor.type->name == "U8" ? JoinNvfp4(tensor) : JoinPacked(tensor));
       } else if (name.ends_with(".qweight")) {
@@ -332,7 +333,7 @@ class Joiner {
       return WrongScales(codes, *scales);
     const size_t at = stem.rfind('.');
     const std::string prefix = stem.substr(0, at + 1), matrix = stem.substr(at + 1);
-    if (experts == 0 || (matrix != "gate_up_proj" && matrix != "down_proj"))
+    if (matrix != "gate_up_proj" && matrix != "down_proj")
       return Invalid(codes.name, "expected gate_up_proj or down_proj of experts");
     for (int64_t expert = 0; expert < experts; ++expert) {
       QuantParts parts{.packing = Packing::kNibbles, .form = TileForm::kMXFP4};

@@ -17,6 +17,8 @@ using base::Status;
 namespace ondemand = simdjson::ondemand;
 
 constexpr uint64_t kLengthBytes = 8;
+// As the format's own library has it: no garbage is taken for a header of the file's size.
+constexpr uint64_t kMostHeaderBytes = 100'000'000;
 // "":{"dtype":"U8","shape":[],"data_offsets":[0,0]} and a comma.
 constexpr uint64_t kLeastTensorEntryBytes = 50;
 static_assert(std::endian::native == std::endian::little,
@@ -172,6 +174,11 @@ Result<SafetensorsFile> ParseSafetensors(std::span<const std::byte> bytes) {
     return Status(kSafetensorsTruncated,
                   fmt::format("the header says that it has {} bytes; the file has {} in all",
                               header_bytes, bytes.size()));
+  }
+  if (header_bytes > kMostHeaderBytes) {
+    return InvalidSafetensors(
+        fmt::format("the header says that it has {} bytes; expected at most {}", header_bytes,
+                    kMostHeaderBytes));
   }
   SafetensorsFile file;
   file.header = bytes.subspan(0, kLengthBytes + header_bytes);

@@ -133,6 +133,13 @@ TEST(Safetensors, AHeaderLongerThanTheFileIsAnError) {
   const uint64_t huge = ~0ull;
   std::memcpy(bytes.data(), &huge, sizeof(huge));
   EXPECT_EQ(ParseSafetensors(AsBytes(bytes)).status().code(), kSafetensorsTruncated);
+  // Garbage that a large file has room for.
+  const uint64_t large = 100'000'001;
+  bytes.resize(sizeof(large) + large);
+  std::memcpy(bytes.data(), &large, sizeof(large));
+  const base::Status status = ParseSafetensors(AsBytes(bytes)).status();
+  EXPECT_EQ(status.code(), kSafetensorsInvalid);
+  EXPECT_NE(status.message().find("at most 100000000"), std::string::npos) << status.message();
 }
 
 }  // namespace
