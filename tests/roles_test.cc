@@ -5,6 +5,7 @@
 
 #include <functional>
 
+#include "base/rng.h"
 #include "choose/create_engine.h"
 #include "choose/decide_job.h"
 #include "runtime/virtual/virtual_runtime.h"
@@ -382,6 +383,54 @@ TEST_P(SimRoles, EverySeedEndsAndIsReplayed) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, SimRoles, testing::Values("llama3-gqa", "qwen3-next"));
+
+// Forecasts of roles are those of the engine's own rules in virtual time: a simulation takes as
+// long.
+TEST(RoleForecast, IsNearTheSimulation) {
+  struct Case {
+    const char *model, *devices, *context, *generation;
+    int choices, prompt, output;  // tokens; outputs differ
+  };
+  const Case cases[] = {
+      {"Llama-3-8B", "sim:2xh20", "dp=1", "dp=1", 40, 600, 60},
+      {"Qwen3-32B", "sim:8xh20", "sp=4", "dp=4", 100, 1024, 256},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(fmt::format("{} {} {} {}", c.model, c.devices, c.context, c.generation));
+    layout::EngineOptions options;
+    options.model = fmt::format("builtin:{}", c.model);
+    options.machine.devices = *layout::ParseDevices(c.devices);
+    options.roles = {*layout::ParseLayout(c.context), *layout::ParseLayout(c.generation)};
+    auto files = *engine::OpenModel(options.model, true, 0);
+    files.random_weights = false;
+    base::Rng rng(3);
+    std::vector<layout::ChoiceShape> job;
+    std::vector<Request> requests;
+    for (int i = 0; i < c.choices; ++i) {
+      const auto output = c.output / 2 + static_cast<int32_t>(rng.Below(c.output));
+      job.push_back({.prompt = c.prompt, .output = output, .bound = output});
+      Request& request = requests.emplace_back();
+      request.id = request.line = i;
+      request.prompts = {std::vector<int32_t>(static_cast<size_t>(c.prompt), i)};
+      request.sampling.max_tokens = request.ends_after = output;
+    }
+    options.job = std::make_shared<const std::vector<layout::ChoiceShape>>(std::move(job));
+    const choose::LayoutTrial trial = choose::ForeseeRoles(options, files.config);
+    ASSERT_TRUE(trial.plan) << trial.refused.ToString();
+    double seconds = 0;
+    runtime::VirtualRuntime runtime(0);
+    const base::Status status = runtime.Run([&] {
+      const auto engine = choose::CreateEngine(runtime, options, files, nullptr);
+      ASSERT_TRUE(engine.ok()) << engine.status().ToString();
+      const runtime::TimeNs began = runtime.Now();
+      EXPECT_EQ(testing_support::RunAll(**engine, requests).size(), requests.size());
+      seconds = runtime::SecondsOf(runtime.Now() - began);
+      EXPECT_EQ((*engine)->stats().requests_handed_over, c.choices);
+    });
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    EXPECT_NEAR(trial.plan->forecast->seconds, seconds, 0.03 * seconds);
+  }
+}
 
 TEST(RolePlanTest, WhatCannotGoOverIsRefused) {
   layout::EngineOptions options;

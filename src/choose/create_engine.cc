@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "choose/decide_job.h"
 #include "choose/least_steps.h"
+#include "layout/job_plan.h"
 #include "layout/platform.h"
 
 namespace forebay::choose {
@@ -23,14 +24,19 @@ int64_t LeastStepsOf(const layout::EngineOptions& options, const layout::LayoutP
 }
 
 // What was left open, and what was chosen.
-void LogChoices(const layout::EngineOptions& options, const Decision& decision) {
+void LogChoices(const layout::EngineOptions& options, const RoleDecision& role) {
+  const Decision& decision = role.plan;
   const auto log = [](std::string_view line) { base::Log(base::LogLevel::kInfo, line); };
   if (decision.choice) log(FormatChoice(decision));
   if (decision.expert_choice) log(FormatExpertChoice(decision));
   if (!decision.streaming.empty()) log(decision.streaming);
   if (options.layout_by_job) {
-    log(fmt::format("--layout auto: {}{}{}", FormatLayout(decision.layout),
-                    decision.flags.empty() ? "" : " ", decision.flags));
+    const std::string layout = role.role == GroupRole::kAll ? FormatLayout(decision.layout) : "";
+    // The context groups' flags name both roles.
+    if (role.role != GroupRole::kGeneration) {
+      log(fmt::format("--layout auto: {}{}{}", layout,
+                      layout.empty() || decision.flags.empty() ? "" : " ", decision.flags));
+    }
   }
   if ((decision.choice || options.layout_by_job) && decision.forecast)
     log(FormatForecast(decision));
@@ -53,10 +59,10 @@ base::Result<std::unique_ptr<engine::LocalEngine>> CreateEngine(
   const Decision& first = roles.front().plan;
   if (first.forecast)
     plan.expected = {std::llround(1e3 * first.forecast->seconds), first.forecast->origins};
-  if (options.job_exact && !options.roles) plan.least_steps = LeastStepsOf(options, first);
+  if (options.job_exact && roles.size() == 1) plan.least_steps = LeastStepsOf(options, first);
   for (RoleDecision& role : roles) {
     FB_RETURN_IF_ERROR(CheckFits(role));
-    LogChoices(options, role.plan);
+    LogChoices(options, role);
     plan.roles.push_back({role.role, std::move(role.plan), role.mode});
   }
   auto engine = engine::CreateEngine(runtime, options, plan, files, tokenizer);

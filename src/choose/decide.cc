@@ -89,14 +89,7 @@ class Decider {
 
   // Made where something is chosen by prices, for the steps that the draft began with.
   const price::StepPricer& pricer() {
-    if (!pricer_) {
-      const layout::MachinePlan& machine = draft_.machine;
-      const int64_t rows = std::max(machine.max_num_seqs, machine.max_num_batched_tokens);
-      pricer_.emplace(draft_.config, draft_.dtype, draft_.layout.degrees(),
-                      model::StepCapacity{
-                          rows, layout::LogitRows(draft_.config, machine.max_num_batched_tokens)},
-                      machine.profile, options_.pricing());
-    }
+    if (!pricer_) pricer_ = PricerOf(options_, draft_);
     return *pricer_;
   }
 
@@ -317,7 +310,7 @@ class Decider {
   KnownForecasts own_known_;
   KnownForecasts& known_;
   Decision decision_;  // Why the draft was filled in so; the plan at the end.
-  std::optional<price::StepPricer> pricer_;
+  std::unique_ptr<price::StepPricer> pricer_;
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -32,6 +33,8 @@ struct Decision : layout::LayoutPlan {
   // What --kv-offload auto chose, or why nothing; empty: it was not asked.
   std::string streaming;
   std::string flags;  // LayoutTrial::flags
+  // Of groups that a search has given the role of context: the plan of the others; else null.
+  std::shared_ptr<Decision> generation;
 };
 
 // Forecasts of jobs by pooled layers and the experts of a layer that a rank holds, of one cut of

@@ -4,21 +4,13 @@
 
 #include <vector>
 
-#include "choose/decide.h"
 #include "choose/layout_search.h"
-#include "layout/job_plan.h"
+#include "choose/role_choice.h"
 
 namespace forebay::choose {
 
-struct RoleDecision {
-  GroupRole role = GroupRole::kAll;
-  Decision plan;
-  schedule::WantedMode mode;  // its groups'
-};
-
-// In the order of their devices. All have one max_model_len, which is part of an answer: that of
-// the role whose KV cache holds less. Errors are those of DecideLayout; of two roles also
-// layout::kLayoutDevices, if they need more or fewer devices than there are.
+// In the order of their devices: two roles where the options name them (DecideRoles), or where the
+// search finds them sooner than any layout. Errors are those of DecideLayout and DecideRoles.
 // `tell`: as DecideLayout has it.
 base::Result<std::vector<RoleDecision>> DecideJob(const layout::EngineOptions& options,
                                                   const model::ModelConfig& config,

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "engine/choices/choices.h"
 #include "engine/group_rule.h"
+#include "engine/hand_over_board.h"
 #include "engine/request_queue.h"
 #include "runtime/real/real_runtime.h"
 
@@ -99,13 +100,25 @@ struct Flight {
 };
 
 // Where a replica stands: at its step's border, or in a service of the others' steps, until `wake`;
-// waiting for its oldest step to end, for the group's answer, or for work.
+// waiting for its oldest step to end, for the group's answer, or for work (or blocks that it
+// lends).
 enum class State : uint8_t { kBorder, kEnds, kAsks, kIdle };
 
 struct Replica {
-  Replica(const engine::ChoicesOptions& options, int stages)
-      : choices(options, {}), stage_free(static_cast<size_t>(stages)) {}
+  Replica(const ForeseeQuestion& question, const engine::ChoicesOptions& options, size_t group,
+          int in_group)
+      : of(question),
+        group(group),
+        in_group(in_group),
+        choices(options, {}),
+        stage_free(static_cast<size_t>(question.stages)) {}
 
+  bool generates() const { return of.choices.role == GroupRole::kGeneration; }
+  int most_in_flight() const { return of.choices.steps_in_flight; }
+
+  const ForeseeQuestion& of;  // of its role
+  const size_t group;         // among all of the job
+  const int in_group;
   engine::Choices choices;
   State state = State::kBorder;
   double wake = 0;
@@ -131,19 +144,26 @@ class Job {
     std::vector<double> seconds;              // by stage: of the slowest
   };
 
-  Group& GroupOf(int replica) { return groups_[static_cast<size_t>(replica / question_.replicas)]; }
-  int InGroup(int replica) const { return replica % question_.replicas; }
-  int FirstOf(int replica) const { return replica - InGroup(replica); }
   Replica& At(int replica) { return *replicas_[static_cast<size_t>(replica)]; }
-  int most_in_flight() const { return question_.choices.steps_in_flight; }
+  Group& GroupOf(int replica) { return groups_[At(replica).group]; }
+  int FirstOf(int replica) { return replica - At(replica).in_group; }
+  // No request comes from the queue, or from context replicas, any more.
+  bool Ended(int replica) {
+    return At(replica).generates() ? board_->done() : queue_.ended(replica);
+  }
 
+  void AddGroups(const ForeseeQuestion& question);
   int Next() const;
   void Act(int replica);
   bool PlanNext(int replica);
   void Take(int replica);
   void TakeRequests(int replica);
-  // The seconds that it takes to pull what others gave.
-  double Receive(int replica);
+  // Whether it pulls what others gave, until `wake`.
+  bool Receive(int replica);
+  void HandOver(int replica);
+  void LeaveContext();
+  void CallTakers();
+  void Call(int replica);
   void GiveAway(int replica);
   void AskForWork(int replica);
   bool Begin(int replica, bool share);
@@ -155,9 +175,9 @@ class Job {
   void Ask(int replica);
   void Answer(int replica, const engine::Round& round);
   const std::vector<double>& SecondsOf(int replica, const engine::Round& round);
-  const std::vector<double>& Price(Flight& flight, const StepMode& mode,
-                                   const price::RowsOfAll& all);
-  double SavedTogether(const Flight& flight);
+  static const std::vector<double>& Price(const ForeseeQuestion& of, Flight& flight,
+                                          const StepMode& mode, const price::RowsOfAll& all);
+  static double SavedTogether(const ForeseeQuestion& of, const Flight& flight);
   double Pass(Replica& self, const std::vector<double>& seconds) const;
   void Enqueue(int replica, const std::vector<double>& seconds, const StepMode& mode);
   void AwaitEnd(Replica& self) const;
@@ -169,28 +189,47 @@ class Job {
   engine::RequestQueue queue_;
   const engine::SequenceContext context_;
   std::vector<std::unique_ptr<Replica>> replicas_;  // group by group
-  std::vector<Group> groups_;
+  std::deque<Group> groups_;
+  // Between roles; null: there are none.
+  std::unique_ptr<engine::HandOverBoard> board_;
+  bool all_handed_over_ = false;  // and generation replicas know
   double now_ = 0;
   JobForecast total_;
   schedule::StepPlan plan_;
   std::vector<RequestResult> finished_;
 };
 
+int ReplicasOf(const ForeseeQuestion& question) { return question.groups * question.replicas; }
+
 Job::Job(const ForeseeQuestion& question)
     : question_(question),
       source_(question.job),
-      queue_(*runtime_, question.groups * question.replicas,
-             static_cast<size_t>(question.groups * question.replicas) *
+      queue_(*runtime_,
+             ReplicasOf(question) + (question.generation ? ReplicasOf(*question.generation) : 0),
+             static_cast<size_t>(ReplicasOf(question)) *
                  static_cast<size_t>(question.choices.limits.max_num_seqs),
              source_, sink_),
-      context_({.max_model_len = question.max_model_len}),
-      groups_(static_cast<size_t>(question.groups)) {
-  for (int replica = 0; replica < question.groups * question.replicas; ++replica) {
-    engine::ChoicesOptions options = question.choices;
-    options.replica = replica;
-    replicas_.push_back(std::make_unique<Replica>(options, question.stages));
+      context_({.max_model_len = question.max_model_len}) {
+  AddGroups(question);
+  if (question.generation == nullptr) return;
+  AddGroups(*question.generation);
+  std::vector<engine::HandOverBoard::Seat> seats;
+  for (const auto& replica : replicas_) {
+    // They have no share in the queue's requests.
+    if (replica->generates()) queue_.Leave(static_cast<int>(seats.size()));
+    seats.push_back({replica->of.choices.role, replica->choices.room()});
   }
-  for (Group& group : groups_) {
+  board_ = std::make_unique<engine::HandOverBoard>(*runtime_, seats);
+}
+
+void Job::AddGroups(const ForeseeQuestion& question) {
+  for (int number = 0; number < question.groups; ++number) {
+    for (int replica = 0; replica < question.replicas; ++replica) {
+      engine::ChoicesOptions options = question.choices;
+      options.replica = static_cast<int>(replicas_.size());
+      replicas_.push_back(std::make_unique<Replica>(question, options, groups_.size(), replica));
+    }
+    Group& group = groups_.emplace_back();
     group.seconds.resize(static_cast<size_t>(question.stages));
     if (!question.agreement) continue;
     group.rule = std::make_unique<engine::GroupRule>(
@@ -252,14 +291,15 @@ void Job::Act(int replica) {
 // At a step's border. False: no step begins, and the replica's state says for what it waits.
 bool Job::PlanNext(int replica) {
   Replica& self = At(replica);
-  if (const double seconds = Receive(replica); seconds > 0) {
-    self.wake = now_ + seconds;
-    return false;
-  }
+  if (Receive(replica)) return false;
   Settle(self);
   self.choices.loans().Reclaim();
-  TakeRequests(replica);
-  if (question_.steals && queue_.ended(replica)) GiveAway(replica);
+  if (board_) {
+    HandOver(replica);
+    if (Receive(replica)) return false;
+  }
+  if (!self.generates()) TakeRequests(replica);
+  if (self.of.steals && Ended(replica)) GiveAway(replica);
   if (self.choices.idle()) {
     AskForWork(replica);
     if (GroupOf(replica).rule) {
@@ -267,11 +307,12 @@ bool Job::PlanNext(int replica) {
     } else {
       self.state = State::kIdle;
       self.wake = kNever;
+      if (board_) LeaveContext();
     }
     return false;
   }
   const bool alone = self.flights.empty();
-  if (static_cast<int>(self.flights.size()) < most_in_flight() &&
+  if (static_cast<int>(self.flights.size()) < self.most_in_flight() &&
       (Begin(replica, /*share=*/true) || (alone && Begin(replica, /*share=*/false))))
     return true;
   if (!alone) {
@@ -281,6 +322,11 @@ bool Job::PlanNext(int replica) {
   FB_CHECK(self.choices.loans().count() > 0, "{} plans nothing while {} choices run and {} wait",
            question_.policy->name(), self.choices.num_running(), self.choices.num_waiting());
   self.wake = now_ + kLoanGlance;
+  if (board_ && !self.generates()) {
+    // Who takes what it lends calls it.
+    self.state = State::kIdle;
+    self.wake = kNever;
+  }
   return false;
 }
 
@@ -289,9 +335,9 @@ void Job::Take(int replica) {
   Replica& self = At(replica);
   Flight& flight = self.flights.back();
   flight.offer.step = static_cast<uint64_t>(self.begun);
-  flight.offer.wanted = question_.mode.Of(flight.offer.rows, self.begun);
+  flight.offer.wanted = self.of.mode.Of(flight.offer.rows, self.begun);
   if (GroupOf(replica).rule) return Offer(replica, flight.offer);
-  Enqueue(replica, Price(flight, flight.offer.wanted, {}), flight.offer.wanted);
+  Enqueue(replica, Price(self.of, flight, flight.offer.wanted, {}), flight.offer.wanted);
 }
 
 void Job::TakeRequests(int replica) {
@@ -305,7 +351,7 @@ void Job::TakeRequests(int replica) {
   // What the others have computed in equal steps.
   for (int other = 0; other < static_cast<int>(replicas_.size()); ++other) {
     Replica& each = At(other);
-    if (each.untold == 0) continue;
+    if (each.untold == 0 || each.generates()) continue;
     each.told.tokens -= std::exchange(each.untold, 0);
     queue_.SetLoad(other, each.told);
   }
@@ -320,25 +366,74 @@ void Job::TakeRequests(int replica) {
   tell();
 }
 
-double Job::Receive(int replica) {
+bool Job::Receive(int replica) {
   Replica& self = At(replica);
   double seconds = 0;
   for (engine::Gift& gift : std::exchange(self.inbox, {})) {
     for (const engine::Choices::Adopted& adopted : self.choices.Adopt(gift)) {
-      const schedule::StealPrices& prices = question_.choices.steal;
+      const schedule::StealPrices& prices = self.of.choices.steal;
       seconds += prices.move_seconds +
                  static_cast<double>(adopted.loan->computed) * prices.kv_token_seconds;
       self.choices.Resume(adopted);
     }
     for (const auto& loan : gift.loans) loan->over = true;
+    if (board_) Call(gift.from);
   }
-  return seconds;
+  if (seconds > 0) self.wake = now_ + seconds;
+  return seconds > 0;
+}
+
+// At the border of a replica with a role: it gives what it has begun, or takes what it has room
+// for.
+void Job::HandOver(int replica) {
+  Replica& self = At(replica);
+  if (!self.generates()) {
+    board_->Put(self.choices.HandOver());
+    return CallTakers();
+  }
+  for (engine::Gift& gift : board_->Take(replica, self.choices.room())) {
+    queue_.Move(gift.from, replica);
+    self.inbox.push_back(std::move(gift));
+  }
+  CallTakers();
+}
+
+// Where no context replica has work, nor gets any: nothing more is handed over.
+void Job::LeaveContext() {
+  for (const auto& replica : replicas_) {
+    if (!replica->generates() && (replica->state != State::kIdle || !replica->choices.idle()))
+      return;
+  }
+  if (!queue_.ended(0)) return;
+  for (int replica = 0; replica < static_cast<int>(replicas_.size()); ++replica) {
+    if (!At(replica).generates()) board_->Leave(replica);
+  }
+  CallTakers();
+}
+
+// Generation replicas look on the board at their next borders: who takes what lies there first, and
+// all when there will be no more.
+void Job::CallTakers() {
+  if (const int taker = board_->taker(); taker >= 0) Call(taker);
+  if (!board_->done() || std::exchange(all_handed_over_, true)) return;
+  for (int replica = 0; replica < static_cast<int>(replicas_.size()); ++replica) {
+    if (At(replica).generates()) Call(replica);
+  }
+}
+
+void Job::Call(int replica) {
+  Replica& called = At(replica);
+  for (Flight& flight : called.flights) flight.left = 0;
+  if (called.state != State::kIdle) return;
+  called.state = State::kBorder;
+  called.wake = now_;
 }
 
 void Job::AskForWork(int replica) {
-  if (!question_.steals || !queue_.ended(replica) || std::exchange(At(replica).asks, true)) return;
+  Replica& self = At(replica);
+  if (!self.of.steals || !Ended(replica) || std::exchange(self.asks, true)) return;
   // The others look what they have for it when their steps end.
-  for (int other = FirstOf(replica); other < FirstOf(replica) + question_.replicas; ++other) {
+  for (int other = FirstOf(replica); other < FirstOf(replica) + self.of.replicas; ++other) {
     for (Flight& flight : At(other).flights) flight.left = 0;
   }
 }
@@ -347,7 +442,7 @@ void Job::GiveAway(int replica) {
   Replica& self = At(replica);
   const int first = FirstOf(replica);
   int to = -1, askers = 0;
-  for (int other = first; other < first + question_.replicas; ++other) {
+  for (int other = first; other < first + self.of.replicas; ++other) {
     if (!At(other).asks || other == replica) continue;
     if (to < 0) to = other;
     ++askers;
@@ -362,7 +457,7 @@ void Job::GiveAway(int replica) {
     taker.inbox.push_back(std::move(gift));
   }
   if (engine::GroupRule* const rule = GroupOf(to).rule.get()) {
-    rule->Wake(InGroup(to));
+    rule->Wake(taker.in_group);
     if (taker.state == State::kAsks) Ask(to);
   } else {
     taker.state = State::kBorder;
@@ -376,7 +471,7 @@ bool Job::Begin(int replica, bool share) {
   do {
     const schedule::StepView& view =
         self.choices.View(share, static_cast<int64_t>(std::llround(now_ * 1e6)));
-    question_.policy->Plan(view, &plan_);
+    self.of.policy->Plan(view, &plan_);
     if (plan_.run.empty() && plan_.admit.empty()) return false;
     const bool all = plan_.run.size() == view.running.size();
     self.choices.Apply(plan_, std::llround(now_ * 1e9), &flight.rows);
@@ -402,15 +497,15 @@ bool Job::Begin(int replica, bool share) {
 
 void Job::CountEqual(Replica& self, int replica, Flight* flight) {
   const kv::GroupBooks& book = self.choices.book();
-  const engine::ChoicesOptions& options = question_.choices;
-  flight->left = EqualSteps(flight->rows, book, book.available_blocks() / most_in_flight(),
+  const engine::ChoicesOptions& options = self.of.choices;
+  flight->left = EqualSteps(flight->rows, book, book.available_blocks() / self.most_in_flight(),
                             options.kept_states > 0 ? options.state_every : 0);
   // Others may leave requests, or be out of work, when they next look; and lengths that are
   // foreseen change.
-  const bool may_take = !queue_.ended(replica) && self.choices.WantsRequests();
-  const bool foresees = question_.choices.lengths && self.choices.num_waiting() > 0;
+  const bool may_take = !self.generates() && !queue_.ended(replica) && self.choices.WantsRequests();
+  const bool foresees = options.lengths && self.choices.num_waiting() > 0;
   const bool may_give =
-      question_.steals && queue_.ended(replica) &&
+      self.of.steals && Ended(replica) &&
       std::ranges::any_of(replicas_, [](const auto& other) { return other->asks; });
   if (may_take || foresees || may_give) flight->left = std::min(flight->left, kStepsToLook);
 }
@@ -444,13 +539,13 @@ void Job::Offer(int replica, const engine::StepOffer& offer) {
   Replica& self = At(replica);
   self.state = State::kAsks;
   self.wake = kNever;
-  GroupOf(replica).rule->Offer(InGroup(replica), offer);
+  GroupOf(replica).rule->Offer(self.in_group, offer);
   Ask(replica);
 }
 
 void Job::Ask(int replica) {
   Group& group = GroupOf(replica);
-  if (const auto round = group.rule->Ask(InGroup(replica))) Answer(replica, *round);
+  if (const auto round = group.rule->Ask(At(replica).in_group)) Answer(replica, *round);
   // Those that this one's coming has answered.
   for (const int woken : std::exchange(group.woken, {})) {
     const int other = FirstOf(replica) + woken;
@@ -471,10 +566,11 @@ void Job::Answer(int replica, const engine::Round& round) {
 
 // Who meets waits on each stage for the slowest.
 const std::vector<double>& Job::SecondsOf(int replica, const engine::Round& round) {
+  const ForeseeQuestion& of = At(replica).of;
   if (!round.mode.meets()) {
     Flight& flight = At(replica).flights.back();
-    const std::vector<double>& seconds = Price(flight, round.mode, {});
-    if (!flight.again) flight.saves = SavedTogether(flight);
+    const std::vector<double>& seconds = Price(of, flight, round.mode, {});
+    if (!flight.again) flight.saves = SavedTogether(of, flight);
     total_.together_saves += flight.saves;
     return seconds;
   }
@@ -486,32 +582,32 @@ const std::vector<double>& Job::SecondsOf(int replica, const engine::Round& roun
     all.ranks += rows > 0 ? 1 : 0;
   }
   std::ranges::fill(group.seconds, 0);
-  for (int other = 0; other < question_.replicas; ++other) {
+  for (int other = 0; other < of.replicas; ++other) {
     if (round.rows[static_cast<size_t>(other)] == 0) continue;
     const std::vector<double>& seconds =
-        Price(At(FirstOf(replica) + other).flights.back(), round.mode, all);
+        Price(of, At(FirstOf(replica) + other).flights.back(), round.mode, all);
     for (size_t stage = 0; stage < seconds.size(); ++stage)
       group.seconds[stage] = std::max(group.seconds[stage], seconds[stage]);
   }
   return group.seconds;
 }
 
-const std::vector<double>& Job::Price(Flight& flight, const StepMode& mode,
-                                      const price::RowsOfAll& all) {
+const std::vector<double>& Job::Price(const ForeseeQuestion& of, Flight& flight,
+                                      const StepMode& mode, const price::RowsOfAll& all) {
   if (flight.priced && flight.priced->mode == mode && flight.priced->all.rows == all.rows &&
       flight.priced->all.ranks == all.ranks)
     return flight.seconds;
   // Two prices stand for equal steps: of the first and of the last.
   const double times = flight.left == 0 ? 1 : 0.5 * static_cast<double>(flight.left + 1);
   PricedStep& step = flight.priced.emplace(PricedStep{flight.load, mode, all, times});
-  const auto stages = static_cast<size_t>(question_.stages);
+  const auto stages = static_cast<size_t>(of.stages);
   flight.seconds.resize(stages);
   flight.growth.assign(stages, 0);
-  question_.price(step, flight.seconds);
+  of.price(step, flight.seconds);
   if (flight.left == 0) return flight.seconds;
   // Contexts grow evenly, and prices nearly so.
   step.load.sums.decode_context += flight.left * step.load.sums.decode_rows;
-  question_.price(step, flight.growth);
+  of.price(step, flight.growth);
   for (size_t stage = 0; stage < stages; ++stage) {
     flight.growth[stage] =
         (flight.growth[stage] - flight.seconds[stage]) / static_cast<double>(flight.left);
@@ -520,12 +616,12 @@ const std::vector<double>& Job::Price(Flight& flight, const StepMode& mode,
 }
 
 // As if all had as many rows as this replica, and none waited for another.
-double Job::SavedTogether(const Flight& flight) {
-  const layout::GroupOptions& group = *question_.agreement;
+double Job::SavedTogether(const ForeseeQuestion& of, const Flight& flight) {
+  const layout::GroupOptions& group = *of.agreement;
   if (!group.by_load || flight.load.rows() > group.most_rows) return 0;
-  const price::RowsOfAll all{flight.load.rows() * question_.replicas, question_.replicas};
+  const price::RowsOfAll all{flight.load.rows() * of.replicas, of.replicas};
   std::vector<double> together(flight.seconds.size());
-  question_.price({flight.load, group.together, all, /*times=*/0}, together);
+  of.price({flight.load, group.together, all, /*times=*/0}, together);
   double saves = 0;
   for (size_t stage = 0; stage < together.size(); ++stage)
     saves += flight.seconds[stage] - together[stage];
@@ -547,7 +643,7 @@ void Job::Enqueue(int replica, const std::vector<double>& seconds, const StepMod
   ++total_.steps;
   total_.steps_together += mode.meets() ? 1 : 0;
   // Where an equal step had no other beside it, it has none now.
-  if (flight.again || static_cast<int>(self.flights.size()) == most_in_flight())
+  if (flight.again || static_cast<int>(self.flights.size()) == self.most_in_flight())
     return AwaitEnd(self);
   self.state = State::kBorder;
   self.wake = now_;

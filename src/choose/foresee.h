@@ -41,9 +41,13 @@ struct ForeseeQuestion {
   std::function<void(const PricedStep& step, std::span<double> stages)> price;
   // A job that takes longer is followed no further: JobForecast::stopped.
   double most_seconds = std::numeric_limits<double>::infinity();
+  // Of groups that compute prompts: the groups that go on with what these hand over. The whole
+  // job's job, max_model_len and most_seconds are the first's. Null: groups do both.
+  const ForeseeQuestion* generation = nullptr;
 };
 
-// REQUIRES: each choice alone fits a replica.
+// REQUIRES: each choice alone fits a replica, of either role; of two roles that choices.role says
+// which, and that neither has an agreement.
 JobForecast Foresee(const ForeseeQuestion& question);
 
 }  // namespace forebay::choose

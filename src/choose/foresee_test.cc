@@ -229,6 +229,122 @@ TEST(Foresee, ReplicasStealFromEachOther) {
   EXPECT_LT(Foresee(question).seconds, 250);
 }
 
+// A replica computes prompts, another goes on with them: the seconds of either's steps, and those
+// that a choice takes on its way.
+TEST(Foresee, RolesHandOver) {
+  struct Case {
+    const char* what;
+    std::vector<ChoiceShape> job;
+    int takers;
+    int32_t blocks, places;  // of each
+    Seconds step;
+    double move_seconds, seconds;
+  };
+  const ChoiceShape small{32, 4, 100};
+  const std::vector<Case> cases = {
+      {"the first token there, the others here", {small}, 1, 100, 8, OneSecond, 0, 4},
+      {"each role has its steps", {small}, 1, 100, 8, HalfASecond, 0, 1 + 3 * 0.5},
+      {"on its way", {small}, 1, 100, 8, OneSecond, 0.25, 4.25},
+      {"the third prompt is read while the first two generate",
+       {small, small, small},
+       1,
+       100,
+       8,
+       OneSecond,
+       0,
+       5},
+      {"one after the other has room", {small, small}, 1, 3, 8, OneSecond, 0, 7},
+      {"one after the other has a place", {small, small}, 1, 100, 1, OneSecond, 0, 7},
+      {"each goes to a replica of its own", {small, small}, 2, 3, 8, OneSecond, 0, 4},
+      {"what ends with its prompt goes nowhere", {{32, 1, 100}}, 1, 100, 8, OneSecond, 9, 1},
+  };
+  const auto policy = *schedule::CreatePolicy("continuous");
+  for (const Case& c : cases) {
+    ForeseeQuestion question = Question(c.job, *policy, 100),
+                    generation = Question({}, *policy, c.blocks);
+    question.choices.role = GroupRole::kContext;
+    question.generation = &generation;
+    generation.choices.role = GroupRole::kGeneration;
+    generation.choices.limits.max_num_seqs = c.places;
+    generation.choices.steal.move_seconds = c.move_seconds;
+    generation.replicas = c.takers;
+    generation.price = Price(c.step, {});
+    const JobForecast forecast = Foresee(question);
+    EXPECT_DOUBLE_EQ(forecast.seconds, c.seconds) << c.what;
+    int64_t tokens = 0;
+    for (const ChoiceShape& choice : c.job) tokens += choice.output;
+    EXPECT_EQ(forecast.output_tokens, tokens) << c.what;
+  }
+}
+
+// Where generation replicas are short of room, what was computed stays where it is, and new prompts
+// wait for its blocks.
+TEST(Foresee, WhatNobodyTakesHoldsUpTheContext) {
+  const std::vector<ChoiceShape> job(12, {64, 30, 100});
+  const auto policy = *schedule::CreatePolicy("continuous");
+  const auto seconds = [&](int32_t context_blocks, int32_t blocks) {
+    ForeseeQuestion question = Question(job, *policy, context_blocks),
+                    generation = Question({}, *policy, blocks);
+    question.choices.role = GroupRole::kContext;
+    question.generation = &generation;
+    generation.choices.role = GroupRole::kGeneration;
+    return Foresee(question).seconds;
+  };
+  // Two at a time and all that follow at once, or one by one.
+  EXPECT_LT(seconds(100, 100), 80);
+  const double narrow = seconds(100, 4);
+  EXPECT_DOUBLE_EQ(narrow, 1 + 12 * 29);
+  // Prompts are read in time though no more than one fits beside what waits.
+  EXPECT_DOUBLE_EQ(seconds(6, 4), narrow);
+}
+
+// Whatever the roles' groups and the policy: all choices come to their end, siblings too.
+TEST(Foresee, RandomJobsGoOver) {
+  int64_t preemptions = 0;
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    SCOPED_TRACE(seed);
+    base::Rng rng(seed);
+    const auto below = [&](uint64_t most) { return static_cast<int32_t>(rng.Below(most)); };
+    std::vector<ChoiceShape> job;
+    int64_t tokens = 0;
+    for (int left = 1 + below(60); left > 0; --left) {
+      ChoiceShape choice{.prompt = 1 + below(150), .output = 1 + below(120)};
+      if (below(2) == 0) choice.bound = choice.output + below(50);
+      for (int siblings = below(4) == 0 ? 1 + below(4) : 1; siblings > 0; --siblings) {
+        job.push_back(choice);
+        tokens += choice.output;
+        choice.shared = choice.prompt;
+      }
+    }
+    const char* const policies[] = {"continuous", "adaptive", "makespan", "vllm"};
+    const auto policy = *schedule::CreatePolicy(policies[below(4)]);
+    ForeseeQuestion roles[] = {Question(job, *policy, 12 + below(60)),
+                               Question({}, *policy, 12 + below(60))};
+    for (ForeseeQuestion& role : roles) {
+      role.max_model_len = 320;
+      if (policy->wants_lengths()) role.choices.lengths = schedule::LengthPredictor::kQuantile;
+      role.groups = 1 + below(2);
+      role.replicas = 1 + below(3);
+      role.stages = role.choices.steps_in_flight = 1 + below(3);
+      role.steals = below(2) == 0;
+      role.choices.steal = {.row_seconds = 0.1, .kv_token_seconds = 1e-3, .move_seconds = 0.01};
+      role.choices.prefix_caching = below(2) == 0;
+      role.price = [](const PricedStep& step, std::span<double> stages) {
+        for (double& stage : stages)
+          stage = 1 + 1e-3 * static_cast<double>(step.load.rows() + step.load.sums.context());
+      };
+    }
+    roles[0].choices.role = GroupRole::kContext;
+    roles[1].choices.role = GroupRole::kGeneration;
+    roles[0].generation = &roles[1];
+    const JobForecast forecast = Foresee(roles[0]);
+    EXPECT_EQ(forecast.output_tokens, tokens);
+    preemptions += forecast.preemptions;
+    EXPECT_EQ(Foresee(roles[0]).seconds, forecast.seconds) << "it is no function of the question";
+  }
+  EXPECT_GT(preemptions, 0);
+}
+
 // Whatever the layout, the group and the policy: all choices come to their end, tokens are counted
 // once, and no job is sooner done than its longest choice or its prompts can be read.
 TEST(Foresee, RandomJobsComeToTheirEnd) {

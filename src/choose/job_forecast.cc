@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace forebay::choose {
 
 JobForecast JobForecast::Times(double times) const {
   const auto more = [&](int64_t count) { return std::llround(static_cast<double>(count) * times); };
+  std::vector<double> generation = generation_seconds;
+  for (double& by_replicas : generation) by_replicas *= times;
   return {.seconds = seconds * times,
           .output_tokens = more(output_tokens),
           .steps = more(steps),
@@ -16,7 +19,9 @@ JobForecast JobForecast::Times(double times) const {
           .left_out = more(left_out),
           .origins = origins * times,
           .stopped = stopped,
-          .together_saves = together_saves * times};
+          .together_saves = together_saves * times,
+          .context_seconds = context_seconds * times,
+          .generation_seconds = std::move(generation)};
 }
 
 JobSample SampleJob(std::span<const layout::ChoiceShape> job, int64_t most_choices) {

@@ -20,6 +20,11 @@ struct JobForecast {
   // Of a replica, on average: by so much the steps that it took alone would have been shorter if
   // all had taken them together.
   double together_saves = 0;
+  // Of a plan of copies without stages: what all prompts take one of its replicas, and what all
+  // other tokens take so many (1 and so on, fewer than it has), if no step has both and each has as
+  // many rows as it can. Roles take no less.
+  double context_seconds = 0;
+  std::vector<double> generation_seconds;
 
   // 0 where nothing is known of it.
   double tokens_per_s() const {

@@ -185,58 +185,164 @@ bool Shares(std::span<const layout::ChoiceShape> job) {
                              [](const layout::ChoiceShape& choice) { return choice.shared > 0; });
 }
 
-}  // namespace
+// The job as a forecast follows it, of replicas with contexts so long.
+struct AskedJob {
+  AskedJob(const layout::EngineOptions& options, const model::ModelConfig& config,
+           int64_t max_model_len) {
+    const std::vector<layout::ChoiceShape> job =
+        TakenOf(*options.job, config.max_position_embeddings, max_model_len);
+    sample = SampleJob(job, MostChoices(job));
+    times = sample.times * options.job_times;
+    left_out =
+        std::llround(static_cast<double>(options.job->size() - job.size()) * options.job_times);
+  }
 
-JobForecast ForecastOf(const layout::EngineOptions& options, const model::ModelConfig& config,
-                       const layout::LayoutPlan& plan, const price::StepPricer& pricer,
-                       const JobCost& most) {
+  // Of the sample, to which a forecast is followed that comes to no less than `most`.
+  double MostSeconds(const JobCost& most) const {
+    return left_out < most.left_out ? std::numeric_limits<double>::infinity()
+                                    : most.seconds / times;
+  }
+  JobForecast Whole(const JobForecast& of_sample) const {
+    JobForecast forecast = of_sample.Times(times);
+    forecast.left_out = left_out;
+    return forecast;
+  }
+
+  JobSample sample;
+  double times = 1;  // as long as the sample
+  int64_t left_out = 0;
+};
+
+// What is asked of the plan's groups. All arguments outlive it.
+ForeseeQuestion QuestionOf(const layout::EngineOptions& options, const model::ModelConfig& config,
+                           const layout::LayoutPlan& plan, const price::StepPricer& pricer,
+                           const AskedJob& job, const schedule::Policy& policy, JobPrices& prices) {
   const layout::MemoryPlan& memory = plan.ranks.front().memory;
-  const std::vector<layout::ChoiceShape> job =
-      TakenOf(*options.job, config.max_position_embeddings, memory.max_model_len);
-  const JobSample sample = SampleJob(job, MostChoices(job));
-  const double times = sample.times * options.job_times;
-  const int64_t left_out =
-      std::llround(static_cast<double>(options.job->size() - job.size()) * options.job_times);
-  const auto policy = options.policy->make();
   const std::optional<schedule::StealPrices> steal = price::PriceStealing(options, plan, &pricer);
-  JobPrices prices(options, config, plan, pricer);
   engine::ChoicesOptions choices{
       .limits = {.max_num_seqs = plan.machine.max_num_seqs,
                  .max_num_batched_tokens = plan.machine.max_num_batched_tokens,
                  .total_blocks = memory.num_blocks + memory.streamed_blocks},
-      .prefix_caching = options.prefix_caching && Shares(sample.job),
+      .prefix_caching = options.prefix_caching && Shares(job.sample.job),
       .kept_states = memory.kept_states,
       .state_every = options.limits.state_every,
       // Books are as large as the job needs.
       .max_blocks_per_sequence = static_cast<int32_t>(std::min<int64_t>(
-          memory.max_blocks_per_sequence, LongestOf(sample.job) / kernels::kBlockTokens + 1)),
+          memory.max_blocks_per_sequence, LongestOf(job.sample.job) / kernels::kBlockTokens + 1)),
       .steps_in_flight = plan.steps_in_flight,
       .steal = steal.value_or(schedule::StealPrices{}),
-      .lengths = policy->wants_lengths() ? std::optional(options.lengths) : std::nullopt,
+      .lengths = policy.wants_lengths() ? std::optional(options.lengths) : std::nullopt,
       .overcommit = options.trial.overcommit};
   engine::FitToModel(config, &choices);
-  JobForecast forecast =
-      Foresee({.job = sample.job,
-               .groups = plan.layout.groups,
-               .replicas = plan.layout.dp,
-               .choices = choices,
-               .max_model_len = memory.max_model_len,
-               .policy = policy.get(),
-               .mode = {.wanted = {.ffn = plan.layout.pools() ? FfnMode::kPull : FfnMode::kLocal,
-                                   .degrees = plan.layout.degrees()},
-                        .routed_rows = plan.routed_rows,
-                        .shift = plan.shift.table},
-               .agreement = plan.group,
-               .steals = steal.has_value(),
-               .stages = plan.layout.pp,
-               .price = [&](const PricedStep& step,
-                            std::span<double> stages) { prices.Price(step, stages); },
-               .most_seconds = left_out < most.left_out ? std::numeric_limits<double>::infinity()
-                                                        : most.seconds / times});
+  return {.job = job.sample.job,
+          .groups = plan.layout.groups,
+          .replicas = plan.layout.dp,
+          .choices = choices,
+          .max_model_len = memory.max_model_len,
+          .policy = &policy,
+          .mode = {.wanted = {.ffn = plan.layout.pools() ? FfnMode::kPull : FfnMode::kLocal,
+                              .degrees = plan.layout.degrees()},
+                   .routed_rows = plan.routed_rows,
+                   .shift = plan.shift.table},
+          .agreement = plan.group,
+          .steals = steal.has_value(),
+          .stages = plan.layout.pp,
+          .price = [&prices](const PricedStep& step, std::span<double> stages) {
+            prices.Price(step, stages);
+          }};
+}
+
+// JobForecast::context_seconds and generation_seconds. The mean length stands for all.
+void PriceRoles(const ForeseeQuestion& of, JobForecast* forecast) {
+  const schedule::Limits& limits = of.choices.limits;
+  const auto seconds = [&](const price::StepLoad& load) {
+    double stage = 0;
+    of.price({load, of.mode.Of(load.rows(), 0), {}, /*times=*/0}, std::span(&stage, 1));
+    return stage;
+  };
+  int64_t prompts = 0, tokens = 0, context = 0;  // context: that rows of tokens see, of all
+  for (const layout::ChoiceShape& choice : of.job) {
+    const int64_t shared = of.choices.prefix_caching ? choice.shared : 0;
+    prompts += std::max<int64_t>(1, choice.prompt - shared);
+    const int64_t further = std::max<int64_t>(0, choice.output - 1);
+    tokens += further;
+    context += further * (choice.prompt + choice.output / 2);
+  }
+  const auto choices = std::ssize(of.job);
+  if (choices == 0) return;
+  const int64_t length = std::max<int64_t>(1, prompts / choices),
+                rows = std::min<int64_t>(limits.max_num_batched_tokens, prompts);
+  price::StepLoad load;
+  for (int64_t left = rows; left > 0; left -= length) {
+    // The middle of a prompt that is longer than a step.
+    load.sums.Add(std::max<int64_t>(0, (length - rows) / 2), std::min(left, length));
+    ++load.sampled;
+  }
+  forecast->context_seconds =
+      seconds(load) * static_cast<double>(prompts) / static_cast<double>(load.rows());
+  if (tokens == 0) return;
+  const int64_t held = context / tokens;
+  for (int64_t replicas = 1; replicas < of.replicas; ++replicas) {
+    const int64_t batch = std::max<int64_t>(
+        1, std::min<int64_t>({limits.max_num_seqs, limits.max_num_batched_tokens,
+                              (choices + replicas - 1) / replicas,
+                              int64_t{limits.total_blocks} * kernels::kBlockTokens / held}));
+    forecast->generation_seconds.push_back(seconds(price::Decoding(batch, held)) *
+                                           static_cast<double>(tokens) /
+                                           static_cast<double>(batch * replicas));
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<price::StepPricer> PricerOf(const layout::EngineOptions& options,
+                                            const layout::LayoutDraft& draft) {
+  const layout::MachinePlan& machine = draft.machine;
+  const int64_t rows = std::max(machine.max_num_seqs, machine.max_num_batched_tokens);
+  return std::make_unique<price::StepPricer>(
+      draft.config, draft.dtype, draft.layout.degrees(),
+      model::StepCapacity{rows, layout::LogitRows(draft.config, machine.max_num_batched_tokens)},
+      machine.profile, options.pricing());
+}
+
+JobForecast ForecastOf(const layout::EngineOptions& options, const model::ModelConfig& config,
+                       const layout::LayoutPlan& plan, const price::StepPricer& pricer,
+                       const JobCost& most) {
+  const AskedJob job(options, config, plan.ranks.front().memory.max_model_len);
+  const auto policy = options.policy->make();
+  JobPrices prices(options, config, plan, pricer);
+  ForeseeQuestion question = QuestionOf(options, config, plan, pricer, job, *policy, prices);
+  question.most_seconds = job.MostSeconds(most);
+  JobForecast forecast = Foresee(question);
   forecast.origins = prices.origins();
-  forecast = forecast.Times(times);
-  forecast.left_out = left_out;
-  return forecast;
+  if (!plan.layout.pools() && plan.layout.pp == 1) PriceRoles(question, &forecast);
+  return job.Whole(forecast);
+}
+
+JobForecast ForecastOfRoles(const layout::EngineOptions& options, const model::ModelConfig& config,
+                            const layout::LayoutPlan& context, const layout::LayoutPlan& generation,
+                            const JobCost& most) {
+  const AskedJob job(options, config, context.ranks.front().memory.max_model_len);
+  const auto policy = options.policy->make();
+  const auto context_pricer = PricerOf(options, context),
+             generation_pricer = PricerOf(options, generation);
+  JobPrices reads(options, config, context, *context_pricer),
+      goes_on(options, config, generation, *generation_pricer);
+  ForeseeQuestion question =
+                      QuestionOf(options, config, context, *context_pricer, job, *policy, reads),
+                  of_generation = QuestionOf(options, config, generation, *generation_pricer, job,
+                                             *policy, goes_on);
+  question.choices.role = GroupRole::kContext;
+  of_generation.choices.role = GroupRole::kGeneration;
+  const schedule::StealPrices moving = price::PriceHandOver(options, context, generation);
+  of_generation.choices.steal.kv_token_seconds = moving.kv_token_seconds;
+  of_generation.choices.steal.move_seconds = moving.move_seconds;
+  question.generation = &of_generation;
+  question.most_seconds = job.MostSeconds(most);
+  JobForecast forecast = Foresee(question);
+  forecast.origins = reads.origins();
+  forecast.origins += goes_on.origins();
+  return job.Whole(forecast);
 }
 
 }  // namespace forebay::choose

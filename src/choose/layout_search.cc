@@ -5,11 +5,16 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <iterator>
 #include <limits>
 #include <mutex>
+#include <utility>
 
 #include "choose/count_search.h"
+#include "choose/job_price.h"
+#include "choose/role_choice.h"
 #include "kernels/kv_layout.h"
+#include "layout/job_plan.h"
 #include "runtime/parallel_for.h"
 
 namespace forebay::choose {
@@ -56,6 +61,9 @@ std::vector<layout::Layout> LayoutsOf(int devices, bool experts) {
 // By so much the forecasts of two layouts may be wrong against each other (up to 3 % in the cells
 // of docs/parallelism.md).
 constexpr double kLittleSlower = 1.02;
+// The same of roles against a layout, whose forecast may be 3 % too long (for roles see
+// docs/parallelism.md).
+constexpr double kRolesSooner = 1.05;
 
 // So many layouts are tried with further settings, of those that come near the best.
 constexpr int kRefined = 3;
@@ -110,14 +118,26 @@ struct Tried {
 
 // Of the last one that is tried with further settings: what takes longer is neither taken nor
 // changed. Nothing beats that of fewer, or of those that leave choices out.
+JobCost RivalOf(std::vector<JobCost> costs) {
+  if (costs.size() < kRefined) return {};
+  std::ranges::nth_element(costs, costs.begin() + kRefined - 1);
+  return costs[kRefined - 1].left_out == 0 ? costs[kRefined - 1] : JobCost();
+}
+
 JobCost RivalOf(const std::vector<Tried>& tried) {
   std::vector<JobCost> costs;
   for (const Tried& each : tried) {
     if (each.trial.plan && !each.is_of_copies()) costs.push_back(CostOf(each.trial));
   }
-  if (costs.size() < kRefined) return {};
-  std::ranges::nth_element(costs, costs.begin() + kRefined - 1);
-  return costs[kRefined - 1].left_out == 0 ? costs[kRefined - 1] : JobCost();
+  return RivalOf(std::move(costs));
+}
+
+JobCost RivalOf(const std::vector<LayoutTrial>& trials) {
+  std::vector<JobCost> costs;
+  for (const LayoutTrial& trial : trials) {
+    if (trial.plan) costs.push_back(CostOf(trial));
+  }
+  return RivalOf(std::move(costs));
 }
 
 // Whether other numbers of layers or experts than the best of quarters may come near the rival.
@@ -145,6 +165,12 @@ bool HoldAllAtOnce(const layout::LayoutPlan& plan, const layout::EngineOptions& 
   }
   if (!blocks.empty()) wanted += replicas * blocks.front();
   return wanted <= replicas * plan.ranks.front().memory.num_blocks;
+}
+
+base::Status NoPrices() {
+  return {base::kInvalidArgument,
+          "layouts are compared on devices with prices; expected --devices sim:8xh200 or a "
+          "--device-profile"};
 }
 
 // What a trial sets beside the layout.
@@ -201,6 +227,16 @@ class Refiner {
       if (progress_.best_seconds == 0 || seconds < progress_.best_seconds)
         progress_.best_seconds = seconds;
     }
+    CountOne();
+    return trial;
+  }
+  // As many groups with roles as devices share out. One that comes to no less than `rival` is
+  // followed no further.
+  LayoutTrial TryRoles(const layout::RoleLayouts& roles, const JobCost& rival) {
+    layout::EngineOptions options = options_;
+    options.roles = roles;
+    LayoutTrial trial = ForeseeRoles(options, config_, rival);
+    const std::lock_guard lock(mutex_);
     CountOne();
     return trial;
   }
@@ -280,11 +316,7 @@ class Refiner {
                       .flags = FlagsOf(further),
                       .refused = plan.ok() ? plan->Fits() : plan.status()};
     if (!trial.refused.ok()) return trial;
-    if (!plan->forecast) {
-      return base::Status(base::kInvalidArgument,
-                          "layouts are compared on devices with prices; expected --devices "
-                          "sim:8xh200 or a --device-profile");
-    }
+    if (!plan->forecast) return NoPrices();
     // Of a forecast that was stopped nothing is chosen.
     if (!plan->forecast->stopped) trial.layout = layout::FormatLayout(plan->layout);
     plan->flags = trial.flags;
@@ -300,6 +332,40 @@ class Refiner {
   int32_t rows_ = 0;  // of a step, where nobody says
   bool rows_are_open_ = false, slots_are_open_ = false, mode_is_open_ = false;
 };
+
+// Why nothing is foreseen of roles that the options name.
+base::Status CheckForeseen(const layout::EngineOptions& options, const layout::LayoutPlan& plan) {
+  if (!plan.machine.prices_modes) return NoPrices();
+  const char* const found = plan.layout.pools() ? "ranks that share weights"
+                            : options.tier.in_memory() || options.tier.in_file()
+                                ? "KV cache below the device"
+                                : nullptr;
+  if (found == nullptr) return {};
+  return {layout::kRolesInvalid,
+          fmt::format("--context and --generation with {}: no forecast knows them; expected "
+                      "copies of the model on the devices alone, or --memory",
+                      found)};
+}
+
+// Groups with roles that may come near the best three of `trials`, which are in their order.
+std::vector<RoleSplit> SplitsOf(const layout::EngineOptions& options,
+                                const std::vector<LayoutTrial>& trials) {
+  const layout::TierOptions& tier = options.tier;
+  // Forecasts know of nothing below the devices; who asks for a mode wants weights to be shared.
+  if (!layout::RequireSimulated(options.machine.devices).ok() || tier.in_memory() ||
+      tier.in_file() || options.ship.mode)
+    return {};
+  std::vector<CopiesForecast> copies;
+  for (const LayoutTrial& trial : trials) {
+    if (trial.plan && trial.flags.empty() && !trial.plan->forecast->generation_seconds.empty())
+      copies.push_back({trial.plan->layout, &*trial.plan->forecast});
+  }
+  std::vector<RoleSplit> splits = SplitDevices(options.machine.devices.count, copies);
+  std::erase_if(splits, [&, rival = RivalOf(trials)](const RoleSplit& split) {
+    return JobCost{0, split.least_seconds} >= rival;
+  });
+  return splits;
+}
 
 }  // namespace
 
@@ -388,14 +454,44 @@ base::Result<std::vector<LayoutTrial>> RankLayouts(const layout::EngineOptions& 
     FB_ASSIGN_OR_RETURN(further[refined[i]], refiner.Refine(each.layout, each.trial));
     return {};
   }));
-  refiner.End();
   std::vector<LayoutTrial> trials;
   for (size_t i = 0; i < tried.size(); ++i) {
     if (further[i]) trials.push_back(*std::move(further[i]));
     trials.push_back(std::move(tried[i].trial));
   }
-  std::ranges::stable_sort(trials, {}, [](const LayoutTrial& trial) { return CostOf(trial); });
+  const auto sort = [&] {
+    std::ranges::stable_sort(trials, {}, [](const LayoutTrial& trial) { return CostOf(trial); });
+  };
+  sort();
+  const std::vector<RoleSplit> splits = SplitsOf(options, trials);
+  std::vector<LayoutTrial> with_roles(splits.size());
+  FB_RETURN_IF_ERROR(
+      ForEach(splits.size(), threads, [&, rival = RivalOf(trials)](size_t i) -> base::Status {
+        with_roles[i] = refiner.TryRoles(splits[i].roles, rival);
+        return {};
+      }));
+  refiner.End();
+  std::ranges::move(with_roles, std::back_inserter(trials));
+  sort();
   return trials;
+}
+
+LayoutTrial ForeseeRoles(const layout::EngineOptions& options, const model::ModelConfig& config,
+                         const JobCost& rival) {
+  LayoutTrial trial{.flags = FormatRoles(*options.roles)};
+  auto decided = DecideRoles(options, config);
+  trial.refused = decided.status();
+  if (!trial.refused.ok()) return trial;
+  for (const RoleDecision& role : *decided) {
+    if (trial.refused.ok()) trial.refused = CheckForeseen(options, role.plan);
+    if (trial.refused.ok()) trial.refused = role.plan.Fits().WithContext(Name(role.role));
+  }
+  if (!trial.refused.ok()) return trial;
+  Decision& context = trial.plan.emplace(std::move(decided->front().plan));
+  context.generation = std::make_shared<Decision>(std::move(decided->back().plan));
+  context.flags = trial.flags;
+  context.forecast = ForecastOfRoles(options, config, context, *context.generation, rival);
+  return trial;
 }
 
 bool LeavesLayoutOpen(const layout::EngineOptions& options, const model::ModelConfig& config) {
@@ -419,11 +515,12 @@ base::Result<Decision> DecideLayout(const layout::EngineOptions& options,
   const auto copies = std::ranges::find_if(trials, [&](const LayoutTrial& trial) {
     return trial.plan && trial.plan->layout.dp == devices.count && !trial.plan->layout.pools();
   });
-  const bool copies_do =
-      copies != trials.end() && !IsBelow(trials.front(), 1 / kLittleSlower, CostOf(*copies));
-  LayoutTrial& best = copies_do ? *copies : trials.front();
-  if (best.plan) return *std::move(best.plan);
-  return best.refused;
+  const auto layout = std::ranges::find_if_not(trials, &std::string::empty, &LayoutTrial::layout);
+  auto best = trials.begin();
+  if (best->layout.empty() && !IsBelow(*best, 1 / kRolesSooner, CostOf(*layout))) best = layout;
+  if (copies != trials.end() && !IsBelow(*best, 1 / kLittleSlower, CostOf(*copies))) best = copies;
+  if (best->plan) return *std::move(best->plan);
+  return best->refused;
 }
 
 }  // namespace forebay::choose

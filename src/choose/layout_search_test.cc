@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <set>
 
+#include "choose/decide_job.h"
+#include "layout/job_plan.h"
 #include "model/builtin_configs.h"
 
 namespace forebay::choose {
@@ -238,6 +240,44 @@ TEST(LayoutSearch, WhoLacksRoomSharesWeights) {
   });
   EXPECT_EQ(stages.layout.dp, 4);
   EXPECT_GT(stages.forecast->steps, 0);
+}
+
+// Roles are tried where their bound leaves them a chance, and taken where they are far sooner: a
+// policy of whole batches leaves places empty, which a context replica fills again.
+TEST(LayoutSearch, RolesAreTakenWhereTheyAreFarSooner) {
+  layout::EngineOptions options = Options("sim:2xh200", 0);
+  std::vector<layout::ChoiceShape> job;
+  for (int i = 0; i < 120; ++i) {
+    job.push_back({.prompt = 512, .output = i % 16 == 0 ? 1000 : 100});
+  }
+  options.job = std::make_shared<const std::vector<layout::ChoiceShape>>(std::move(job));
+  options.limits.max_num_seqs = 16;
+  const model::ModelConfig config = *model::LoadBuiltinConfig("Llama-3-8B");
+  const auto plan = DecideJob(options, config);
+  ASSERT_TRUE(plan.ok()) << plan.status().ToString();
+  EXPECT_EQ(plan->size(), 1u);
+  EXPECT_EQ(plan->front().role, GroupRole::kAll);
+  options.policy = *schedule::FindPolicy("static_batch");
+  const auto roles = DecideJob(options, config);
+  ASSERT_TRUE(roles.ok()) << roles.status().ToString();
+  ASSERT_EQ(roles->size(), 2u);
+  EXPECT_EQ(roles->front().role, GroupRole::kContext);
+  EXPECT_EQ(roles->front().plan.flags, "--context dp=1 --generation dp=1");
+  EXPECT_EQ(roles->back().role, GroupRole::kGeneration);
+  EXPECT_FALSE(roles->back().plan.forecast);
+  const auto trials = RankLayouts(options, config);
+  const LayoutTrial &first = (*trials)[0], &second = (*trials)[1];
+  EXPECT_EQ(first.layout, "");
+  EXPECT_EQ(first.flags, roles->front().plan.flags);
+  EXPECT_EQ(first.plan->forecast->seconds, roles->front().plan.forecast->seconds);
+  EXPECT_LT(1.05 * first.plan->forecast->seconds, second.plan->forecast->seconds);
+  // What is given holds, and nothing is known of roles beside it.
+  options.tier.host_bytes = uint64_t{8} << 30;
+  EXPECT_EQ(DecideJob(options, config)->size(), 1u);
+  options.roles = {layout::Layout(), layout::Layout()};
+  EXPECT_EQ(ForeseeRoles(options, config).refused.code(), layout::kRolesInvalid);
+  options.tier.host_bytes = 0;
+  EXPECT_EQ(ForeseeRoles(options, config).plan->forecast->seconds, first.plan->forecast->seconds);
 }
 
 TEST(LayoutSearch, ALayoutIsLeftOpenWhereStepsCanBeForeseen) {

@@ -29,6 +29,7 @@ bool IsWhole(const LayoutTrial& trial) { return trial.plan && !trial.plan->forec
 
 // How steps are taken where a layout leaves a choice.
 std::string ModeOf(const Decision& plan) {
+  if (plan.generation) return "roles";
   if (plan.shift.modes.size() > 1) {
     std::string modes;
     for (const model::Degrees& mode : plan.shift.modes)
@@ -46,13 +47,14 @@ std::string ModeOf(const Decision& plan) {
 }
 
 int64_t KvTokens(const Decision& plan) {
-  return plan.ranks.front().memory.kv_tokens() * plan.replicas();
+  const int64_t of_others = plan.generation ? KvTokens(*plan.generation) : 0;
+  return plan.ranks.front().memory.kv_tokens() * plan.replicas() + of_others;
 }
 
 // As its flags have it, and what it leaves out.
 std::string NameOf(const LayoutTrial& trial) {
   std::string name = trial.layout;
-  if (!trial.flags.empty()) name += " " + trial.flags;
+  if (!trial.flags.empty()) name += (name.empty() ? "" : " ") + trial.flags;
   if (trial.plan && trial.plan->forecast->left_out > 0)
     name += fmt::format(" ({} choices do not fit)", trial.plan->forecast->left_out);
   return name;

@@ -16,6 +16,7 @@
 #include "cli/search_display.h"
 #include "cli/setting_flags.h"
 #include "engine/open_model.h"
+#include "layout/job_plan.h"
 #include "open/measure_lines.h"
 #include "open/model_files.h"
 #include "profile/cpu_cache.h"
@@ -102,19 +103,26 @@ int PlanPool(const RunFlags& flags, const model::ModelConfig& config) {
 
 // The layouts in which the job is done soonest, and why the others cannot run.
 int PlanLayouts(const RunFlags& flags, const engine::ModelFiles& files) {
-  base::Log(base::LogLevel::kInfo,
-            fmt::format("foreseeing the job in each layout of {}: up to half a minute",
-                        flags.engine.machine.devices.text));
-  SearchDisplay search(flags.quiet);
-  const auto trials = choose::RankLayouts(flags.engine, files.config, search.tell());
-  if (!trials.ok()) return Fail(trials.status());
+  std::vector<choose::LayoutTrial> trials;
+  if (flags.engine.roles) {
+    trials.push_back(choose::ForeseeRoles(flags.engine, files.config));
+    if (!trials.front().refused.ok()) return Fail(trials.front().refused);
+  } else {
+    base::Log(base::LogLevel::kInfo,
+              fmt::format("foreseeing the job in each layout of {}: up to half a minute",
+                          flags.engine.machine.devices.text));
+    SearchDisplay search(flags.quiet);
+    auto ranked = choose::RankLayouts(flags.engine, files.config, search.tell());
+    if (!ranked.ok()) return Fail(ranked.status());
+    trials = *std::move(ranked);
+  }
   const ComparedJob job{.model = files.name,
                         .devices = flags.engine.machine.devices.text,
                         .tp_wire = flags.engine.pricing().tp_wire_bytes == 2 ? "bf16" : "fp32",
                         .price_per_hour = flags.plan.price_per_hour};
-  (flags.plan.json ? PrintLayoutJson : PrintLayoutTable)(job, *trials);
-  if (trials->front().plan) return 0;
-  return Fail(trials->front().refused.WithContext("no layout can run the job, the first for"));
+  (flags.plan.json ? PrintLayoutJson : PrintLayoutTable)(job, trials);
+  if (trials.front().plan) return 0;
+  return Fail(trials.front().refused.WithContext("no layout can run the job, the first for"));
 }
 
 // Prints a layout's price of a step of so many rows in each mode, the mode that such a step takes,
@@ -237,23 +245,27 @@ void PriceDevices(RunFlags& flags) {
 
 int Plan(const SettingFlags& line) {
   RunFlags flags;
-  if (const base::Status status = line.Read(&flags); !status.ok()) return Fail(status, 2);
-  if (const base::Status status = CheckWork(flags); !status.ok()) return Fail(status, 2);
-  if (flags.engine.roles &&
-      (!flags.plan.layouts.empty() || !(flags.plan.memory || flags.plan.pool || flags.plan.modes)))
+  base::Status status = line.Read(&flags);
+  if (status.ok()) status = CheckWork(flags);
+  if (!status.ok()) return Fail(status, 2);
+  if (flags.engine.roles && !flags.plan.layouts.empty())
     return Fail(base::Status(layout::kRolesInvalid,
-                             "--context and --generation are for --memory, --pool and --modes, "
-                             "without --layout"),
+                             "--context and --generation beside --layout; expected either"),
                 2);
   const bool ranks_layouts = !flags.plan.memory && !flags.plan.pool && !flags.plan.modes;
-  if (const base::Status status = ranks_layouts ? CheckForecast(flags) : CheckMute(flags);
-      !status.ok())
-    return Fail(status, 2);
+  if (ranks_layouts) status = CheckForecast(flags);
+  if (status.ok() && (!ranks_layouts || flags.engine.roles)) status = CheckMute(flags);
+  if (!status.ok()) return Fail(status, 2);
   const auto files = open::OpenModelFiles(flags, !flags.engine.model.ends_with(".gguf"));
   if (!files.ok()) return Fail(files.status());
   if (!flags.trace.empty() || flags.input) {
-    if (const base::Status status = DescribeJob(flags, *files); !status.ok())
-      return Fail(status, 2);
+    if (status = DescribeJob(flags, *files); !status.ok()) return Fail(status, 2);
+  }
+  if (ranks_layouts && flags.engine.job == nullptr) {
+    return Fail(base::Status(base::kInvalidArgument,
+                             "layouts are compared for a job whose requests are all there; "
+                             "expected a trace without arrivals, and no --mean-context"),
+                2);
   }
   PriceDevices(flags);
   if (flags.plan.pool) return PlanPool(flags, files->config);

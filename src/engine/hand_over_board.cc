@@ -33,6 +33,11 @@ int HandOverBoard::Taker() const {
   return gifts_.empty() ? -1 : schedule::ChooseTaker(rooms_, ViewOf(gifts_.front()));
 }
 
+int HandOverBoard::taker() const {
+  const std::lock_guard lock(mutex_);
+  return Taker();
+}
+
 void HandOverBoard::WakeTaker() {
   if (const int taker = Taker(); taker >= 0) replicas_[static_cast<size_t>(taker)].woken->Set();
 }

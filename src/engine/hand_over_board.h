@@ -36,6 +36,8 @@ class HandOverBoard {
   void Put(std::vector<Gift> gifts);
   // What is for the generation replica that has `room`.
   std::vector<Gift> Take(int replica, const schedule::TakerView& room);
+  // Who takes the first that lies here, as far as is known; -1: none lies here, or none has room.
+  int taker() const;
   // Blocks until there may be something for the replica, done(), or `timeout` passes.
   void Await(int replica, runtime::TimeNs timeout);
   // Takes out requests that are given up.

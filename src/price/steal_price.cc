@@ -1,8 +1,11 @@
 #include "price/steal_price.h"
 
 #include <algorithm>
+#include <vector>
 
+#include "fabric/fabric.h"
 #include "kernels/step_batch.h"
+#include "kv/pull_parts.h"
 
 namespace forebay::price {
 namespace {
@@ -10,7 +13,40 @@ namespace {
 // Steps of the job's tail: what a row adds to one of few rows, and what a token of context adds.
 constexpr int64_t kFewTailRows = 4, kManyTailRows = 16, kTailContext = 1024;
 
+// What the ranks of a replica have of its KV.
+std::vector<kv::KvShare> SharesOf(const layout::LayoutPlan& plan) {
+  std::vector<kv::KvShare> shares;
+  for (const layout::RankPlan& rank : plan.ranks) {
+    shares.push_back({static_cast<int>(shares.size()), rank.memory.decoder->shard.layers,
+                      rank.memory.kv_groups, rank.memory.num_blocks, rank.memory.states});
+  }
+  return shares;
+}
+
 }  // namespace
+
+schedule::StealPrices PriceHandOver(const layout::EngineOptions& options,
+                                    const layout::LayoutPlan& context,
+                                    const layout::LayoutPlan& generation) {
+  const cost::DeviceProfile& profile = generation.machine.profile;
+  const std::vector<kv::KvShare> givers = SharesOf(context), takers = SharesOf(generation);
+  const int requests = fabric::CopyPlan().requests_in_flight;
+  schedule::StealPrices prices;
+  double most_states = 0;
+  // All ranks pull at once.
+  for (size_t taker = 0; taker < takers.size(); ++taker) {
+    double block = 0, states = 0;
+    for (const kv::PullPart& part : kv::PullParts(takers, taker, givers, options.digest)) {
+      const double alone = static_cast<double>(part.bytes) / cost::PullRate(profile);
+      const bool is_state = part.group == static_cast<int32_t>(takers[taker].groups.size());
+      (is_state ? states : block) += std::max(alone, (profile.link_latency_s + alone) / requests);
+    }
+    prices.kv_token_seconds = std::max(prices.kv_token_seconds, block / kernels::kBlockTokens);
+    most_states = std::max(most_states, states);
+  }
+  prices.move_seconds = profile.link_latency_s + profile.step_overhead_s + most_states;
+  return prices;
+}
 
 std::optional<schedule::StealPrices> PriceStealing(const layout::EngineOptions& options,
                                                    const layout::LayoutPlan& plan,

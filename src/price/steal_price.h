@@ -15,4 +15,10 @@ std::optional<schedule::StealPrices> PriceStealing(const layout::EngineOptions& 
                                                    const layout::LayoutPlan& plan,
                                                    const StepPricer* pricer = nullptr);
 
+// The prices of what is pulled, where a replica of `context` hands a choice over to one of
+// `generation`; the others are 0. Ranks of unlike cuts pull a block in many parts.
+schedule::StealPrices PriceHandOver(const layout::EngineOptions& options,
+                                    const layout::LayoutPlan& context,
+                                    const layout::LayoutPlan& generation);
+
 }  // namespace forebay::price

@@ -165,6 +165,29 @@ class Simulate(support.TestCase):
         bare = json.loads(self.expect(support.call(*flags, "--json", "--sim-uncalibrated"), 0).out)["layouts"][0]
         self.assertEqual(bare["priced_measured_percent"], 0)
 
+    def test_roles_are_among_the_layouts(self):
+        """Where they are soonest by far they come first, in the form in which they are typed, and `auto` runs them."""
+        with open(self.path("rows.csv"), "w", encoding="utf-8") as file:
+            file.write("prompt,output\n" + "".join(f"512,{100 if i % 16 else 1000}\n" for i in range(120)))
+        job = ["-m", "builtin:Llama-3-8B", "--devices", "sim:2xh200", "--trace", self.path("rows.csv"), "--scheduling-policy", "static_batch",
+               "--max-num-seqs", "16"]
+        first, *others = json.loads(self.expect(support.call("plan", *job, "--json"), 0).out)["layouts"]
+        roles = "--context dp=1 --generation dp=1"
+        self.assertEqual((first["layout"], first["flags"], first["mode"]), ("", roles, "roles"))
+        self.assertLess(1.05 * first["seconds"], min(other["seconds"] for other in others if "seconds" in other))
+        self.assertIn(f"  roles         {roles}\n", self.expect(support.call("plan", *job), 0).out)
+        named, = json.loads(self.expect(support.call("plan", *job, *roles.split(), "--json"), 0).out)["layouts"]
+        self.assertEqual(named, first)
+        for flags in (["--layout", "auto"], []):
+            done = self.expect(support.call("run", *job, *flags, "--summary", self.path("roles.json")), 0, f"--layout auto: {roles}\n")
+            summary = json.loads(self.read("roles.json"))
+            self.assertAlmostEqual(summary["elapsed_time"] / first["seconds"], 1, delta=0.03)
+            self.assertEqual(summary["mode_counters"]["expected_ms"], round(1e3 * first["seconds"]))
+            self.assertEqual(summary["mode_counters"]["requests_handed_over"], 120, done.err)
+        job[3] = "sim:3xh200"
+        self.expect(support.call("plan", *job, "--context", "dp=1", "--generation", "dp=2,weights=striped"), support.ERROR, "roles_invalid",
+                    "ranks that share weights")
+
     def test_figures_of_serving(self):
         """Rates a user, a rank and in the steady window, alone and by role."""
         trace = "synthetic:n=64,prompt=512,output=48"
