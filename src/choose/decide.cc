@@ -95,7 +95,7 @@ class Decider {
       pricer_.emplace(draft_.config, draft_.dtype, draft_.layout.degrees(),
                       model::StepCapacity{
                           rows, layout::LogitRows(draft_.config, machine.max_num_batched_tokens)},
-                      machine.profile, options_.pricing());
+                      machine.profile, options_.pricing(), effort_.prices);
     }
     return *pricer_;
   }

@@ -45,7 +45,7 @@ class ModePricers {
       further_.push_back({used.mode, std::make_unique<price::StepPricer>(
                                          config, plan.dtype, used.mode,
                                          model::StepCapacity{rows, layout::LogitRows(config, rows)},
-                                         plan.machine.profile, options.pricing())});
+                                         plan.machine.profile, options.pricing(), own.shared())});
     }
   }
 
