@@ -89,7 +89,7 @@ class Decider {
 
   // Made where something is chosen by prices, for the steps that the draft began with.
   const price::StepPricer& pricer() {
-    if (!pricer_) pricer_ = PricerOf(options_, draft_);
+    if (!pricer_) pricer_ = PricerOf(options_, draft_, effort_.prices);
     return *pricer_;
   }
 

@@ -46,9 +46,10 @@ struct Effort {
   // A plan with which the job ends later is of no interest: its forecast may be stopped
   // (JobForecast::stopped), and its numbers of layers and experts be the best of a few.
   JobCost rival;
-  bool quarters_do = false;         // as CountRival has it
-  const Decision* other = nullptr;  // of the same layout with other settings; may be null
-  KnownForecasts* known = nullptr;  // may be null; the decision adds its own
+  bool quarters_do = false;               // as CountRival has it
+  const Decision* other = nullptr;        // of the same layout with other settings; may be null
+  KnownForecasts* known = nullptr;        // may be null; the decision adds its own
+  price::SharedPrices* prices = nullptr;  // of all decisions; may be null
 };
 
 // The plan of the layout that the options name; of copies of the model, where they name none.

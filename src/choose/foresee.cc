@@ -24,6 +24,7 @@ using layout::ChoiceShape;
 constexpr double kNever = std::numeric_limits<double>::infinity();
 // After so many steps a replica looks again whether something has come that its plan did not know.
 constexpr int64_t kStepsToLook = 16;
+constexpr int64_t kAllBlocks = std::numeric_limits<int64_t>::max();
 // How long a replica waits for others to give back what it has lent, when it can do nothing else.
 constexpr double kLoanGlance = 1e-3;
 
@@ -39,8 +40,12 @@ class ShapeSource final : public RequestSource {
     Request request;
     request.id = request.line = static_cast<int64_t>(next_);
     const int64_t shared = std::min(shape.shared, shape.prompt);
-    std::vector<int32_t>& prompt = request.prompts.emplace_back(static_cast<size_t>(shape.prompt));
-    std::fill(prompt.begin() + shared, prompt.end(), static_cast<int32_t>(next_ + 1));
+    std::vector<int32_t>& prompt = request.prompts.emplace_back();
+    prompt.reserve(static_cast<size_t>(shape.prompt + shape.output));
+    prompt.resize(static_cast<size_t>(shape.prompt));
+    // Keys of blocks are chained: all behind this token differ from other requests'.
+    if (shared < shape.prompt)
+      prompt[static_cast<size_t>(shared)] = static_cast<int32_t>(next_ + 1);
     request.sampling.max_tokens = shape.bound > 0 ? static_cast<int32_t>(shape.bound) : -1;
     request.ends_after = static_cast<int32_t>(shape.output);
     request.n = 0;
@@ -82,7 +87,10 @@ struct Flight {
   price::StepLoad load;
   engine::StepOffer offer;
   double ends = 0;
-  int64_t left = 0;    // equal steps that follow
+  int64_t left = 0;  // equal steps that follow
+  // Those that would if there were blocks for all and nothing else came, and the blocks for all of
+  // them at first; negative: they were not counted yet.
+  int64_t equal = -1, blocks = 0;
   int64_t taken = 0;   // those that were taken and are not in the books yet
   bool again = false;  // it is one of these
   // Seconds on each stage, as they were priced last, and how they grow from step to step.
@@ -92,6 +100,7 @@ struct Flight {
 
   void GoOn() {
     --left;
+    --equal;
     ++taken;
     again = true;
     load.sums.decode_context += load.sums.decode_rows;
@@ -363,7 +372,8 @@ void Job::TakeRequests(int replica) {
     self.choices.Take(
         MakeRequestState(std::move(taken->request), context_, taken->expected_output));
   }
-  tell();
+  // Others may ask before it does.
+  if (replicas_.size() > 1) tell();
 }
 
 bool Job::Receive(int replica) {
@@ -498,8 +508,15 @@ bool Job::Begin(int replica, bool share) {
 void Job::CountEqual(Replica& self, int replica, Flight* flight) {
   const kv::GroupBooks& book = self.choices.book();
   const engine::ChoicesOptions& options = self.of.choices;
-  flight->left = EqualSteps(flight->rows, book, book.available_blocks() / self.most_in_flight(),
-                            options.kept_states > 0 ? options.state_every : 0);
+  const int64_t state_every = options.kept_states > 0 ? options.state_every : 0,
+                available = book.available_blocks() / self.most_in_flight();
+  if (flight->equal < 0) {
+    flight->equal = EqualSteps(flight->rows, book, kAllBlocks, state_every);
+    flight->blocks = BlocksTaken(flight->rows, book, flight->equal);
+  }
+  flight->left = flight->blocks <= available
+                     ? flight->equal
+                     : EqualSteps(flight->rows, book, available, state_every);
   // Others may leave requests, or be out of work, when they next look; and lengths that are
   // foreseen change.
   const bool may_take = !self.generates() && !queue_.ended(replica) && self.choices.WantsRequests();

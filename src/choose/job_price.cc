@@ -45,7 +45,7 @@ class ModePricers {
       further_.push_back({used.mode, std::make_unique<price::StepPricer>(
                                          config, plan.dtype, used.mode,
                                          model::StepCapacity{rows, layout::LogitRows(config, rows)},
-                                         plan.machine.profile, options.pricing())});
+                                         plan.machine.profile, options.pricing(), own.shared())});
     }
   }
 
@@ -296,13 +296,14 @@ void PriceRoles(const ForeseeQuestion& of, JobForecast* forecast) {
 }  // namespace
 
 std::unique_ptr<price::StepPricer> PricerOf(const layout::EngineOptions& options,
-                                            const layout::LayoutDraft& draft) {
+                                            const layout::LayoutDraft& draft,
+                                            price::SharedPrices* prices) {
   const layout::MachinePlan& machine = draft.machine;
   const int64_t rows = std::max(machine.max_num_seqs, machine.max_num_batched_tokens);
   return std::make_unique<price::StepPricer>(
       draft.config, draft.dtype, draft.layout.degrees(),
       model::StepCapacity{rows, layout::LogitRows(draft.config, machine.max_num_batched_tokens)},
-      machine.profile, options.pricing());
+      machine.profile, options.pricing(), prices);
 }
 
 JobForecast ForecastOf(const layout::EngineOptions& options, const model::ModelConfig& config,

@@ -9,9 +9,11 @@
 
 namespace forebay::choose {
 
-// Prices of steps of the draft's ranks in its layout's own mode. The draft outlives them.
+// Prices of steps of the draft's ranks in its layout's own mode. The draft outlives them, and so
+// does `prices`, which may be null: what other pricers have priced.
 std::unique_ptr<price::StepPricer> PricerOf(const layout::EngineOptions& options,
-                                            const layout::LayoutDraft& draft);
+                                            const layout::LayoutDraft& draft,
+                                            price::SharedPrices* prices = nullptr);
 
 // A forecast that comes to no less than `most` is stopped there. REQUIRES: options.job; the plan
 // fits, and pricer is of its ranks.

@@ -219,7 +219,8 @@ class Refiner {
   }
 
   base::Result<LayoutTrial> Try(const layout::Layout& layout, const Further& further,
-                                const Effort& effort) {
+                                Effort effort) {
+    effort.prices = &prices_;
     auto trial = Foresee(layout, further, effort);
     const std::lock_guard lock(mutex_);
     if (trial.ok() && trial->plan && !trial->plan->forecast->stopped) {
@@ -327,6 +328,7 @@ class Refiner {
   const layout::EngineOptions& options_;
   const model::ModelConfig& config_;
   const TellSearch& tell_;
+  price::SharedPrices prices_;
   std::mutex mutex_;
   SearchProgress progress_;
   int32_t rows_ = 0;  // of a step, where nobody says

@@ -151,5 +151,30 @@ TEST(StepPrice, AStepCostsItsWeights) {
   EXPECT_GT(seconds(four, 64), 0.25 * seconds(one, 64));
 }
 
+// Pricers of one cut have their prices in common, and those of another have others.
+TEST(StepPrice, PricersShareWhatTheyHavePriced) {
+  const model::ModelConfig config = model::LoadBuiltinConfig("Llama-3-8B").value();
+  const cost::DeviceProfile profile = cost::LoadProfile("h200").value();
+  price::SharedPrices shared;
+  const auto seconds = [&](int tp, int64_t rows, price::SharedPrices* prices) {
+    const price::StepPricer pricer(config, tensor::DType::kBF16, {.tp = tp}, kCapacity, profile, {},
+                                   prices);
+    return pricer.Near(price::Decoding(rows, /*context=*/1)).all().seconds;
+  };
+  const double alone = seconds(1, 8, nullptr), tensor = seconds(4, 8, nullptr);
+  EXPECT_NE(alone, tensor);
+  const auto key = [](int64_t tp, int64_t rows) {
+    return price::SharedPrices::Key{tp, 1, kCapacity.rows, kCapacity.logit_rows, rows, rows, 0,
+                                    0,  0};
+  };
+  EXPECT_FALSE(shared.Find(key(1, 8)));
+  EXPECT_EQ(seconds(1, 8, &shared), alone);
+  EXPECT_EQ(seconds(4, 8, &shared), tensor);
+  ASSERT_TRUE(shared.Find(key(1, 8)));
+  EXPECT_EQ(shared.Find(key(1, 8))->all().seconds, alone);
+  shared.Add(key(1, 9), {.rest = {.seconds = 5}});
+  EXPECT_EQ(seconds(1, 9, &shared), 5);
+}
+
 }  // namespace
 }  // namespace forebay::choose

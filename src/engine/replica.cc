@@ -22,7 +22,7 @@ StepOffer OfferOf(std::span<const ChoiceRows> step, int64_t number,
 uint64_t PlanHash(std::span<const ChoiceRows> step, const kv::GroupBooks& book) {
   uint64_t hash = 0;
   for (const ChoiceRows& rows : step) {
-    const uint64_t what = base::Combine64(static_cast<uint64_t>(rows.sequence->job_order()),
+    const uint64_t what = base::Combine64(static_cast<uint64_t>(rows.sequence->facts.job_order),
                                           static_cast<uint64_t>(rows.begin));
     const uint64_t held = base::Combine64(static_cast<uint64_t>(rows.count()),
                                           book.table(0, rows.sequence->id).size());
@@ -47,7 +47,7 @@ LogitTask MakeTask(Sequence* sequence, int64_t position, bool sample, uint64_t j
   }
   if (!sample) return task;
   task.input.params = &request.sampling;
-  if (sequence->uses_counts()) task.input.counts = &sequence->counts;
+  if (sequence->facts.uses_counts) task.input.counts = &sequence->counts;
   task.input.banned = sequence->stop->banned();
   if (!request.sampling.bad_words.empty()) {
     task.bans.assign(task.input.banned.begin(), task.input.banned.end());

@@ -136,6 +136,17 @@ model::AllReducePlan PlanAllReduce(const model::ModelConfig& config, tensor::DTy
           pricing.tp_wire_bytes};
 }
 
+std::optional<StepPrice> SharedPrices::Find(const Key& key) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = prices_.find(key);
+  return found == prices_.end() ? std::nullopt : std::optional(found->second);
+}
+
+void SharedPrices::Add(const Key& key, const StepPrice& price) {
+  const std::lock_guard lock(mutex_);
+  prices_.try_emplace(key, price);
+}
+
 // Shapes and addresses of a rank, as on a simulated device.
 struct StepPricer::Program {
   Program(const model::ModelConfig& config, tensor::DType dtype, const model::Degrees& degrees,
@@ -204,8 +215,10 @@ struct StepPricer::Program {
 
 StepPricer::StepPricer(const model::ModelConfig& config, tensor::DType dtype,
                        const model::Degrees& degrees, const model::StepCapacity& capacity,
-                       const cost::DeviceProfile& profile, const layout::StepPricing& pricing)
-    : program_(std::make_unique<Program>(config, dtype, degrees, capacity, profile, pricing)) {}
+                       const cost::DeviceProfile& profile, const layout::StepPricing& pricing,
+                       SharedPrices* shared)
+    : program_(std::make_unique<Program>(config, dtype, degrees, capacity, profile, pricing)),
+      shared_(shared) {}
 StepPricer::~StepPricer() = default;
 
 const cost::DeviceProfile& StepPricer::profile() const { return program_->profile; }
@@ -265,13 +278,24 @@ const StepPrice& StepPricer::Near(const StepLoad& load) const {
     key[0] = std::min(key[0], program_->decoder.capacity.rows - key[2]);
   const auto [found, is_new] = program_->near.try_emplace(key);
   if (!is_new) return found->second;
+  const model::Decoder& decoder = program_->decoder;
+  const model::Degrees cut = decoder.weights.shard.cut.degrees();
+  const SharedPrices::Key key_of_all{
+      cut.tp, cut.sp, decoder.capacity.rows, decoder.capacity.logit_rows, key[0], key[1], key[2],
+      key[3], key[4]};
+  if (shared_ != nullptr) {
+    if (const std::optional<StepPrice> known = shared_->Find(key_of_all))
+      return found->second = *known;
+  }
   StepLoad rounded{.sums = {.prefill_sequences = key[4],
                             .prefill_rows = key[2],
                             .prefill_context = key[3],
                             .decode_rows = key[0],
                             .decode_context = key[1]}};
   rounded.sampled = std::max<int64_t>(1, key[0]);
-  return found->second = Step(rounded);
+  found->second = Step(rounded);
+  if (shared_ != nullptr) shared_->Add(key_of_all, found->second);
+  return found->second;
 }
 
 double StepPricer::Seconds(const cost::OpDesc& op) const { return program_->stream.Seconds(op); }

@@ -3,7 +3,12 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <span>
 
 #include "cost/model.h"
@@ -45,18 +50,33 @@ model::AllReducePlan PlanAllReduce(const model::ModelConfig& config, tensor::DTy
                                    int64_t max_rows, const cost::DeviceProfile& profile,
                                    const layout::StepPricing& pricing);
 
+// Prices of near steps that pricers have in common: those who look for a layout ask for the same
+// ones again and again. Any thread may call it. REQUIRES: these pricers' models, devices and
+// pricings are the same, and their capacities but for rows.
+class SharedPrices {
+ public:
+  using Key = std::array<int64_t, 9>;  // what cuts a pricer, its rows, and a step's counts
+  std::optional<StepPrice> Find(const Key& key) const;
+  void Add(const Key& key, const StepPrice& price);
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<Key, StepPrice> prices_;
+};
+
 // Prices steps of one rank of a stage cut so, one with the most rows. Stages of a pipeline take
 // turns, so a step is that of all layers. Not thread-safe.
 class StepPricer {
  public:
-  // REQUIRES: the model can be cut so; the arguments outlive the pricer.
+  // `shared` may be null. REQUIRES: the model can be cut so; the arguments outlive the pricer.
   StepPricer(const model::ModelConfig& config, tensor::DType dtype, const model::Degrees& degrees,
              const model::StepCapacity& capacity, const cost::DeviceProfile& profile,
-             const layout::StepPricing& pricing);
+             const layout::StepPricing& pricing, SharedPrices* shared = nullptr);
   ~StepPricer();
 
   const cost::DeviceProfile& profile() const;
   const model::Decoder& decoder() const;
+  SharedPrices* shared() const { return shared_; }
   // The price of a step that decodes one row of each of `batch` <= capacity.rows sequences of
   // `context` tokens, alone on its device.
   StepPrice Decode(int64_t batch, int64_t context) const;
@@ -80,6 +100,7 @@ class StepPricer {
  private:
   struct Program;
   const std::unique_ptr<Program> program_;
+  SharedPrices* const shared_;
 };
 
 // Pulls of a step: over the busiest link, one way.

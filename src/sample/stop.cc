@@ -7,11 +7,11 @@ namespace forebay::sample {
 
 StopConditions::StopConditions(const SamplingParams& params, std::span<const int32_t> end_tokens,
                                int64_t max_output)
-    : params_(&params),
+    : max_output_(params.max_tokens >= 0 ? std::min<int64_t>(params.max_tokens, max_output)
+                                         : max_output),
       ending_(end_tokens.begin(), end_tokens.end()),
       num_end_tokens_(end_tokens.size()),
-      max_output_(params.max_tokens >= 0 ? std::min<int64_t>(params.max_tokens, max_output)
-                                         : max_output) {
+      params_(&params) {
   ending_.insert(ending_.end(), params.stop_token_ids.begin(), params.stop_token_ids.end());
   if (max_output_ <= 0) finish_ = Finish{};
 }
@@ -21,16 +21,18 @@ std::span<const int32_t> StopConditions::banned() const {
   return ending_;
 }
 
-void StopConditions::AddToken(int32_t token) {
+bool StopConditions::AddToken(int32_t token) {
   ++generated_;
-  if (generated_ >= max_output_) finish_ = Finish{FinishReason::kLength};
-  if (generated_ < params_->min_tokens) return;
+  const bool is_last = generated_ >= max_output_;
+  if (is_last) finish_ = Finish{FinishReason::kLength};
+  if (ending_.empty() || generated_ < params_->min_tokens) return is_last;
   const bool is_end = !params_->ignore_eos &&
                       std::ranges::count(std::span(ending_).first(num_end_tokens_), token) > 0;
   const bool is_stop = std::ranges::count(params_->stop_token_ids, token) > 0;
-  if (!is_end && !is_stop) return;
+  if (!is_end && !is_stop) return is_last;
   finish_ = Finish{FinishReason::kStop, is_end ? std::nullopt : std::optional(token)};
   text_wanted_ = params_->include_stop_str_in_output;
+  return true;
 }
 
 void StopConditions::AddText(std::string_view piece, std::string_view held) {

@@ -36,7 +36,8 @@ class StopConditions {
   // generated.
   std::span<const int32_t> banned() const;
 
-  void AddToken(int32_t token);
+  // Returns whether the token ends the choice.
+  bool AddToken(int32_t token);
   // So many tokens come of which none ends the choice.
   void Skip(int64_t tokens) { generated_ += tokens; }
   // False if the last token's text does not belong to the output.
@@ -53,11 +54,12 @@ class StopConditions {
   std::string TakeText() { return std::move(text_); }
 
  private:
-  const SamplingParams* params_;
+  // First what each token asks for.
+  int64_t generated_ = 0;
+  int64_t max_output_;
   std::vector<int32_t> ending_;  // end ids, then stop ids
   size_t num_end_tokens_;
-  int64_t max_output_;
-  int64_t generated_ = 0;
+  const SamplingParams* params_;
   bool text_wanted_ = true;
   std::string text_;
   // a stop string that ends before it was ruled out, or came before min_tokens; of the text and

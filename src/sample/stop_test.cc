@@ -10,7 +10,8 @@ constexpr int32_t kEnd[] = {2, 3};
 // Feeds tokens 100, 101, .. with these texts until the choice ends; returns the pieces taken.
 size_t Feed(StopConditions& stop, const std::vector<std::string>& pieces) {
   for (size_t i = 0; i < pieces.size(); ++i) {
-    stop.AddToken(100 + static_cast<int32_t>(i));
+    const bool ends = stop.AddToken(100 + static_cast<int32_t>(i));
+    EXPECT_EQ(ends, stop.finish().has_value());
     if (stop.wants_text()) stop.AddText(pieces[i]);
     if (stop.finish()) return i + 1;
   }
@@ -22,10 +23,10 @@ TEST(StopConditionsTest, EndsByEachKindOfId) {
   const std::vector<std::pair<int32_t, std::optional<int32_t>>> table = {{2, {}}, {3, {}}, {7, 7}};
   for (const auto& [token, reason] : table) {
     StopConditions stop(params, kEnd, 100);
-    stop.AddToken(50);
+    EXPECT_FALSE(stop.AddToken(50));
     stop.AddText("a");
     EXPECT_FALSE(stop.finish());
-    stop.AddToken(token);
+    EXPECT_TRUE(stop.AddToken(token));
     ASSERT_TRUE(stop.finish());
     EXPECT_EQ(stop.finish()->reason, FinishReason::kStop);
     EXPECT_EQ(stop.finish()->stop_token, reason);

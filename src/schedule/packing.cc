@@ -50,12 +50,6 @@ int64_t HeldBlocks::Available(const StepView& view) const {
                    std::min(view.limits.total_blocks - kept_, device - open_)});
 }
 
-void HeldBlocks::Add(const RunningView& choice, const Limits& limits, int64_t times) {
-  kept_ += times * choice.reserved_blocks;
-  on_device_ += times * (choice.reserved_blocks - choice.streamed_blocks);
-  open_ += times * (choice.reserved_blocks - choice.computed_tokens / limits.block_tokens);
-}
-
 int64_t AvailableAfter(const StepView& view, std::span<const int32_t> preempted) {
   HeldBlocks held(view);
   for (const int32_t index : preempted)
@@ -66,19 +60,27 @@ int64_t AvailableAfter(const StepView& view, std::span<const int32_t> preempted)
 StepRoom PackRunning(const StepView& view, StepPlan* plan) {
   const Limits& limits = view.limits;
   int64_t needed = 0;
-  for (const RunningView& choice : view.running) needed += NextRowBlocks(choice, limits);
-  size_t survivors = view.running.size();
-  // The first always stays: it can come to its end alone.
-  HeldBlocks held(view);
-  int64_t blocks = held.Available(view);
-  while (survivors > 1 && needed > blocks) {
-    --survivors;
-    needed -= NextRowBlocks(view.running[survivors], limits);
-    held.GiveBack(view.running[survivors], limits);
-    plan->preempt.push_back(static_cast<int32_t>(survivors));
-    blocks = held.Available(view);
+  bool all_decode = true;
+  for (const RunningView& choice : view.running) {
+    needed += NextRowBlocks(choice, limits);
+    all_decode &= choice.decoding;
   }
-  if (needed > blocks) return {};
+  size_t survivors = view.running.size();
+  int64_t blocks = view.available_blocks;
+  // So many there are at least. Most steps need no more, and then nobody asks what all hold.
+  if (needed > blocks || !all_decode) {
+    HeldBlocks held(view);
+    blocks = held.Available(view);
+    // The first always stays: it can come to its end alone.
+    while (survivors > 1 && needed > blocks) {
+      --survivors;
+      needed -= NextRowBlocks(view.running[survivors], limits);
+      held.GiveBack(view.running[survivors], limits);
+      plan->preempt.push_back(static_cast<int32_t>(survivors));
+      blocks = held.Available(view);
+    }
+    if (needed > blocks) return {};
+  }
 
   int64_t rows = limits.max_num_batched_tokens;
   // Decoding rows before chunks of prompts: they are few, and each that waits delays a whole
@@ -89,7 +91,7 @@ StepRoom PackRunning(const StepView& view, StepPlan* plan) {
     blocks -= NextRowBlocks(view.running[i], limits);
     --rows;
   }
-  for (size_t i = 0; i < survivors && rows > 0; ++i) {
+  for (size_t i = 0; i < survivors && rows > 0 && !all_decode; ++i) {
     const RunningView& choice = view.running[i];
     if (choice.decoding) continue;
     const int64_t room =
@@ -112,6 +114,7 @@ int64_t Watermark(const StepView& view) {
 
 void PackWaiting(const StepView& view, int64_t lookahead, StepRoom room, StepPlan* plan,
                  int64_t spare_blocks, const std::vector<bool>* among) {
+  if (view.waiting.empty() || room.rows <= 0 || room.choices <= 0) return;
   const Limits& limits = view.limits;
   int64_t blocks = view.available_blocks + view.later_blocks - spare_blocks;
   for (const std::vector<RunningView>* choices : {&view.running, &view.elsewhere}) {

@@ -16,8 +16,10 @@ inline int64_t BlocksFor(int64_t tokens, const Limits& limits) {
 
 // Blocks to add to `reserved_blocks` so that there is room for `tokens` positions.
 inline int64_t MissingBlocks(int64_t tokens, int64_t reserved_blocks, const Limits& limits) {
-  const int64_t missing = BlocksFor(tokens, limits) - reserved_blocks;
-  return missing > 0 ? missing : 0;
+  // Most lack none or one: a division each would take longer than all else of a step's plan.
+  const int64_t lacking = tokens - reserved_blocks * limits.block_tokens;
+  if (lacking <= 0) return 0;
+  return lacking <= limits.block_tokens ? 1 : BlocksFor(lacking, limits);
 }
 
 // Blocks that the choice lacks for one more row.
@@ -38,7 +40,14 @@ class HeldBlocks {
   int64_t Available(const StepView& view) const;
 
  private:
-  void Add(const RunningView& choice, const Limits& limits, int64_t times);
+  void Add(const RunningView& choice, const Limits& limits, int64_t times) {
+    kept_ += times * choice.reserved_blocks;
+    on_device_ += times * (choice.reserved_blocks - choice.streamed_blocks);
+    // Where nothing is streamed it does not matter which blocks are full.
+    const int64_t full =
+        limits.streamed_blocks > 0 ? choice.computed_tokens / limits.block_tokens : 0;
+    open_ += times * (choice.reserved_blocks - full);
+  }
 
   int64_t kept_ = 0, on_device_ = 0, open_ = 0, given_back_ = 0;
 };

@@ -12,7 +12,7 @@ ChoiceLists::Count& ChoiceLists::CountOf(const Sequence& sequence) {
 bool ChoiceLists::Before(const Sequence& a, const Sequence& b) const {
   if (!by_service_) return false;
   if (a.service() != b.service()) return a.service() == Service::kInteractive;
-  return a.deadline() < b.deadline();
+  return a.facts.deadline < b.facts.deadline;
 }
 
 ReplicaLoad ChoiceLists::load(int64_t step_rows) const {

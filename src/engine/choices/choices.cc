@@ -85,7 +85,9 @@ bool Choices::WantsHurried() const {
   if (until == -schedule::kNoDeadline || lists_.interactive().waiting > 0 ||
       lists_.running().empty())
     return false;
-  const auto hurried = [until](const Sequence* sequence) { return sequence->deadline() <= until; };
+  const auto hurried = [until](const Sequence* sequence) {
+    return sequence->facts.deadline <= until;
+  };
   const auto can_give_way = [&](const Sequence* sequence) {
     return sequence->service() == Service::kBatch && !hurried(sequence);
   };
@@ -97,9 +99,9 @@ bool Choices::WantsHurried() const {
 std::vector<schedule::DueWork> Choices::Due() const {
   std::vector<schedule::DueWork> due;
   const auto add = [&](const Sequence* sequence) {
-    if (sequence->service() != Service::kBatch || sequence->deadline() == schedule::kNoDeadline)
+    if (sequence->service() != Service::kBatch || sequence->facts.deadline == schedule::kNoDeadline)
       return;
-    due.push_back({.deadline = sequence->deadline(),
+    due.push_back({.deadline = sequence->facts.deadline,
                    .tokens = static_cast<double>(sequence->tokens_left()),
                    .longest_output = static_cast<double>(sequence->output_left())});
   };
@@ -115,7 +117,7 @@ void Choices::Queue(Sequence* sequence) {
 void Choices::Take(std::unique_ptr<RequestState> state) {
   ids_.push_back(state->request.id);
   for (const auto& sequence : state->sequences) {
-    if (sequence->uses_counts()) sequence->counts.AddPrompt(sequence->tokens);
+    if (sequence->facts.uses_counts) sequence->counts.AddPrompt(sequence->tokens);
     if (sequence->max_generated == 0 && !sequence->wants_prompt_logprobs() &&
         !sequence->is_pooled()) {
       sequence->phase = Phase::kFinished;
@@ -157,6 +159,8 @@ void Choices::Apply(const schedule::StepPlan& plan, int64_t now_ns, std::vector<
   rows->clear();
   // Indices of the plan refer to the view: resolve them before the lists change.
   std::vector<Planned> planned;
+  planned.reserve(plan.admit.size() + plan.run.size());
+  rows->reserve(plan.admit.size() + plan.run.size());
   for (const schedule::RowsOf& each : plan.admit)
     planned.push_back(
         {view_.waiting(each.index), each.rows, view_.cached_tokens(each.index) + each.rows});
@@ -164,18 +168,21 @@ void Choices::Apply(const schedule::StepPlan& plan, int64_t now_ns, std::vector<
     planned.push_back({view_.running(each.index), each.rows, 0});
   parking_.BeginPlan(book_);
   // Before anybody loses blocks: what is sealed must still hold what its key says.
-  for (Sequence* sequence : lists_.running()) parking_.Seal(sequence, book_);
+  if (parking_.seals()) {
+    for (Sequence* sequence : lists_.running()) parking_.Seal(sequence, book_);
+  }
   Preempt(plan.preempt);
   // What the cache has of those that come is theirs before anybody takes blocks.
   for (size_t i = 0; i < plan.admit.size(); ++i) Open(planned[i].sequence, planned[i].end, now_ns);
   for (size_t i = 0; i < planned.size(); ++i) {
     const auto& [sequence, count, end] = planned[i];
-    if (sequence->parked) {
+    const bool just_came = i < plan.admit.size();
+    if (just_came && sequence->parked) {
       Return(sequence);
     } else {
       // One that just came may have found more in the cache than its plan knew.
       PlanRows(sequence, std::min(count, sequence->known() - sequence->computed),
-               i < plan.admit.size() ? 0 : book_.table(0, sequence->id).size(), rows);
+               just_came ? 0 : book_.table(0, sequence->id).size(), rows);
     }
   }
   streaming_.BringBack(lists_.running());
@@ -238,17 +245,16 @@ void Choices::Open(Sequence* sequence, int64_t end, int64_t now_ns) {
 
 void Choices::Return(Sequence* sequence) {
   streaming_.MakeRoom(*sequence, sequence->computed, lists_.running());
-  book_.FillAdopted(sequence->id, sequence->computed);
+  book_.Extend(sequence->id, sequence->computed);
   parking_.Return(sequence, book_);
 }
 
 void Choices::PlanRows(Sequence* sequence, int64_t rows, size_t first_block,
                        std::vector<ChoiceRows>* step) {
   const int64_t begin = sequence->computed, end = begin + rows;
-  streaming_.MakeRoom(*sequence, end, lists_.running());
-  book_.Reserve(sequence->id, end);
-  book_.SetComputed(sequence->id, end);
-  state_places_.Plan(sequence, begin, end);
+  if (streaming_.on()) streaming_.MakeRoom(*sequence, end, lists_.running());
+  book_.Extend(sequence->id, end);
+  if (state_places_.on()) state_places_.Plan(sequence, begin, end);
   sequence->in_flight = true;
   step->push_back({.sequence = sequence, .begin = begin, .end = end, .first_block = first_block});
 }
@@ -260,12 +266,14 @@ void Choices::Commit(const ChoiceRows& rows) {
                std::span(sequence->tokens)
                    .subspan(static_cast<size_t>(rows.begin), static_cast<size_t>(rows.count())));
   sequence->computed = rows.end;
-  state_places_.Commit(sequence);
-  LetGoUnseen(sequence);
+  if (state_places_.on()) state_places_.Commit(sequence);
+  if (!book_.all_seen()) LetGoUnseen(sequence);
   CountRows(rows);
   (rows.is_decode() ? stats_.decode_rows : stats_.prefill_rows) += rows.count();
+  if (!sequence->may_compute_prefix) return;
   SharedPrefix& prefix = sequence->request->prefixes[static_cast<size_t>(sequence->prefix_index)];
   if (prefix.computes == sequence && rows.end >= prefix.committed_at) prefix.computes = nullptr;
+  sequence->may_compute_prefix = prefix.computes == sequence;
 }
 
 void Choices::LetGoUnseen(Sequence* sequence) {
@@ -292,9 +300,9 @@ void Choices::Append(Sequence* sequence, int32_t token, int64_t now_ns) {
   if (sequence->request->first_token_ns < 0) sequence->request->first_token_ns = now_ns;
   sequence->last_token_ns = now_ns;
   sequence->sampled_on_device = true;
-  if (sequence->uses_counts()) sequence->counts.AddOutput(token);
+  if (sequence->facts.uses_counts) sequence->counts.AddOutput(token);
   if (sequence->AfterToken(token)) sequence->phase = Phase::kFinished;
-  if (sequence->request->request.stream) pieces_.push_back(sequence->TakePiece());
+  if (sequence->facts.stream) pieces_.push_back(sequence->TakePiece());
   lists_.CountTokens(1);
   ++stats_.output_tokens;
 }

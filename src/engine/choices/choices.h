@@ -55,6 +55,8 @@ struct ChoiceRows {
 // `state_every`. 0 where one does not decode.
 int64_t EqualSteps(std::span<const ChoiceRows> step, const kv::GroupBooks& book, int64_t blocks,
                    int64_t state_every = 0);
+// Blocks that are taken if it is taken `steps` times more.
+int64_t BlocksTaken(std::span<const ChoiceRows> step, const kv::GroupBooks& book, int64_t steps);
 
 class Choices {
  public:

@@ -61,7 +61,7 @@ class TieredBooks {
       choices.Commit(rows);
       Sequence* const sequence = rows.sequence;
       if (rows.end == sequence->known() && sequence->max_generated > 0)
-        choices.Append(sequence, static_cast<int32_t>(sequence->job_order() % 1000), 77);
+        choices.Append(sequence, static_cast<int32_t>(sequence->facts.job_order % 1000), 77);
       choices.CloseIfEnded(rows, &finished);
     }
     steps.pop_front();

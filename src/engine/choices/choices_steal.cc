@@ -62,16 +62,17 @@ std::vector<Gift> Choices::HandOver() {
   for (const auto& state : states_) {
     // No other step has its choices from here on: with several in flight there may else be none in
     // which it has no rows.
-    state->going_over = CanGoOver(*state, parking_.shared_keys(), returning());
+    const bool goes_over = CanGoOver(*state, parking_.shared_keys(), returning());
+    state->SetGoingOver(goes_over);
     const bool in_flight = std::ranges::any_of(
         state->sequences, [](const auto& sequence) { return sequence->in_flight; });
-    if (state->going_over && !in_flight) ready.push_back(state.get());
+    if (goes_over && !in_flight) ready.push_back(state.get());
   }
   std::vector<Gift> gifts;
   for (RequestState* const state : ready) {
     Gift& gift = gifts.emplace_back(Detach(state));
     gift.handed_over = true;
-    gift.state->going_over = false;
+    gift.state->SetGoingOver(false);
     for (const auto& loan : gift.loans) loan->offered = true;
   }
   return gifts;
@@ -148,7 +149,7 @@ std::vector<Choices::Adopted> Choices::Adopt(Gift& gift) {
     }
     const auto tokens = std::span(sequence->tokens).first(static_cast<size_t>(loan->computed));
     sequence->id = book_.OpenAdopted(tokens, sequence->salt, loan->first_held);
-    book_.FillAdopted(sequence->id, loan->computed);
+    book_.Extend(sequence->id, loan->computed);
     state_places_.Return(sequence.get());
     adopted.push_back({sequence.get(), loan});
   }

@@ -17,7 +17,7 @@ void Choices::LoseBelow(const kv::LostBlocks& lost) {
   streaming_.Lose(lost, lists_.running(), &broken);
   for (Sequence* sequence : broken) {
     sequence->in_flight = false;
-    sequence->request->going_over = false;
+    sequence->request->SetGoingOver(false);
     if (sequence->computed_peak == 0 && sequence->first_of_prompt()) {
       sequence->request->cached_tokens -= sequence->computed;
       stats_.cached_prompt_tokens -= sequence->computed;

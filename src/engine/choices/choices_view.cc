@@ -19,9 +19,7 @@ bool WaitsForSibling(const Sequence& sequence) {
 }
 
 // Whether no step may have more rows of the choice for now.
-bool IsHeld(const Sequence* sequence) {
-  return sequence->in_flight || sequence->request->going_over;
-}
+bool IsHeld(const Sequence* sequence) { return sequence->in_flight || sequence->going_over; }
 
 }  // namespace
 
@@ -106,25 +104,28 @@ void ChoicesView::ViewServices() {
 }
 
 schedule::RunningView ChoicesView::ViewOf(const Sequence& sequence, bool short_of_blocks) const {
-  const int64_t exclusive = short_of_blocks ? from_.book.exclusive_blocks(sequence.id) : 0;
-  // What could be streamed counts as available already.
-  const int64_t reserved = std::ssize(from_.book.table(0, sequence.id)),
-                full = std::max<int64_t>(
-                    0, exclusive - (reserved - sequence.computed / kv::kBlockTokens)),
-                counted = std::clamp<int64_t>(
-                    view_.available_blocks - from_.book.available_blocks(), 0, full);
-  return {.order = sequence.job_order(),
+  const int64_t reserved = std::ssize(from_.book.table(0, sequence.id));
+  int64_t exclusive = 0;
+  if (short_of_blocks) {
+    exclusive = from_.book.exclusive_blocks(sequence.id);
+    // What could be streamed counts as available already.
+    const int64_t full =
+        std::max<int64_t>(0, exclusive - (reserved - sequence.computed / kv::kBlockTokens));
+    exclusive -=
+        std::clamp<int64_t>(view_.available_blocks - from_.book.available_blocks(), 0, full);
+  }
+  return {.order = sequence.facts.job_order,
           .known_tokens = sequence.known(),
           .generated = sequence.generated(),
           .computed_tokens = sequence.computed,
           .reserved_blocks = reserved,
-          .streamed_blocks = std::ssize(sequence.streamed),
-          .exclusive_blocks = exclusive - counted,
+          .streamed_blocks = from_.streaming.on() ? std::ssize(sequence.streamed) : 0,
+          .exclusive_blocks = exclusive,
           .remaining_output = OutputHere(sequence),
           .expected_left = from_.foresight.ExpectedLeft(sequence),
           .decoding = sequence.known() - sequence.computed == 1,
           .service = sequence.service(),
-          .deadline = sequence.deadline()};
+          .deadline = sequence.facts.deadline};
 }
 
 int64_t ChoicesView::OutputHere(const Sequence& sequence) const {
@@ -145,7 +146,7 @@ void ChoicesView::ViewWaiting() {
     Sequence* const sequence = waiting[next];
     // Batch choices give way to interactive ones, and to those that are late.
     const bool person = sequence->service() == Service::kInteractive,
-               late = sequence->deadline() <= view_.hurried_until;
+               late = sequence->facts.deadline <= view_.hurried_until;
     const schedule::Held given = !options_.by_service ? schedule::Held()
                                  : person             ? batch_held_
                                  : late               ? later_held_
@@ -179,18 +180,21 @@ const schedule::WaitingView& ChoicesView::AddWaiting(Sequence* sequence) {
     cached.tokens += from_.parking.FindPrefix(sequence, cached.tokens, MaxCached(*sequence));
     // Who computed the prefix may be gone, and its blocks with it: one computes it again.
     SharedPrefix& prefix = PrefixOf(*sequence);
-    if (cached.tokens < std::min(prefix.tokens, MaxCached(*sequence))) prefix.computes = sequence;
+    if (cached.tokens < std::min(prefix.tokens, MaxCached(*sequence))) {
+      prefix.computes = sequence;
+      sequence->may_compute_prefix = true;
+    }
   }
   waiting_.push_back(sequence);
   return view_.waiting.emplace_back(
-      schedule::WaitingView{.order = sequence->job_order(),
+      schedule::WaitingView{.order = sequence->facts.job_order,
                             .known_tokens = sequence->known(),
                             .cached_tokens = cached.tokens,
                             .held_tokens = cached.held_tokens,
                             .remaining_output = OutputHere(*sequence),
                             .expected_left = from_.foresight.ExpectedLeft(*sequence),
                             .service = sequence->service(),
-                            .deadline = sequence->deadline()});
+                            .deadline = sequence->facts.deadline});
 }
 
 }  // namespace forebay::engine

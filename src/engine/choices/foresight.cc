@@ -33,9 +33,8 @@ void Foresight::Update(const ChoiceLists& choices) {
   lengths_->Update(begun_);
 }
 
-int64_t Foresight::ExpectedLeft(const Sequence& sequence) const {
-  if (!lengths_) return 0;
-  const int64_t ends_after = sequence.request->request.ends_after;
+int64_t Foresight::Foreseen(const Sequence& sequence) const {
+  const int64_t ends_after = sequence.facts.ends_after;
   return lengths_->Left(KindOf(sequence), sequence.generated(), sequence.room(),
                         ends_after > 0 ? ends_after - sequence.generated() : -1);
 }

@@ -27,13 +27,15 @@ class Foresight {
   // Before a step is planned: how far those have come that run, or wait and have begun.
   void Update(const ChoiceLists& choices);
   // Tokens that the choice will yet generate; 0 where lengths are not foreseen.
-  int64_t ExpectedLeft(const Sequence& sequence) const;
+  int64_t ExpectedLeft(const Sequence& sequence) const { return lengths_ ? Foreseen(sequence) : 0; }
   // Mean tokens of prompt and output of the choices that have ended; 0: none has.
   double mean_tokens() const {
     return ended_ > 0 ? static_cast<double>(tokens_) / static_cast<double>(ended_) : 0;
   }
 
  private:
+  int64_t Foreseen(const Sequence& sequence) const;
+
   std::optional<schedule::Lengths> lengths_;
   std::vector<schedule::BegunAnswer> begun_;  // kept for its capacity
   // until they were told

@@ -222,7 +222,7 @@ void Parking::CommitReturned(kv::GroupBooks& book) {
 }
 
 void Parking::Seal(Sequence* sequence, const kv::GroupBooks& book) {
-  if (!options_.keeps || closed_) return;
+  if (!seals()) return;
   const int64_t end =
       std::min(book.committed(0, sequence->id), sequence->prompt_tokens) / kv::kBlockTokens;
   for (; sequence->sealed_blocks < end; ++sequence->sealed_blocks) {

@@ -91,7 +91,9 @@ class Parking {
   void CommitReturned(kv::GroupBooks& book);
   // The choice is given up. Returns whether it was one of them.
   bool StopReturning(Sequence* sequence) { return std::erase(returning_, sequence) > 0; }
-  // Puts the full blocks of the choice's prompt below for the next job, where the tier is kept.
+  // Puts the full blocks of the choice's prompt below for the next job, where the tier is kept
+  // (seals).
+  bool seals() const { return options_.keeps && !closed_; }
   void Seal(Sequence* sequence, const kv::GroupBooks& book);
   // Lends what the choice has below to another replica; null: it has nothing in memory. The choice
   // has nothing here from then on.

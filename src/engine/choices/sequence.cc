@@ -20,11 +20,23 @@ base::Part PooledRows(const model::Pooling& pooling, int64_t tokens) {
   return {0, tokens};
 }
 
+RequestFacts FactsOf(const Request& request, int32_t choice) {
+  const SamplingParams& params = request.sampling;
+  return {.job_order = (request.id << 16) + std::min(choice, 0xFFFF),
+          .deadline = request.deadline_seconds,
+          .ends_after = request.ends_after,
+          .service = request.service,
+          .stream = request.stream,
+          .uses_counts = params.presence_penalty != 0 || params.frequency_penalty != 0 ||
+                         params.repetition_penalty != 1};
+}
+
 std::unique_ptr<Sequence> MakeSequence(RequestState* state, int32_t index,
                                        const SequenceContext& context, int64_t expected_output) {
   const SamplingParams& params = state->request.sampling;
   auto sequence = std::make_unique<Sequence>();
   sequence->request = state;
+  sequence->facts = FactsOf(state->request, index);
   sequence->choice_index = index;
   sequence->prompt_index = index / state->request.n;
   std::vector<int32_t>& prompt = state->request.prompts[sequence->prompt_index];
@@ -67,7 +79,7 @@ int64_t WholeBlocks(int64_t tokens) { return tokens / kv::kBlockTokens * kv::kBl
 void SharePrefixes(RequestState* state) {
   const auto& sequences = state->sequences;
   const auto n = static_cast<size_t>(state->request.n);
-  const Sequence& first = *sequences.front();
+  Sequence& first = *sequences.front();
   if (n == 1 && sequences.size() > 1 && !state->request.prompt_logprobs_from.empty()) {
     int64_t common = first.max_cached();
     for (const auto& each : sequences) {
@@ -75,13 +87,15 @@ void SharePrefixes(RequestState* state) {
       common = std::min({common, each->max_cached(), end - first.tokens.begin()});
     }
     common = WholeBlocks(common);
+    first.may_compute_prefix = true;
     state->prefixes.push_back({.computes = &first, .tokens = common, .committed_at = common});
     return;
   }
   for (size_t i = 0; i < sequences.size(); ++i) {
-    const Sequence& sequence = *sequences[i];
-    sequences[i]->prefix_index = sequence.prompt_index;
+    Sequence& sequence = *sequences[i];
+    sequence.prefix_index = sequence.prompt_index;
     if (i % n != 0) continue;
+    sequence.may_compute_prefix = true;
     state->prefixes.push_back({.computes = &sequence,
                                .tokens = WholeBlocks(sequence.prompt_tokens - 1),
                                .committed_at = sequence.prompt_tokens});
@@ -98,29 +112,16 @@ RequestResult ServerError(int64_t id, base::ErrorCode code, std::string message)
 
 }  // namespace
 
-Service Sequence::service() const { return request->request.service; }
-double Sequence::deadline() const { return request->request.deadline_seconds; }
-
-int64_t Sequence::job_order() const {
-  return (request->request.id << 16) + std::min(choice_index, 0xFFFF);
-}
-
 bool Sequence::first_of_prompt() const { return choice_index % request->request.n == 0; }
 
-bool Sequence::uses_counts() const {
-  const SamplingParams& params = request->request.sampling;
-  return params.presence_penalty != 0 || params.frequency_penalty != 0 ||
-         params.repetition_penalty != 1;
-}
-
 bool Sequence::AfterToken(int32_t token) {
-  stop->AddToken(token);
+  const bool ends = stop->AddToken(token), forced = generated() == facts.ends_after;
+  if (!ends && !forced && !detokenizer) return false;
   if (detokenizer && stop->wants_text()) {
     const std::string piece = detokenizer->Append(token);
     stop->AddText(piece, detokenizer->Held());
   }
   const std::optional<sample::Finish>& finish = stop->finish();
-  const bool forced = generated() == request->request.ends_after;
   if (!finish && !forced) return false;
   if (finish) {
     result.finish_reason = finish->reason;
@@ -137,7 +138,7 @@ bool Sequence::AfterToken(int32_t token) {
 ChoicePiece Sequence::TakePiece() {
   ChoicePiece piece{.id = request->request.id, .choice = choice_index};
   // Characters that may still become part of a stop string are not told before that is settled.
-  const bool ended = stop->finish() || generated() == request->request.ends_after;
+  const bool ended = stop->finish() || generated() == facts.ends_after;
   const std::string& text = ended ? result.text : stop->text();
   const size_t settled = ended ? text.size() : stop->settled_text();
   if (settled > told_text) piece.text = text.substr(told_text, settled - told_text);
@@ -230,8 +231,10 @@ std::unique_ptr<RequestState> CopyForAnother(const RequestState& state,
   }
   for (size_t prefix = 0; prefix < copy->prefixes.size(); ++prefix) {
     const Sequence* const computes = state.prefixes[prefix].computes;
-    copy->prefixes[prefix].computes =
+    Sequence* const same =
         computes ? copy->sequences[static_cast<size_t>(computes->choice_index)].get() : nullptr;
+    copy->prefixes[prefix].computes = same;
+    if (same) same->may_compute_prefix = true;
   }
   copy->prompt_logprobs = state.prompt_logprobs;
   copy->cached_tokens = state.cached_tokens;

@@ -49,15 +49,46 @@ struct StreamedKv {
   uint64_t digest;  // its K's and V's
 };
 
-struct Sequence {
+// What each step asks of a choice's request.
+struct RequestFacts {
+  int64_t job_order = 0;  // line, then choice
+  double deadline = 0;
+  int32_t ends_after = 0;
+  Service service = Service::kBatch;
+  bool stream = false;
+  bool uses_counts = false;  // a penalty is on
+};
+
+struct alignas(64) Sequence {
+  // First what each step reads or writes of each running choice, so that it lies side by side.
   RequestState* request = nullptr;
+  std::vector<int32_t> tokens;  // prompt, then generated
+  int64_t prompt_tokens = 0;
+  int64_t computed = 0;  // positions in the KV cache
+  // rows below were computed before (a preempted choice computes them again)
+  int64_t computed_peak = 0;
+  int64_t expected_tokens = 0;  // prompt and output, a guess where the output has no bound
+  int64_t max_generated = 0;    // max_tokens, within the context
+  RequestFacts facts;
+  int64_t last_token_ns = -1;                      // when its last token was known; -1: it has none
+  std::unique_ptr<text::Detokenizer> detokenizer;  // null without a tokenizer
+  kv::SequenceId id = -1;                          // while running
+  // Where layers keep states (engine/choices/state_places.h): the place of the one behind
+  // `computed` positions, -1 where there are none.
+  int32_t state_place = -1;
+  Phase phase = Phase::kWaiting;
+  bool in_flight = false;           // a step with rows of it was not committed yet
+  bool bounded = false;             // the request bounds its output
+  bool sampled_on_device = false;   // the last token was sampled into StepBatch::sampled[id]
+  bool may_compute_prefix = false;  // SharedPrefix::computes may be this one
+  // Its request is handed over once the steps in flight with rows of it have ended; no more begin.
+  bool going_over = false;
+  std::optional<sample::StopConditions> stop;
+
   int32_t prompt_index = 0;
   int32_t choice_index = 0;  // prompt_index * n + j
   int32_t prefix_index = 0;  // of RequestState::prefixes
-  Phase phase = Phase::kWaiting;
-  kv::SequenceId id = -1;       // while running
-  std::vector<int32_t> tokens;  // prompt, then generated
-  int64_t prompt_tokens = 0;
+  bool admitted_before = false;
   int64_t second_text = 0;    // where its prompt's second text begins; 0: it is no pair
   int64_t logprobs_from = 0;  // log probabilities of its prompt are wanted from here on; 0: none
   base::Part pooled_rows;     // the positions that its vector is made of; empty: it has no vector
@@ -67,19 +98,8 @@ struct Sequence {
   // The keys of its first full blocks, as far as they were looked up.
   std::vector<kv::PrefixKey> prefix_keys;
   int64_t expected_rows = 0;  // while waiting: rows until its prompt is computed, a guess
-  // rows below were computed before (a preempted choice computes them again)
-  int64_t computed_peak = 0;
-  int64_t expected_tokens = 0;  // prompt and output, a guess where the output has no bound
-  bool bounded = false;         // the request bounds its output
-  bool admitted_before = false;
-  bool in_flight = false;          // a step with rows of it was not committed yet
-  bool sampled_on_device = false;  // the last token was sampled into StepBatch::sampled[id]
-  int64_t computed = 0;            // positions in the KV cache
-  // Where layers keep states (engine/choices/state_places.h): the place of the one behind
-  // `computed` positions, -1 where there are none; and where the step in flight leaves it.
-  int32_t state_place = -1;
-  std::vector<kv::StatePart> state_parts;
-  std::unique_ptr<ParkedKv> parked;  // while waiting; null: it has nothing below
+  std::vector<kv::StatePart> state_parts;  // where the step in flight leaves its layers' states
+  std::unique_ptr<ParkedKv> parked;        // while waiting; null: it has nothing below
   // While running: its first blocks that lie below and are read from there.
   std::vector<StreamedKv> streamed;
   int64_t sealed_blocks = 0;  // blocks of the prompt that went below for the next job
@@ -87,10 +107,7 @@ struct Sequence {
   // The digest of K and V in the blocks that were let go since it was admitted.
   uint64_t let_go_digest = 0;
   sample::TokenCounts counts;  // kept only where a penalty is on
-  std::optional<sample::StopConditions> stop;
-  std::unique_ptr<text::Detokenizer> detokenizer;  // null without a tokenizer
   Choice result;
-  int64_t last_token_ns = -1;  // when its last token was known; -1: it has none
   // What the pieces of a request that streams have told.
   size_t told_text = 0, told_tokens = 0;
 
@@ -99,8 +116,6 @@ struct Sequence {
   std::span<const int32_t> output() const {
     return std::span(tokens).subspan(static_cast<size_t>(prompt_tokens));
   }
-  // max_tokens, within the context.
-  int64_t max_generated = 0;
   int64_t room() const { return max_generated - generated(); }
   // Tokens that are expected and not yet computed.
   int64_t tokens_left() const { return std::max<int64_t>(0, expected_tokens - computed_peak); }
@@ -118,10 +133,7 @@ struct Sequence {
     computed = 0;
   }
 
-  Service service() const;
-  double deadline() const;
-  // The job's order: line, then choice.
-  int64_t job_order() const;
+  Service service() const { return facts.service; }
   // The other choices of a prompt share what this one computes.
   bool first_of_prompt() const;
   bool wants_prompt_logprobs() const { return logprobs_from > 0; }
@@ -137,7 +149,6 @@ struct Sequence {
   int64_t max_cached() const {
     return wants_prompt_logprobs() || is_pooled() ? wanted_rows().begin : known() - 1;
   }
-  bool uses_counts() const;  // a penalty is on
 
   // The token was appended to `tokens`: its text, and whether it ends the choice (then `result` has
   // text and reason).
@@ -166,7 +177,13 @@ struct SharedPrefix {
 };
 
 // One request in the engine. Owns its sequences; finished when all of them are.
-struct RequestState {
+struct alignas(64) RequestState {
+  // First what each step asks for.
+  bool failed = false;     // it has rows whose logits are NaN, and no answer
+  bool cancelled = false;  // nor has one that was given up
+  int32_t unfinished = 0;
+  int64_t admitted_ns = -1, first_token_ns = -1;  // RequestResult's
+
   Request request;  // its prompts went to the sequences
   // Of a request that is pooled: what a pooled row goes through; null: nothing.
   std::shared_ptr<const model::DenseHead> head;
@@ -176,12 +193,10 @@ struct RequestState {
   std::vector<std::vector<PositionLogprobs>> prompt_logprobs;
   int64_t prompt_tokens = 0;  // all prompts, each counted once
   int64_t cached_tokens = 0;
-  int64_t admitted_ns = -1, first_token_ns = -1;  // RequestResult's
-  int32_t unfinished = 0;
-  bool failed = false;     // it has rows whose logits are NaN, and no answer
-  bool cancelled = false;  // nor has one that was given up
-  // It is handed over once the steps in flight with rows of it have ended; no more begin.
-  bool going_over = false;
+
+  void SetGoingOver(bool going_over) {
+    for (const auto& sequence : sequences) sequence->going_over = going_over;
+  }
 };
 
 // What sequences of all requests have in common.

@@ -27,9 +27,18 @@ struct Sequence {
   int32_t first = 0;
   int64_t committed = 0, computed = 0, reserved = 0;
   KeySalt salt;
-  PrefixKey chain;                         // the key of its last full committed block, or the root
-  std::array<int32_t, kBlockTokens> tail;  // [committed % 32] tokens after that block, if shared
+  PrefixKey chain;  // the key of its last full committed block, or the root
 };
+
+void SetComputedOf(SequenceId sequence, Sequence& seq, int64_t length) {
+  FB_CHECK(seq.computed <= length && length <= seq.reserved,
+           "sequence {}: computed {} to {}, reserved {}", sequence, seq.computed, length,
+           seq.reserved);
+  seq.computed = length;
+}
+
+// The tokens after a sequence's last full committed block.
+using Tail = std::array<int32_t, kBlockTokens>;
 
 }  // namespace
 
@@ -45,6 +54,7 @@ struct BlockBook::State {
   int64_t repeated = 0;         // counts of blocks beyond their first
   PrefixIndex index;
   std::vector<Sequence> sequences;
+  std::vector<Tail> tails;  // of sequences: [committed % 32] tokens; empty: nothing is shared
   std::vector<SequenceId> free_ids;
   std::vector<BlockId> tables;  // [max_sequences, max_blocks_per_sequence]
   std::vector<EvictedBlock> evicted;
@@ -52,10 +62,11 @@ struct BlockBook::State {
   explicit State(const BlockBookOptions& o)
       : options(o),
         blocks(o.num_blocks),
-        cached(o.num_blocks),
-        spent(o.num_blocks),
-        index(o.num_blocks),
+        cached(o.prefix_sharing ? o.num_blocks : 0),
+        spent(o.prefix_sharing ? o.num_blocks : 0),
+        index(o.prefix_sharing ? o.num_blocks : 0),
         sequences(o.max_sequences),
+        tails(o.prefix_sharing ? o.max_sequences : 0),
         tables(static_cast<size_t>(o.max_sequences) * o.max_blocks_per_sequence, -1) {
     free.reserve(o.num_blocks);
     for (SequenceId sequence = o.max_sequences - 1; sequence >= 0; --sequence)
@@ -152,7 +163,7 @@ struct BlockBook::State {
   // The last full block of `seq` has been committed.
   void Seal(SequenceId sequence, Sequence& seq) {
     const int64_t block = seq.committed / kBlockTokens - 1;
-    seq.chain = ChainKey(seq.chain, seq.tail, seq.salt, block);
+    seq.chain = ChainKey(seq.chain, tails[sequence], seq.salt, block);
     const BlockId id = Table(sequence)[block];
     blocks[id].key = seq.chain;
     blocks[id].sealed = true;
@@ -191,6 +202,22 @@ struct BlockBook::State {
     return sequence;
   }
 
+  bool Reserve(SequenceId sequence, Sequence& seq, int64_t length) {
+    const int64_t wanted = BlocksFor(length);
+    if (wanted > seq.num_blocks) {
+      FB_CHECK(wanted <= options.max_blocks_per_sequence,
+               "sequence {}: {} positions need {} blocks, at most {}", sequence, length, wanted,
+               options.max_blocks_per_sequence);
+      // All or nothing.
+      if (wanted - seq.num_blocks > available()) return false;
+      BlockId* table = Table(sequence);
+      while (seq.num_blocks < wanted) table[seq.num_blocks++] = Take();
+      NoteHeld();
+    }
+    seq.reserved = std::max(seq.reserved, length);
+    return true;
+  }
+
   void NoteHeld() { stats.held_peak = std::max(stats.held_peak, options.num_blocks - available()); }
 };
 
@@ -202,6 +229,7 @@ BlockBook::BlockBook(const BlockBookOptions& options) {
   state_ = std::make_unique<State>(options);
 }
 
+BlockBook::BlockBook(BlockBook&&) noexcept = default;
 BlockBook::~BlockBook() = default;
 
 SequenceId BlockBook::Open(std::span<const int32_t> tokens, const KeySalt& salt, int64_t max_cached,
@@ -270,27 +298,18 @@ void BlockBook::Skip(SequenceId sequence, std::span<const int32_t> tokens) {
 }
 
 bool BlockBook::Reserve(SequenceId sequence, int64_t length) {
-  State& s = *state_;
-  Sequence& seq = s.Live(sequence);
-  const int64_t wanted = BlocksFor(length);
-  FB_CHECK(wanted <= s.options.max_blocks_per_sequence,
-           "sequence {}: {} positions need {} blocks, at most {}", sequence, length, wanted,
-           s.options.max_blocks_per_sequence);
-  // All or nothing.
-  if (wanted - seq.num_blocks > s.available()) return false;
-  BlockId* table = s.Table(sequence);
-  while (seq.num_blocks < wanted) table[seq.num_blocks++] = s.Take();
-  seq.reserved = std::max(seq.reserved, length);
-  s.NoteHeld();
-  return true;
+  return state_->Reserve(sequence, state_->Live(sequence), length);
 }
 
 void BlockBook::SetComputed(SequenceId sequence, int64_t length) {
+  SetComputedOf(sequence, state_->Live(sequence), length);
+}
+
+bool BlockBook::Extend(SequenceId sequence, int64_t length) {
   Sequence& seq = state_->Live(sequence);
-  FB_CHECK(seq.computed <= length && length <= seq.reserved,
-           "sequence {}: computed {} to {}, reserved {}", sequence, seq.computed, length,
-           seq.reserved);
-  seq.computed = length;
+  if (!state_->Reserve(sequence, seq, length)) return false;
+  SetComputedOf(sequence, seq, length);
+  return true;
 }
 
 void BlockBook::Commit(SequenceId sequence, std::span<const int32_t> tokens) {
@@ -304,7 +323,7 @@ void BlockBook::Commit(SequenceId sequence, std::span<const int32_t> tokens) {
     return;
   }
   for (const int32_t token : tokens) {
-    seq.tail[seq.committed++ % kBlockTokens] = token;
+    s.tails[sequence][seq.committed++ % kBlockTokens] = token;
     if (seq.committed % kBlockTokens == 0) s.Seal(sequence, seq);
   }
 }

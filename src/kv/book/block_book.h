@@ -72,6 +72,7 @@ struct CachedPrefix {
 class BlockBook {
  public:
   explicit BlockBook(const BlockBookOptions& options);
+  BlockBook(BlockBook&&) noexcept;
   ~BlockBook();
 
   // Opens a sequence whose known tokens are `tokens`, taking full blocks from the prefix index: at
@@ -100,6 +101,8 @@ class BlockBook {
   bool Reserve(SequenceId sequence, int64_t length);
   // The device was given the positions up to `length`. REQUIRES: computed <= length <= reserved.
   void SetComputed(SequenceId sequence, int64_t length);
+  // Both at once.
+  bool Extend(SequenceId sequence, int64_t length);
   // The next tokens of the sequence are final (`tokens` continues what was committed). REQUIRES:
   // computed.
   void Commit(SequenceId sequence, std::span<const int32_t> tokens);

@@ -8,7 +8,9 @@ namespace forebay::kv {
 
 GroupBooks::GroupBooks(const BlockBookOptions& options, std::span<const base::Reach> reaches,
                        std::span<const int32_t> most_blocks, bool whole_prefixes)
-    : reaches_(reaches.begin(), reaches.end()), whole_prefixes_(whole_prefixes) {
+    : reaches_(reaches.begin(), reaches.end()),
+      all_seen_(std::ranges::all_of(reaches, &base::Reach::all)),
+      whole_prefixes_(whole_prefixes) {
   FB_CHECK(!reaches.empty(), "books of no group");
   for (size_t i = 0; i < reaches.size(); ++i) {
     BlockBookOptions own = options;
@@ -90,11 +92,6 @@ SequenceId GroupBooks::OpenAdopted(std::span<const int32_t> tokens, const KeySal
   return sequence;
 }
 
-void GroupBooks::FillAdopted(SequenceId sequence, int64_t length) {
-  Reserve(sequence, length);
-  SetComputed(sequence, length);
-}
-
 void GroupBooks::CommitAdopted(SequenceId sequence, std::span<const int32_t> tokens) {
   for (BlockBook& book : books_)
     book.Commit(sequence, tokens.subspan(static_cast<size_t>(book.committed(sequence))));
@@ -109,6 +106,13 @@ void GroupBooks::Reserve(SequenceId sequence, int64_t length) {
 
 void GroupBooks::SetComputed(SequenceId sequence, int64_t length) {
   for (BlockBook& book : books_) book.SetComputed(sequence, length);
+}
+
+void GroupBooks::Extend(SequenceId sequence, int64_t length) {
+  for (BlockBook& book : books_) {
+    FB_CHECK(book.Extend(sequence, length), "sequence {}: no room for {} positions", sequence,
+             length);
+  }
 }
 
 void GroupBooks::Commit(SequenceId sequence, std::span<const int32_t> tokens) {

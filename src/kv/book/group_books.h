@@ -7,7 +7,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <span>
 #include <vector>
 
@@ -31,22 +30,24 @@ class GroupBooks {
                           std::vector<PrefixKey>* keys) const;
   // Opens a sequence whose positions were all computed elsewhere: by group, from `first_held` on
   // rows still see them. Where all is seen, the first full blocks of at most `max_cached` tokens
-  // are taken from the prefix index; those from committed() on are to be filled, once FillAdopted
-  // has made room for them.
+  // are taken from the prefix index; those from committed() on are to be filled, once Extend has
+  // made room for them.
   SequenceId OpenAdopted(std::span<const int32_t> tokens, const KeySalt& salt,
                          std::span<const int64_t> first_held, int64_t max_cached = 0,
                          std::vector<PrefixKey>* keys = nullptr);
-  // REQUIRES: available_blocks() are enough.
-  void FillAdopted(SequenceId sequence, int64_t length);
   // What was adopted is there now.
   void CommitAdopted(SequenceId sequence, std::span<const int32_t> tokens);
   // REQUIRES: available_blocks() are enough.
   void Reserve(SequenceId sequence, int64_t length);
   void SetComputed(SequenceId sequence, int64_t length);
+  // Both at once.
+  void Extend(SequenceId sequence, int64_t length);
   void Commit(SequenceId sequence, std::span<const int32_t> tokens);
   // Lets go what the rows from committed() on do not see in the group; returns the first position
   // held.
   int64_t LetGoUnseen(int group, SequenceId sequence);
+  // Rows of all groups see all positions before them: LetGoUnseen does nothing.
+  bool all_seen() const { return all_seen_; }
   // As in BlockBook, of the only group.
   void Replace(SequenceId sequence, BlockId entry);
   bool TakeBack(SequenceId sequence, const PrefixKey& key);
@@ -90,10 +91,10 @@ class GroupBooks {
   // How many of the first blocks, with these keys, make a prefix that rows behind it see whole.
   int64_t FindSeen(int group, std::span<const PrefixKey> keys) const;
 
-  std::deque<BlockBook> books_;
+  std::vector<BlockBook> books_;
   std::vector<base::Reach> reaches_;
   std::vector<bool> counted_;
-  const bool whole_prefixes_;
+  const bool all_seen_, whole_prefixes_;
   int lead_ = 0;
 };
 

@@ -242,7 +242,7 @@ TEST(GroupBooks, AnAdoptedSequenceHasWhatIsSeen) {
   const int64_t first_held[] = {0, 224};
   GroupBooks books({.num_blocks = 16, .max_sequences = 2, .max_blocks_per_sequence = 12}, windows);
   const SequenceId sequence = books.OpenAdopted(tokens, 0, first_held);
-  books.FillAdopted(sequence, std::ssize(tokens));
+  books.Extend(sequence, std::ssize(tokens));
   EXPECT_EQ(books.first_held(0, sequence), 0);
   EXPECT_EQ(books.first_held(1, sequence), 224);
   EXPECT_EQ(books.table(1, sequence).size(), 10u);
@@ -257,7 +257,7 @@ TEST(GroupBooks, AnAdoptedSequenceHasWhatIsSeen) {
   // Its blocks are children of a prefix that somebody else may compute.
   GroupBooks alone({.num_blocks = 16, .max_sequences = 2, .max_blocks_per_sequence = 12}, window);
   const SequenceId adopted = alone.OpenAdopted(tokens, 0, std::span(first_held).last(1));
-  alone.FillAdopted(adopted, std::ssize(tokens));
+  alone.Extend(adopted, std::ssize(tokens));
   EXPECT_EQ(alone.available_blocks(), 13);
   alone.CommitAdopted(adopted, tokens);
   EXPECT_EQ(alone.FindCached(tokens, 0, 300, nullptr).tokens, 0);
