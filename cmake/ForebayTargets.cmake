@@ -1,4 +1,4 @@
-# forebay_library(<folder> [NO_PCH] SOURCES ... [DEPS ...])   -> target fb_<folder>
+# forebay_library(<folder> [NO_PCH] [OPTIMIZED] SOURCES ... [DEPS ...])   -> target fb_<folder>
 # forebay_test(<name> [SINGLY] [OPTIMIZED] SOURCES ... [DEPS ...] [LABELS ...] [SECONDS ...])  -> executable <name>, its cases known
 #                                                      to ctest; those of most SECONDS begin first. OPTIMIZED: its own files take most of its time
 # forebay_fuzzer(<name> SOURCES ... [DEPS ...] CORPUS dir)  -> libFuzzer executable (FOREBAY_FUZZ=ON, clang)
@@ -62,7 +62,8 @@ endfunction()
 # Tests' own files are half of all that is compiled. Where they are also what takes time, a test is OPTIMIZED.
 set(FOREBAY_TEST_FLAGS "" CACHE STRING "Compile options of tests' own files")
 
-# With sanitizers optimising is two thirds of a build. OPTIMIZED libraries are those whose loops take most of the tests' time.
+# With address sanitizers optimising is half of what a file takes. OPTIMIZED libraries are those whose loops take most of the tests'
+# time; no fuzzer watches their branches.
 set(FOREBAY_COLD_FLAGS "" CACHE STRING "Compile options of libraries that are not OPTIMIZED")
 
 # Makes the target `name`, whose precompiled header of HEADERS the targets that link DEPS reuse. SHARED: these are

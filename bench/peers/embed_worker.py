@@ -11,13 +11,13 @@ import time
 WARM, KEPT = 64, 256
 
 
-def make(folder):
+def make(folder, kind="AutoModel"):
     import torch
     import transformers
 
     torch.manual_seed(1)
     config = transformers.AutoConfig.from_pretrained(folder)
-    transformers.AutoModel.from_config(config).to(torch.bfloat16).save_pretrained(folder)
+    getattr(transformers, kind).from_config(config).to(torch.bfloat16).save_pretrained(folder)
 
 
 def sentence(folder, threads, **options):
@@ -29,16 +29,8 @@ def sentence(folder, threads, **options):
     return lambda texts: model.encode(texts, batch_size=32, show_progress_bar=False).tolist()
 
 
-def bfloat16(folder, threads):
-    import torch
-
-    return sentence(folder, threads, model_kwargs={"torch_dtype": torch.bfloat16})
-
-
-def float32(folder, threads):
-    import torch
-
-    return sentence(folder, threads, model_kwargs={"torch_dtype": torch.float32})
+def sentence_of(dtype):
+    return lambda folder, threads: sentence(folder, threads, model_kwargs={"torch_dtype": dtype})
 
 
 def openvino(folder, threads):
@@ -54,7 +46,7 @@ def vllm(folder, threads):
     return lambda texts: [each.outputs.embedding for each in model.embed(texts, use_tqdm=False)]
 
 
-ENGINES = {"sentence": bfloat16, "sentence_fp32": float32, "openvino": openvino, "vllm": vllm}
+ENGINES = {"sentence": sentence_of("bfloat16"), "sentence_fp32": sentence_of("float32"), "openvino": openvino, "vllm": vllm}
 
 
 def main():

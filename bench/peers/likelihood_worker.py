@@ -7,20 +7,13 @@ import json
 import sys
 import time
 
-
-def make(folder):
-    import torch
-    import transformers
-
-    torch.manual_seed(1)
-    config = transformers.AutoConfig.from_pretrained(folder)
-    transformers.AutoModelForCausalLM.from_config(config).to(torch.bfloat16).save_pretrained(folder)
+from embed_worker import make
 
 
 def main():
     folder, threads, dtype, questions, out = sys.argv[1:6]
     if "--make" in sys.argv:
-        return make(folder)
+        return make(folder, "AutoModelForCausalLM")
     import tokenizers
     import torch
     import transformers
