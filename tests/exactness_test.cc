@@ -227,6 +227,7 @@ TEST_P(Exactness, AbsorbedPrompts) {
 TEST_P(Exactness, AfterPreemption) {
   const std::string path = "exactness_" + std::to_string(getpid()) + ".kv";
   std::vector<Request> requests = Requests(1, 2);
+  requests.resize(24);
   for (Request& request : requests) request.sampling.max_tokens = 100;
   const Answers alone = RunAlone(requests);
   struct Way {

@@ -82,7 +82,8 @@ TEST_P(KvCodesTest, WhatIsStolenChangesNothing) {
   const Answers expected = RunWith(NumberFormat::kInt8);
   options_.steal = layout::Stealing::kAlways;
   int64_t bytes = 0;
-  for (int i = 0; i < 3; ++i) {
+  // On busy cores no replica may be idle before all have ended.
+  for (int i = 0; i < 3 || (bytes == 0 && i < 50); ++i) {
     EXPECT_EQ(Run("4xcpu", "dp=4"), expected);
     bytes += stats_.kv_bytes_stolen;
   }

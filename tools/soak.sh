@@ -53,8 +53,8 @@ step batch env FOREBAY_DEMO_MODEL="$PWD/$model" FOREBAY_BATCH_REQUESTS=100 pytho
 row "batch invariance, SmolLM2-135M-Instruct" "$(found batch 'the same alone')"
 step extremes env FOREBAY_EXTREMES=${FOREBAY_EXTREMES:-20000} FOREBAY_EXTREMES_SEED="$RANDOM" python3 tests/e2e/extremes_test.py "$forebay"
 row "parameters at the ends of their ranges" "$(found extremes 'random requests')"
-for test in signals disk_full resume api command_line; do
-  step "$test" python3 "tests/e2e/${test}_test.py" "$forebay"
+for test in signals disk_full resume api command_line pool_choice; do
+  step "$test" env FOREBAY_ALL_ROWS=1 python3 "tests/e2e/${test}_test.py" "$forebay"
   row "$test" "$(found "$test" ' skipped$')"
 done
 ninja -C build/release -j "$jobs" kv_test traffic_test oracle_solver_test repro_rows_test
@@ -81,9 +81,9 @@ row "AsyncLLM, requests given up" "$(found workers 'an hour more')"
 row "memory over a million prompts of an iterator" "$(found workers 'prompts: ')"
 row "memory over a table" "$(found workers 'rows: ')"
 cmake --preset asan "${launcher[@]}" >/dev/null
-ninja -C build/asan -j "$jobs" quick_tests
+ninja -C build/asan -j "$jobs"
 step asan ctest --test-dir build/asan -j "$jobs" -L unit -LE slow
-row "every quick test with sanitizers" "$(found asan 'tests passed')"
+row "every test that is not slow, with sanitizers" "$(found asan 'tests passed')"
 step python-asan tools/test_python_asan.sh
 row "the Python package on a module with sanitizers" "$(found python-asan ' passed|^SKIPPED')"
 step ray tools/test_ray.sh

@@ -137,7 +137,7 @@ def check_test_helpers():
 
 
 NAMESPACE = re.compile(r"^namespace ([\w:]+) \{")
-DEFINITION = re.compile(r"^(?:class|struct|enum class) (\w+)\b[^;]*$")
+DEFINITION = re.compile(r"^(?:class|struct|enum class) (?:alignas\(\w+\) )?(\w+)\b[^;]*$")
 FORWARD = re.compile(r"^(?:class|struct|enum class) (\w+)[^{]*;$")
 
 

@@ -96,6 +96,7 @@ class Call {
   }
 
   void Cancel(int64_t tag) {
+    if (model_->is_forked()) return;  // as in CancelAll
     const auto found = asked_.find(tag);
     if (found != asked_.end() && found->second.id >= 0) model_->session().Cancel(found->second.id);
   }

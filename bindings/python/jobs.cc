@@ -50,17 +50,26 @@ class Batch {
   Batch(const std::string& model, const Flags& given, Options options, bool input_is_there)
       : flags_(ParseFlags(model, given)), options_(std::move(options)) {
     if (input_is_there) input_->Set();
-    thread_ = std::thread([this] { Run(); });
+    thread_ = std::make_unique<std::thread>([this] { Run(); });
   }
-  ~Batch() { Close(); }
+  ~Batch() {
+    Close();
+    if (!is_forked() && (!model_ || FreeEngine(*model_))) return;
+    // A child of fork has none of their threads.
+    static_cast<void>(thread_.release());
+    static_cast<void>(model_.release());
+    static_cast<void>(ended_.release());
+    static_cast<void>(input_.release());
+    static_cast<void>(runtime_.release());
+  }
 
   // The input is there now.
   void Begin() { input_->Set(); }
   // Has the engine begun? From then on the results file is replaced by no other; it grows.
   bool Runs() const { return opened_model_ && model_->engine().stats().steps > 0; }
-  // Gives up what runs. Safe to call twice. A child of fork has no thread of it.
+  // Gives up what runs. Safe to call twice.
   void Close() {
-    if (getpid() != pid_) return;
+    if (is_forked()) return;
     control_.abort = true;
     input_->Set();
     const GilRelease release;
@@ -88,9 +97,10 @@ class Batch {
   }
 
  private:
+  bool is_forked() const { return getpid() != pid_; }
   void Join() {
     const std::lock_guard lock(joining_);
-    if (thread_.joinable()) thread_.join();
+    if (thread_->joinable()) thread_->join();
   }
   void Run() {
     opened_ = RunJob();
@@ -143,9 +153,9 @@ class Batch {
   const pid_t pid_ = getpid();
   settings::RunOptions flags_;
   const Options options_;
-  const std::unique_ptr<runtime::Runtime> runtime_ = runtime::CreateRealRuntime();
-  const std::unique_ptr<runtime::Event> input_ = runtime_->NewEvent("the batch's input");
-  const std::unique_ptr<runtime::Event> ended_ = runtime_->NewEvent("the batch's end");
+  std::unique_ptr<runtime::Runtime> runtime_ = runtime::CreateRealRuntime();
+  std::unique_ptr<runtime::Event> input_ = runtime_->NewEvent("the batch's input");
+  std::unique_ptr<runtime::Event> ended_ = runtime_->NewEvent("the batch's end");
   RunControl control_;
   job::InputShard shard_;  // the thread's, as are its lines
   std::optional<job::JobFile> lines_;
@@ -154,7 +164,7 @@ class Batch {
   base::Status opened_;      // the thread's, until it ended
   job::JobOutcome outcome_;  // the same
   std::mutex joining_;       // guards joining thread_
-  std::thread thread_;
+  std::unique_ptr<std::thread> thread_;
 };
 
 using Line = std::pair<int64_t, nb::bytes>;

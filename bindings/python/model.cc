@@ -6,6 +6,10 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <chrono>
+#include <future>
+#include <thread>
+
 #include "engine/group_control.h"
 #include "kv/book/block_tokens.h"
 #include "settings/mute.h"
@@ -16,6 +20,8 @@ namespace forebay::python {
 namespace {
 
 inline constexpr base::ErrorCode kProcessForked{"process_forked"};
+// How long devices may take to be freed of which one has failed: it may hang.
+constexpr std::chrono::seconds kPatience(10);
 
 // "--name=text", or a switch and what it says.
 settings::Given GivenBy(const std::string& flag) {
@@ -60,6 +66,20 @@ settings::RunOptions ParseFlags(const std::string& model, const Flags& flags) {
   return options;
 }
 
+bool FreeEngine(open::OpenedModel& model) {
+  if (!model.engine().failed()) {
+    model.CloseEngine();
+    return true;
+  }
+  const auto freed = std::make_shared<std::promise<void>>();
+  const std::future<void> end = freed->get_future();
+  std::thread([&model, freed] {
+    model.CloseEngine();
+    freed->set_value();
+  }).detach();
+  return end.wait_for(kPatience) == std::future_status::ready;
+}
+
 Model::Model(const std::string& name, const Flags& given, const std::string& trace)
     : flags_(ParseFlags(name, given)) {
   const GilRelease release;
@@ -82,7 +102,8 @@ Model::Model(const std::string& name, const Flags& given, const std::string& tra
 }
 
 Model::~Model() {
-  if (!is_forked()) return;
+  Close();
+  if (!is_forked() && !hangs_) return;
   static_cast<void>(session_.release());
   static_cast<void>(opened_.release());
   static_cast<void>(runtime_.release());
@@ -91,21 +112,25 @@ Model::~Model() {
 void Model::Close() {
   if (is_forked()) return;
   const GilRelease release;
+  // A second caller must not free the engine while the first still waits for its end.
+  const std::lock_guard closing(closing_);
   session_->Close();
   const std::unique_lock lock(engine_mutex_);
-  // A device that hangs cannot be waited for.
-  if (last_ || session_->failed()) return;
+  if (last_) return;
   last_ = Counters{opened_->engine().stats(), opened_->engine().meters()};
-  opened_->CloseEngine();
+  hangs_ = !FreeEngine(*opened_);
+}
+
+void Model::CheckProcess() const {
+  if (!is_forked()) return;
+  throw Failure{kProcessForked.name,
+                "this LLM was made before the process was forked; make one in the child, or start "
+                "it by \"spawn\"",
+                false};
 }
 
 void Model::Check() const {
-  if (is_forked()) {
-    throw Failure{kProcessForked.name,
-                  "this LLM was made before the process was forked; make one in the child, or "
-                  "start it by \"spawn\"",
-                  false};
-  }
+  CheckProcess();
   if (session_->failed()) {
     throw Failure{engine::kGroupFailed.name,
                   "all replicas of this LLM have failed, and the log says why; make another LLM",
@@ -121,6 +146,7 @@ std::shared_lock<std::shared_mutex> Model::Use() const {
 }
 
 Model::Counters Model::ReadCounters() const {
+  CheckProcess();
   const GilRelease release;
   const std::shared_lock use(engine_mutex_);
   return last_ ? *last_ : Counters{opened_->engine().stats(), opened_->engine().meters()};

@@ -50,6 +50,10 @@ using Flags = std::vector<std::string>;
 std::vector<std::tuple<std::string, bool, bool>> FlagNames();
 settings::RunOptions ParseFlags(const std::string& model, const Flags& given);
 
+// Frees the engine, which runs no more. False: one of its devices hangs, so that a thread goes on
+// with it, and the model and its runtime must stay.
+bool FreeEngine(open::OpenedModel& model);
+
 // One loaded model, and its session. A child of fork has no threads of it and may only drop it.
 class Model {
  public:
@@ -58,7 +62,8 @@ class Model {
   Model(const std::string& name, const Flags& given, const std::string& trace);
   ~Model();
 
-  // What runs ends at once, and the engine's memory is freed. Text, facts and counters stay.
+  // What runs ends at once, and the engine's memory is freed. Text, facts and counters stay. Any
+  // thread may call, and returns when that has been done.
   void Close();
   void Check() const;
   bool is_forked() const { return getpid() != pid_; }
@@ -94,6 +99,7 @@ class Model {
     engine::Meters meters;
   };
   const text::Tokenizer& tokenizer() const;
+  void CheckProcess() const;
   Counters ReadCounters() const;
 
   const pid_t pid_ = getpid();
@@ -101,8 +107,10 @@ class Model {
   std::unique_ptr<runtime::Runtime> runtime_;
   std::unique_ptr<open::OpenedModel> opened_;
   std::string isa_;
+  std::mutex closing_;                      // guards Close; taken before the next
   mutable std::shared_mutex engine_mutex_;  // guards the engine's life, and last_
   std::optional<Counters> last_;            // once the engine is freed
+  bool hangs_ = false;                      // a device; the model and its runtime must stay
   std::mutex mutex_;                        // guards the next two, and rendering
   std::optional<job::RequestParser> parser_;
   std::optional<std::pair<std::string, job::ParsedLine>> asked_;  // the last that Build was given

@@ -106,14 +106,8 @@ std::string Json(const Held& held, int64_t index) {
   return json;
 }
 
-std::vector<std::string> Prompts(const nb::list& prompts, int64_t first) {
-  std::vector<std::string> values;
-  values.reserve(prompts.size());
-  for (size_t i = 0; i < prompts.size(); ++i) {
-    const int64_t index = first + static_cast<int64_t>(i);
-    values.push_back(Json(HeldIn(nb::object(prompts[i]), index), index));
-  }
-  return values;
+std::string PromptJson(nb::handle prompt, int64_t index) {
+  return Json(HeldIn(prompt, index), index);
 }
 
 // The bytes of what has the buffer protocol.
@@ -231,7 +225,7 @@ GivenPrompt ReadPrompt(nb::handle prompt, int64_t index, int64_t vocab_size, boo
 }
 
 void AddPrompts(nb::module_& module) {
-  module.def("prompts_json", &Prompts);
+  module.def("prompt_json", &PromptJson);
   module.def("column_json", &ColumnJson);
 }
 

@@ -316,8 +316,8 @@ TEST(Foresee, RandomJobsGoOver) {
         choice.shared = choice.prompt;
       }
     }
-    const char* const policies[] = {"continuous", "adaptive", "makespan", "vllm"};
-    const auto policy = *schedule::CreatePolicy(policies[below(4)]);
+    const char* const policies[] = {"continuous", "adaptive", "makespan", "vllm", "static_batch"};
+    const auto policy = *schedule::CreatePolicy(policies[below(5)]);
     ForeseeQuestion roles[] = {Question(job, *policy, 12 + below(60)),
                                Question({}, *policy, 12 + below(60))};
     for (ForeseeQuestion& role : roles) {

@@ -223,11 +223,7 @@ class Refiner {
     effort.prices = &prices_;
     auto trial = Foresee(layout, further, effort);
     const std::lock_guard lock(mutex_);
-    if (trial.ok() && trial->plan && !trial->plan->forecast->stopped) {
-      const double seconds = trial->plan->forecast->seconds;
-      if (progress_.best_seconds == 0 || seconds < progress_.best_seconds)
-        progress_.best_seconds = seconds;
-    }
+    if (trial.ok()) Note(*trial);
     CountOne();
     return trial;
   }
@@ -238,6 +234,7 @@ class Refiner {
     options.roles = roles;
     LayoutTrial trial = ForeseeRoles(options, config_, rival);
     const std::lock_guard lock(mutex_);
+    Note(trial);
     CountOne();
     return trial;
   }
@@ -297,6 +294,13 @@ class Refiner {
   }
 
  private:
+  // Call with the lock, as CountOne.
+  void Note(const LayoutTrial& trial) {
+    if (!trial.plan || trial.plan->forecast->stopped) return;
+    const double seconds = trial.plan->forecast->seconds;
+    if (progress_.best_seconds == 0 || seconds < progress_.best_seconds)
+      progress_.best_seconds = seconds;
+  }
   void CountOne() {
     ++(progress_.tried < progress_.layouts ? progress_.tried : progress_.further);
     if (tell_) tell_(progress_);

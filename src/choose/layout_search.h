@@ -34,7 +34,7 @@ using TellSearch = std::function<void(const SearchProgress&)>;
 // its own, where the job is done sooner so. First those that run, the soonest done first.
 //
 // Last, on simulated devices, groups with roles that are copies of the model (SplitDevices), where
-// the slower role alone takes less than the third best layout.
+// the slower role alone takes less than the third best trial.
 //
 // A layout that shares weights has many candidates, one for each number of layers or experts. A
 // few of these are foreseen first, no further than what may still come near the best three, and

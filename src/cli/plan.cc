@@ -229,9 +229,10 @@ base::Status DescribeJob(RunFlags& flags, const engine::ModelFiles& files) {
 }
 
 // Real devices, for each layout that is asked about.
-void PriceDevices(RunFlags& flags) {
+void PriceDevices(RunFlags& flags, bool ranks_layouts) {
   const std::unique_ptr<runtime::Runtime> runtime = runtime::CreateRealRuntime();
   layout::EngineOptions asked = flags.engine;
+  if (ranks_layouts) asked.roles.reset();  // a forecast of roles needs what one of layouts needs
   std::vector<std::string> layouts = flags.plan.layouts;
   if (layouts.empty() && !asked.roles && asked.job != nullptr) layouts = {"auto"};
   if (layouts.empty()) layouts = {""};
@@ -267,7 +268,7 @@ int Plan(const SettingFlags& line) {
                              "expected a trace without arrivals, and no --mean-context"),
                 2);
   }
-  PriceDevices(flags);
+  PriceDevices(flags, ranks_layouts);
   if (flags.plan.pool) return PlanPool(flags, files->config);
   if (ranks_layouts) return PlanLayouts(flags, *files);
   const auto columns = PlanColumns(flags, files->config);

@@ -90,7 +90,8 @@ MemoryRequest RequestOf(const EngineOptions& options, const LayoutDraft& draft, 
 }  // namespace
 
 bool FitsPlaces(const EngineOptions& options, const model::ModelConfig& config) {
-  if (options.limits.max_num_seqs > 0 || options.policy->make()->preset().max_num_seqs > 0)
+  if (config.both_ways || options.roles || options.limits.max_num_seqs > 0 ||
+      options.policy->make()->preset().max_num_seqs > 0)
     return false;
   bool windows = false, all = false;
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {

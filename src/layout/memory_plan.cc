@@ -332,10 +332,12 @@ void FitPlaces(const model::ModelConfig& config, tensor::DType dtype, double hel
   }
   for (MemoryRequest& request : fitted)
     request.max_num_seqs = std::max(request.steps_in_flight, static_cast<int32_t>(places));
-  const auto blocks = [&](const std::vector<MemoryRequest>& of) {
-    return DivideReplicaMemory(config, dtype, of)[0].num_blocks;
+  // Choices that run at once if each holds so much.
+  const auto running = [&](const std::vector<MemoryRequest>& of) {
+    const auto blocks = static_cast<double>(DivideReplicaMemory(config, dtype, of)[0].num_blocks);
+    return std::min<double>(of[0].max_num_seqs, blocks / (held / kernels::kBlockTokens + 1));
   };
-  if (blocks(fitted) > blocks(*requests)) *requests = std::move(fitted);
+  if (running(fitted) > running(*requests)) *requests = std::move(fitted);
 }
 
 MemoryPlan DivideMemory(const model::ModelConfig& config, tensor::DType dtype,

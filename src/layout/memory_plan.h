@@ -114,9 +114,9 @@ base::Result<MemoryPlan> PlanMemory(const model::ModelConfig& config, tensor::DT
                                     const MemoryRequest& request);
 
 // Lowers max_num_seqs of a replica's requests to the choices that the KV caches hold at once if
-// each holds `held` tokens, and a few more, where that leaves the layers that see all more blocks
-// beside those with windows. max_model_len is chosen for what the requests were: it must not depend
-// on the job.
+// each holds `held` tokens, and a few more, where more choices then run at once: layers with
+// windows take less, and those that see all get more blocks. max_model_len is chosen for what the
+// requests were: it must not depend on the job.
 void FitPlaces(const model::ModelConfig& config, tensor::DType dtype, double held,
                std::vector<MemoryRequest>* requests);
 

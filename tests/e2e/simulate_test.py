@@ -185,7 +185,7 @@ class Simulate(support.TestCase):
             self.assertEqual(summary["mode_counters"]["expected_ms"], round(1e3 * first["seconds"]))
             self.assertEqual(summary["mode_counters"]["requests_handed_over"], 120, done.err)
         job[3] = "sim:3xh200"
-        self.expect(support.call("plan", *job, "--context", "dp=1", "--generation", "dp=2,weights=striped"), support.ERROR, "roles_invalid",
+        self.expect(support.call("plan", *job, "--context", "dp=1", "--generation", "dp=2,weights=striped"), support.USAGE, "roles_invalid",
                     "ranks that share weights")
 
     def test_figures_of_serving(self):

@@ -94,11 +94,21 @@ def test_a_clone_shares_nothing():
         assert copied == params and copied.stop is not params.stop and copied.output_kind is params.output_kind
 
 
+class OfATask(forebay.InvalidValueError):
+    """As Ray makes one of a task's error."""
+
+    def __init__(self, cause):
+        self.cause, self.args = cause, (cause,)
+
+
 def test_errors_go_to_other_processes_as_they_are(llm):
     output, = llm.generate([[10**6]], on_error="return", use_tqdm=False)
+    output.error.add_note("beside it")
+    output.error.row = 7
     for copied in (pickle.loads(pickle.dumps(output)), copy.deepcopy(output)):
         assert type(copied.error) is type(output.error) and str(copied.error) == str(output.error)
-        assert vars(copied.error) == vars(output.error)
+        assert vars(copied.error) == vars(output.error) and copied.error.__notes__ == ["beside it"]
+    assert vars(pickle.loads(pickle.dumps(OfATask(output.error))).cause) == vars(output.error)
     assert pickle.loads(pickle.dumps(forebay.Interrupted({3: "x"}))).outputs == {3: "x"}
 
 

@@ -42,7 +42,8 @@ def test_run_batch_is_forebay_run(run, tmp_path):
     ({"grace": "x"}, ValueError, "grace is 'x'; expected a number of at least 0"), ({"grace": math.nan}, ValueError, "grace is nan"),
     ({"shard": 1}, TypeError, "shard is int"), ({"shard": "0/2"}, ValueError, "--shard is"), ({"strict": 1}, TypeError, r"strict=1\): expected True or False"),
     ({"summary": b"x"}, TypeError, "summary is bytes"), ({"summary": "x\0y"}, ValueError, "without NUL"),
-    ({"threads": [1]}, TypeError, r"threads=\[1\]\): expected one value"), ({"chat_template": "\ud800"}, ValueError, "chat_template is .* UTF-8"),
+    ({"threads": [1]}, TypeError, r"threads=\[1\]\): expected one value"),
+    ({"chat_template": "\ud800"}, ValueError, r"chat_template is '\\ud800'; expected text that is UTF-8"),
 ])
 def test_arguments_that_a_batch_cannot_have(tmp_path, arguments, error, text):
     source = tmp_path / "in.jsonl"
@@ -268,7 +269,7 @@ def test_a_jsonl_is_read_as_it_is_written(tmp_path):
     rows.append({"question": "the river", "n": 1.5, "late": [5], "pad": "x" * (5 << 20)})
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + "\n")
     schema, batches = open_table(tmp_path / "in.jsonl", "question")
-    read = pa.Table.from_batches(batches, schema=schema)
+    read = pa.Table.from_batches(batches(), schema=schema)
     assert read.num_rows == len(rows) and max(len(batch) for batch in read.to_batches()) <= 4096
     found = [{name: value for name, value in row.items() if value is not None} for row in (*read.slice(0, 2).to_pylist(), *read.slice(40000).to_pylist())]
     assert found == [rows[0], rows[0], rows[-1]]
@@ -282,22 +283,38 @@ def test_a_jsonl_is_read_as_it_is_written(tmp_path):
 
 
 def test_a_byte_order_mark_and_half_a_character(tmp_path):
-    (tmp_path / "in.jsonl").write_bytes(b'\xef\xbb\xbf{"question": "x"}\r\n{"question": "\\ud800"}\r\n')
+    (tmp_path / "in.jsonl").write_bytes(b'\xef\xbb\xbf{"question": "x", "n": 1}\r\n{"question": "\\ud800", "n": 2.5, "more": ["y"]}\r\n')
     table(tmp_path / "in.jsonl", tmp_path / "out.jsonl")
     with open(tmp_path / "out.jsonl", encoding="utf-8") as file:
         rows = [json.loads(line) for line in file]
-    assert [row["question"] for row in rows] == ["x", "\ud800"]
+    assert [(row["question"], row["n"], row["more"]) for row in rows] == [("x", 1, None), ("\ud800", 2.5, ["y"])]
     assert rows[0]["__inference_error__"] is None and "half a character" in rows[1]["__inference_error__"]
+
+
+def test_columns_of_several_types_in_prompts_and_ids(tmp_path):
+    rows = [{"q": "the river", "id": "a"}, {"q": 7, "id": 7}, {"q": ["x"], "id": "\ud800"}]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    out = table(tmp_path / "in.jsonl", prompt="{q}!", id="id")
+    wanted = table(pa.table({"question": ["the river!", "7!", '["x"]!']}))
+    assert out["prompt_token_ids"].to_pylist()[:2] == wanted["prompt_token_ids"].to_pylist()[:2]
+    # What is no id costs its row alone.
+    assert [error is None for error in out["__inference_error__"].to_pylist()] == [True, True, False]
+    for row, why in (({"q": None, "id": 9}, "row 3: q is None, null"), ({"q": "y", "id": "a"}, "row 3: id is 'a', twice")):
+        (tmp_path / "in.jsonl").write_text("".join(json.dumps(each) + "\n" for each in (*rows, row)))
+        with pytest.raises(ValueError, match=why):
+            table(tmp_path / "in.jsonl", prompt="{q}!", id="id")
 
 
 def test_columns_of_a_csv_whose_late_rows_are_otherwise(tmp_path):
     # Arrow takes types from its first block, of a MiB.
-    rows = [f"{i},,{'x' * 900}\n" for i in range(1500)]
-    (tmp_path / "in.csv").write_text("n,late,question\n" + "".join(rows) + "1.5,2,y\nz,w,y\n")
+    rows = [f"{i},,,,{2**53 + 1},{'x' * 900}\n" for i in range(1500)]
+    (tmp_path / "in.csv").write_text("n,late,flag,count,large,question\n" + "".join(rows) + "1.5,2,true,3,,y\nz,w,,,1.5,y\n")
     schema, batches = open_table(tmp_path / "in.csv", ["question"])
-    read = pa.Table.from_batches(batches, schema=schema)
-    assert read.num_rows == 1502 and [str(kind) for kind in read.schema.types] == ["string"] * 3
-    assert read["n"].to_pylist()[-2:] == ["1.5", "z"] and read["late"].to_pylist()[-1] == "w"
+    read = pa.Table.from_batches(batches(), schema=schema)
+    assert read.num_rows == 1502 and [str(kind) for kind in read.schema.types] == ["string"] * 3 + ["int64"] + ["string"] * 2
+    assert read["n"].to_pylist()[-2:] == ["1.5", "z"] and read["late"].to_pylist()[-1] == "w" and read["flag"][1500].as_py() == "true"
+    # No float64 would hold it.
+    assert read["large"][0].as_py() == str(2**53 + 1) and read["count"].to_pylist()[-2:] == [3, None]
 
 
 def test_batches_of_several_schemas(tmp_path):
@@ -307,6 +324,9 @@ def test_batches_of_several_schemas(tmp_path):
     for bad in (None, 5, ["x"]):
         with pytest.raises(TypeError, match="source is (NoneType|int|list); expected a file, a table"):
             table(bad)
+    # Whether a batch may have nulls is no other schema.
+    kinds = [pa.schema([pa.field("question", pa.string(), nullable=nullable)]) for nullable in (False, True)]
+    table([pa.record_batch([pa.array([text])], schema=kind) for text, kind in zip(("x", None), kinds)], tmp_path / "out.parquet")
 
 
 def test_prompts_of_a_csv_are_text(tmp_path):
@@ -347,8 +367,11 @@ def test_a_sink_that_would_harm_is_refused_before_anything_runs(tmp_path):
     with pytest.raises(ValueError, match="requests.jsonl is the source too"):
         table(beside, tmp_path / "out.csv")
     beside.unlink()
-    with pytest.raises(ValueError, match="summary is .*out.csv, the sink"):
-        table(source, tmp_path / "out.csv", summary=str(tmp_path / "out.csv"))
+    for summary, sink, what in (("out.csv", "out.csv", "the sink"), ("out.csv.writing", "out.csv", "where the sink is written"),
+                                ("in.csv", "out.csv", "the source"), ("in.csv", None, "the source"), ("link.csv", None, "the source")):
+        with pytest.raises(ValueError, match=f"summary is .*{summary}, {what}; expected another file") as caught:
+            table(source, sink and tmp_path / sink, summary=tmp_path / summary)
+        assert caught.value.code == "output_taken"
     assert source.read_text() == "question\nthe river\n"
     held = pa.table({"question": ["the river"], "bytes": [b"\xff"]})
     for sink in ("out.csv", "out.jsonl"):

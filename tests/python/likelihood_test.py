@@ -47,6 +47,10 @@ def test_bad_ones(llm):
             llm.loglikelihood(["a", "b"], [["c"], bad], use_tqdm=False)
         good, failed = llm.loglikelihood(["a", "b"], [["c"], bad], on_error="return", use_tqdm=False)
         assert good.error is None and failed.error.code == "invalid_type" and failed.error.index == 1
+    # Of whichever continuation: the prompt has the index.
+    for bad in (["c", [5, None]], ["c", [6], [5, True]]):
+        with pytest.raises(TypeError, match="prompt 1 holds what is no token id"):
+            llm.loglikelihood(["a", "b"], [["c"], bad], use_tqdm=False)
 
 
 def test_lm_eval(llm):

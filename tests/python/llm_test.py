@@ -159,6 +159,9 @@ def test_an_iterable_that_waits_for_the_answers(llm):
             wait_until(lambda: llm.stats()["requests_finished"] >= before + count, HANGS)
 
     assert len(list(llm.generate_iter(source(), SamplingParams(max_tokens=2)))) == 4
+    # So may an iterable of keys.
+    before, keys = llm.stats()["requests_finished"], (index for index, _ in enumerate(source()))
+    assert len(list(llm.generate_iter(["the river"] * 4, SamplingParams(max_tokens=2), keys=keys))) == 4
 
 
 class FailingCall:

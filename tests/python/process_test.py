@@ -69,16 +69,66 @@ def test_memory_of_an_iterator_is_bounded(llm):
     assert grown < 6
 
 
-def test_fork(llm):
+def in_child(work):
+    """Whether `work` is true in a child of fork. A child that hangs is ended."""
     child = os.fork()
     if child == 0:
         try:
-            llm.generate("x", use_tqdm=False)
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(HANGS)
+            os._exit(0 if work() else 1)
+        finally:
+            os._exit(2)
+    return os.waitpid(child, 0)[1] == 0
+
+
+def test_fork(llm):
+    def is_refused(use):
+        try:
+            use()
         except forebay.Error as error:
-            os._exit(0 if error.code == "process_forked" else 1)
-        os._exit(2)
-    assert os.waitpid(child, 0)[1] == 0
+            return error.code == "process_forked"
+        return False
+
+    for use in (lambda: llm.generate("x", use_tqdm=False), llm.stats, llm.get_metrics, llm.reset_prefix_cache):
+        assert in_child(lambda use=use: is_refused(use))
     assert len(llm.generate("x", use_tqdm=False)) == 1
+
+
+def test_what_runs_is_left_alone_in_a_child(llm):
+    params = SamplingParams(max_tokens=20, ignore_eos=True)
+    results = llm.generate_iter(itertools.repeat("the river"), params)
+    call = forebay._forebay.Call(llm._model)
+    call.add(['{"prompt": "the river", "max_tokens": 200}'], [0], [False], False)
+    call.start()
+    # The engine's thread holds locks now and then.
+    for _ in range(20):
+        next(results)
+        assert in_child(lambda: (results.close(), call.cancel(0), llm.close()) == (None, None, None))
+    next(results)
+    results.close()
+    assert len(llm.generate("x", use_tqdm=False)) == 1
+
+
+def test_several_threads_may_close():
+    for _ in range(5):
+        model = LLM(LLAMA, **FLAGS)
+        results = model.generate_iter(prompts(200), SamplingParams(max_tokens=100, ignore_eos=True))
+        next(results)
+        together = threading.Barrier(4)
+
+        def close(model=model, together=together):
+            together.wait()
+            model.close()
+
+        threads = [threading.Thread(target=close) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert model.stats()["steps"] > 0 and model.get_metrics()
+        with pytest.raises(forebay.Error, match="session_closed"):
+            list(results)
 
 
 def script(text, **kwargs):
@@ -117,26 +167,69 @@ def test_control_c_cancels_and_the_model_works_on():
 
 
 def test_a_signal_is_heard_while_prompts_become_tokens(llm):
-    class Heard(Exception):
-        pass
-
-    def hear(*_):
-        raise Heard
-
-    def ask(error):
+    def ask(count, after=0.0):
+        """How long it takes, and what it raises: each prompt is too long, which is found when it is tokens."""
+        signal.setitimer(signal.ITIMER_REAL, after)
         began = time.monotonic()
-        with pytest.raises(error):
-            llm.generate(["the river " * 3000] * 500, use_tqdm=False)
-        return time.monotonic() - began
+        with pytest.raises((forebay.Error, KeyboardInterrupt)) as caught:
+            llm.generate(["the river " * 3000] * count, use_tqdm=False)
+        return time.monotonic() - began, caught.value
 
-    took = ask(forebay.Error)  # each is too long, which is found when it is tokens
-    before = signal.signal(signal.SIGALRM, hear)
+    count, tries, before = 500, [], signal.signal(signal.SIGALRM, signal.default_int_handler)
     try:
-        signal.setitimer(signal.ITIMER_REAL, took / 10)
-        assert ask(Heard) < took / 2 + 0.2
+        while (took := min(ask(count)[0] for _ in range(2))) < 1:
+            count *= 2
+        # A machine that other work keeps busy may hold any call up.
+        for _ in range(3):
+            heard, error = ask(count, took / 10)
+            if isinstance(error, forebay.Interrupted) and error.outputs == {} and heard < 0.75 * took:
+                return
+            tries.append((heard, took, error))
+            took = min(ask(count)[0] for _ in range(2))
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+    pytest.fail(f"heard after s, of s, as: {tries}")
+
+
+def test_a_child_leaves_a_running_batch_alone(tmp_path):
+    source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text('{"prompt": "the river", "max_tokens": 50}\n' * 3000)
+    # In the call itself, which the child leaves by an exception, and beside it.
+    process = script(f"""
+        import forebay, os, signal, sys, threading, time
+        class Child(Exception):
+            pass
+        children = []
+        def fork(*_):
+            if not children and os.path.exists({str(output)!r}) and os.path.getsize({str(output)!r}) > 0:
+                children.append(os.fork())
+                if children[0] == 0:
+                    raise Child
+        def batch(output):
+            return forebay.run_batch({str(source)!r}, output, {LLAMA!r}, memory="64MiB", threads=1, use_tqdm=False)["end"]
+        signal.signal(signal.SIGALRM, fork)
+        signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
+        try:
+            print(batch({str(output)!r}), flush=True)
+        except Child:
+            pass
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        if children == [0]:
+            sys.exit(7)
+        print(os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]), flush=True)
+        thread = threading.Thread(target=lambda: print(batch({str(output) + ".2"!r}), flush=True))
+        thread.start()
+        while not os.path.exists({str(output) + ".2"!r}):
+            time.sleep(0.01)
+        child = os.fork()
+        if child == 0:
+            sys.exit(7)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        thread.join()
+        """)
+    out, err = process.communicate(timeout=HANGS)
+    assert out.split() == ["complete", "7", "7", "complete"], err
 
 
 LONG = 'llm.generate(["the river"] * 3000, forebay.SamplingParams(max_tokens=50), use_tqdm=False)'

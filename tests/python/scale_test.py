@@ -53,13 +53,41 @@ def test_two_workers_give_the_file_of_one(run, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("arguments, text", [
     ({"num_workers": 0}, "num_workers is 0; expected an integer of at least 1"), ({"num_workers": "2"}, "num_workers is '2'"),
-    ({"num_cpus": 0}, "num_cpus is 0"), ({"silent_seconds": float("nan")}, "silent_seconds is nan"), ({"max_num_seqs": "x"}, '--max-num-seqs: "x"'),
+    ({"num_cpus": 0}, "num_cpus is 0"), ({"num_cpus": 0.5}, "num_cpus is 0.5"), ({"max_num_seqs": "x"}, '--max-num-seqs: "x"'),
+    ({"silent_seconds": float("nan")}, "silent_seconds is nan"), ({"silent_seconds": float("inf")}, r"silent_seconds is inf; .* at most 1e\+09"),
     ({"least_lines": 9, "most_lines": 8}, "least_lines is 9; expected at most most_lines, 8"),
 ])
 def test_arguments_that_no_job_can_have(tmp_path, arguments, text):
     (tmp_path / "in.jsonl").write_text('{"prompt": "a"}\n')
     with pytest.raises(ValueError, match=text):
         scale.run_batch(tmp_path / "in.jsonl", tmp_path / "out.jsonl", LLAMA, **arguments)
+
+
+class Asked(Exception):
+    pass
+
+
+class Nobody(scale.LocalWorkers):
+    """Says which threads a worker would have."""
+
+    def start(self, process, arguments):
+        raise Asked(arguments["threads"])
+
+
+def test_workers_of_others_may_have_a_part_of_a_core(tmp_path):
+    (tmp_path / "in.jsonl").write_text('{"prompt": "a"}\n')
+    for num_cpus, threads in ((0.5, 1), (2.0, 2), (0, max(1, len(os.sched_getaffinity(0)) // 2))):
+        with pytest.raises(Asked) as caught:
+            scale.run_batch(tmp_path / "in.jsonl", tmp_path / "out.jsonl", LLAMA, num_cpus=num_cpus, workers=Nobody(LLAMA))
+        assert caught.value.args == (threads,)
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path):
+    numpy = pytest.importorskip("numpy")
+    (tmp_path / "in.jsonl").write_text('{"prompt": "a"}\n')
+    numbers = {"num_workers": numpy.int64(1), "most_lines": numpy.int32(8), "grace": numpy.float32(1), "silent_seconds": numpy.float64(1)}
+    with pytest.raises(Asked):
+        scale.run_batch(tmp_path / "in.jsonl", tmp_path / "out.jsonl", LLAMA, **numbers, workers=Nobody(LLAMA))
 
 
 def test_its_summary_has_the_members_of_runs(run, tmp_path):

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 
 class Error(Exception):
     """An error of Forebay: ``code`` is stable (docs/errors.md), ``str(error)`` is the message, ``index`` the prompt's, ``param`` the parameter's name."""
 
     def __init__(self, code: str, message: str, index: int | None = None, param: str | None = None) -> None:
-        super().__init__(f"{message} [{code}]")
+        super().__init__(code, message, index, param)  # by which it is made again in another process
         self.code = code
         self.message = message
         self.index = index
         self.param = param
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.code, self.message, self.index, self.param)
+    def __str__(self) -> str:
+        return f"{self.message} [{self.code}]"
 
 
 class InvalidValueError(Error, ValueError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import warnings
@@ -9,7 +10,7 @@ from typing import Any
 
 from . import _forebay
 from .errors import InvalidValueError
-from .params import SamplingParams
+from .params import SamplingParams, plain
 
 # vLLM's arguments that mean nothing to an engine of CPUs.
 _WITHOUT_MEANING = {
@@ -58,14 +59,15 @@ def check_switches(caller: str, **given: object) -> None:
             raise TypeError(f"{caller}({name}={value!r}): expected True or False")
 
 
-def check_numbers(least: float, **given: Any) -> None:
-    """Raises InvalidValueError for what is no number of at least ``least``, an integer where ``least`` is one."""
+def check_numbers(least: float, most: float = math.inf, /, **given: Any) -> None:
+    """Raises InvalidValueError for what is no number from ``least`` to ``most``, an integer where ``least`` is one."""
     whole = isinstance(least, int)
     for name, value in given.items():
-        is_number = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
-        if not is_number or not value >= least:
-            what = "an integer" if whole else "a number"
-            raise InvalidValueError("invalid_value", f"{name} is {value!r}; expected {what} of at least {least:g}", param=name)
+        number = plain(value)
+        is_number = isinstance(number, int if whole else (int, float)) and not isinstance(number, bool)
+        if not is_number or not least <= number <= most:
+            what = f"{'an integer' if whole else 'a number'} of at least {least:g}" + (f" and at most {most:g}" if most < math.inf else "")
+            raise InvalidValueError("invalid_value", f"{name} is {value!r}; expected {what}", param=name)
 
 
 def flags_of(arguments: dict[str, Any], caller: str = "LLM", model: str = "") -> list[str]:
@@ -99,7 +101,7 @@ def flags_of(arguments: dict[str, Any], caller: str = "LLM", model: str = "") ->
             values = value if isinstance(value, (list, tuple)) else [value]
             if values is value and not has_many:
                 raise TypeError(f"{caller}({name}={value!r}): expected one value")
-            flags += [_text_of(name, f"--{flag}={each}") for each in values]
+            flags += [f"--{flag}={_text_of(name, format(each))}" for each in values]
             continue
         check_switches(caller, **{name: value})
         if value:

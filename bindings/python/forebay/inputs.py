@@ -49,7 +49,7 @@ def conversations_of(messages: Any) -> list[Any]:
 
 def prompt_json(prompt: object, index: int) -> str:
     """A prompt as JSON. Raises TypeError, which names the index, for a value that is no prompt."""
-    return _forebay.prompts_json([prompt], index)[0]
+    return _forebay.prompt_json(prompt, index)
 
 
 def continuations_json(continuations: object, index: int) -> str:
@@ -61,7 +61,7 @@ def continuations_json(continuations: object, index: int) -> str:
     for each in every:
         if not isinstance(each, (str, list, tuple)):
             raise TypeError(f"the continuations of prompt {index} hold {type(each).__name__}; {expected}")
-    return f"[{', '.join(_forebay.prompts_json(every, index))}]"
+    return f"[{', '.join(prompt_json(each, index) for each in every)}]"
 
 
 def chat_json(conversation: object, index: int) -> str:

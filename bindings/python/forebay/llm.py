@@ -28,8 +28,6 @@ from .tokenizer import Tokenizer
 
 # How long a wait goes on before Python may look at its signals.
 _GLANCE = 0.05
-# Seconds after which an iterable's next prompt is late.
-_LATE = 0.001
 # Seconds between two conversions of results to objects: the engine uses all cores, so each conversion delays it.
 _SELDOM = 1.0
 
@@ -201,7 +199,11 @@ class LLM:
         keys: Iterable[Key] | None = None,
         on_error: str = "raise",
     ) -> Iterator[RequestOutput]:
-        """Yields answers as they finish; ``request_id`` is the prompt's index. Reads the iterable only as far ahead as the engine needs."""
+        """Yields answers as they finish; ``request_id`` is the prompt's index. Reads the iterable only as far ahead as the engine needs.
+
+        While an iterable makes its next prompt, all earlier ones run, and their answers come afterwards. So it may wait for the engine, but
+        not for what its caller does with an answer.
+        """
         check_params(sampling_params)
         check_keys(keys)
         return self._iterate(prompts_of(prompts), sampling_params, keys, returns_errors(on_error))
@@ -210,6 +212,7 @@ class LLM:
         self, prompts: Iterable[Prompt], sampling_params: SamplingParams | None, keys: Iterable[Key] | None, returns: bool
     ) -> Iterator[RequestOutput]:
         call, lines = _forebay.Call(self._model), Lines(self._defaults, False)
+        at_once = isinstance(prompts, (list, tuple)) and isinstance(keys, (list, tuple, range, type(None)))
         texts: dict[int, str | None] = {}
         every, names = iter(prompts), iter(keys) if keys is not None else None
         raised: BaseException | None = None
@@ -220,12 +223,9 @@ class LLM:
                 batch_keys: list[int] = []
                 wrong: dict[int, Error] = {}
                 try:
-                    late = False
-                    while not late and not ended and len(texts) < self._ahead:
-                        idle, began = not texts, time.monotonic()
+                    # A source other than a list may wait, so what is held begins before its next prompt is asked for.
+                    while not ended and len(texts) < self._ahead and (at_once or not batch):
                         prompt = next(every)
-                        # What is waited for is begun at once: the next may take as long, or need this one's answer.
-                        late = idle or time.monotonic() - began > _LATE
                         texts[count] = text_of(prompt)
                         batch.append(lines.line(value_of(prompt, count, prompt_json, returns, wrong), sampling_params))
                         batch_keys.append(key_of(next(names, None)) if names is not None else count)
@@ -281,7 +281,11 @@ class LLM:
         call = _forebay.Call(self._model)
         free = [each is not None and each.max_tokens is None for each in params]
         outputs: dict[int, Any] = {}
-        for tag, code, message, param in add(call, params, keys_for(keys, len(texts)), free):
+        try:
+            refused = add(call, params, keys_for(keys, len(texts)), free)
+        except KeyboardInterrupt:
+            raise Interrupted({}) from None
+        for tag, code, message, param in refused:
             error = wrong.get(tag) or prompt_error(tag, code, message, param)
             if on_error == "raise":
                 raise error
@@ -348,8 +352,8 @@ class LLM:
 
     def close(self) -> None:
         """Ends running requests (``session_closed``) and the engine, and frees its memory. Safe to call twice."""
-        still_open.discard(self)
         self._model.close()
+        still_open.discard(self)  # only now: until then the interpreter's end waits for it
 
     def __enter__(self) -> LLM:
         return self

@@ -65,13 +65,13 @@ def _words(name: str, value: Any) -> Any:
 def _ids(name: str, value: Any) -> Any:
     if not isinstance(value, (list, tuple)):
         raise _wrong(name, value, "a list of token ids")
-    return [_integer(name, _plain(each)) for each in value]
+    return [_integer(name, plain(each)) for each in value]
 
 
 def _bias(name: str, value: Any) -> Any:
     if not isinstance(value, dict):
         raise _wrong(name, value, "a dict of numbers by token ids")
-    return {_plain(token): _number(name, _plain(bias)) for token, bias in value.items()}
+    return {plain(token): _number(name, plain(bias)) for token, bias in value.items()}
 
 
 def _kind(name: str, value: Any) -> Any:
@@ -87,7 +87,7 @@ def _absent(name: str, value: Any) -> Any:
     raise InvalidValueError("unsupported_parameter", f"parameter `{name}` is not supported; it can be None alone", param=name)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """numpy's numbers and arrays as Python's own."""
     return value.tolist() if hasattr(value, "tolist") else value
 
@@ -98,7 +98,7 @@ def _wrong(name: str, value: object, expected: str) -> InvalidValueError:
 
 def integer(name: str, value: Any) -> Any:
     """The value as Python's integer. Raises InvalidValueError."""
-    return _integer(name, _plain(value))
+    return _integer(name, plain(value))
 
 
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {
@@ -151,7 +151,7 @@ class SamplingParams:
         """Raises InvalidValueError for a value of another type, AttributeError for a name that is no parameter."""
         check = _CHECKS.get(name)
         if check is not None and not (value is None and name in _MAY_BE_NONE):
-            value = check(name, _plain(value))
+            value = check(name, plain(value))
         object.__setattr__(self, name, value)
 
     def clone(self) -> SamplingParams:

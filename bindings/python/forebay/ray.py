@@ -106,7 +106,7 @@ class RayWorkers:
 
 
 def run_batch(
-    input: str | os.PathLike[str], output: str | os.PathLike[str], model: str | os.PathLike[str], *, num_workers: int, num_cpus: int = 1,
+    input: str | os.PathLike[str], output: str | os.PathLike[str], model: str | os.PathLike[str], *, num_workers: int, num_cpus: float = 1,
     **arguments: Any,
 ) -> dict[str, Any]:
     """``forebay.scale.run_batch`` with workers on the nodes of the cluster that ``ray.init`` joined. The model's path must exist on each."""

@@ -20,7 +20,7 @@ def run_batch(
     model: str | os.PathLike[str],
     *,
     num_workers: int = 2,
-    num_cpus: int | None = None,
+    num_cpus: float | None = None,
     strict: bool = False,
     retry_failed: bool = False,
     preserve_order: bool = False,
@@ -40,12 +40,14 @@ def run_batch(
     most). Raises ``Error``: ``no_worker`` if no worker can start or all have died, ``results_differ`` if two workers disagree.
     """
     check_switches("run_batch", strict=strict, retry_failed=retry_failed, preserve_order=preserve_order)
-    check_numbers(0.0, grace=grace, silent_seconds=silent_seconds, start_seconds=start_seconds)
-    counts = {"num_cpus": num_cpus, "least_lines": least_lines}
+    check_numbers(0.0, grace=grace, start_seconds=start_seconds)
+    check_numbers(0.0, 1e9, silent_seconds=silent_seconds)  # C++ counts nanoseconds
+    # Ray's workers may have a part of a core, or none.
+    counts = {"num_cpus": num_cpus if workers is None else None, "least_lines": least_lines}
     check_numbers(1, num_workers=num_workers, most_lines=most_lines, **{name: value for name, value in counts.items() if value is not None})
     if least_lines is not None and least_lines > most_lines:
         raise InvalidValueError("invalid_value", f"least_lines is {least_lines}; expected at most most_lines, {most_lines}")
-    cores = num_cpus or max(1, len(os.sched_getaffinity(0)) // num_workers)
+    cores = max(1, int(num_cpus or len(os.sched_getaffinity(0)) // num_workers))
     arguments.setdefault("threads", cores)
     # Workers of other machines know their memory themselves.
     if workers is None:

@@ -13,10 +13,11 @@ from typing import Any
 from . import _forebay
 from .batch import run_batch
 from .errors import InvalidValueError
+from .flags import path_of
 from .inputs import Lines, check_params
 from .params import SamplingParams
-from .table_columns import NAMES, VECTOR_NAMES, added_arrays, added_fields, as_read, chats, filled, json_texts, names_of, prompts
-from .table_files import Kept, Writer, beside_pandas, check_columns, check_sink, is_json, is_pandas, kind_of, open_table, writer_of
+from .table_columns import NAMES, VECTOR_NAMES, added_arrays, added_fields, as_read, chats, filled, json_texts, names_of, plain_values, prompts
+from .table_files import Writer, beside_pandas, check_columns, check_sink, check_summary, is_json, is_pandas, kind_of, open_table, writer_of
 
 
 def run_table(
@@ -47,10 +48,10 @@ def run_table(
     if embed is not None and params is not None:
         raise TypeError("run_table() has no params= beside embed=, since nothing is generated")
     asks = _Asks(columns[0], messages is not None, embed is not None, params, id)
+    if arguments.get("summary") is not None:
+        check_summary(path_of("summary", arguments["summary"]), source, sink)
     if sink is not None:
         check_sink(source, os.fspath(sink))
-        if arguments.get("summary") is not None and os.path.realpath(arguments["summary"]) == os.path.realpath(sink):
-            raise InvalidValueError("output_taken", f"summary is {sink}, the sink; expected another file")
         return _run(source, os.fspath(sink), os.fspath(sink), asks, model, arguments)[1]
     import tempfile
 
@@ -91,12 +92,10 @@ class _Job:
 
         self._pa, self._sink, self._asks = pa, sink, asks
         self.requests, self.results = beside + ".requests.jsonl", beside + ".results.jsonl"
-        schema, self._first = open_table(source, asks.columns, asks.chat)
+        schema, self._read = open_table(source, asks.columns, asks.chat)
         asks.check(schema)
         if sink is not None:
             check_columns(schema, sink)
-        # What can be read once is kept.
-        self._source = self._first if isinstance(self._first, Kept) else source
         self._added = added_fields(pa, asks.in_lists, asks.vectors)
         self._schema = pa.schema([*schema, *self._added])
         self._rows = 0
@@ -107,12 +106,9 @@ class _Job:
         self._writer: Writer | None = None
 
     def before(self) -> None:
-        self._rows = self._asks.write(self._first, self.requests, self._read)
+        self._rows = self._asks.write(self._read, self.requests)
         if self._rows == 0:
             raise _NoRows
-
-    def _read(self) -> Iterator[Any]:
-        return iter(self._source if isinstance(self._source, Kept) else open_table(self._source, self._asks.columns, self._asks.chat)[1])
 
     def meanwhile(self) -> None:
         self._join(False)
@@ -128,7 +124,7 @@ class _Job:
     def _join(self, all_are_there: bool) -> None:
         if self._answers is None:
             self._answers = _forebay.Answers(self.results, self._rows, self._asks.in_lists, self._asks.vectors)
-            self._again = self._read()
+            self._again = iter(self._read())
             self._next = next(self._again, None)
             if self._sink is not None:
                 self._writer = writer_of(self._sink + ".writing", kind_of(self._sink), self._schema)
@@ -187,25 +183,23 @@ class _Asks:
             wanted = "messages, as lists of structs or as JSON" if self.chat else "strings or token ids"
             raise InvalidValueError("invalid_value", f"column {column!r} is of type {found}; expected {wanted}")
 
-    def write(self, batches: Iterable[Any], path: str, read: Callable[[], Iterable[Any]]) -> int:
-        """The job's input; written anew each time, since the results file knows by hashes whether it is the same. ``read`` reads the
-        table again."""
+    def write(self, read: Callable[[], Iterable[Any]], path: str) -> int:
+        """The job's input; written anew each time, since the results file knows by hashes whether it is the same."""
         around = ('{"input": ', "}") if self.vectors else Lines({}, self.chat, {"return_token_ids": True}, None).around(self._params)
         begin, end = (text.encode() for text in around)
         between = end + b"\n" + begin
         ids = _forebay.RowIds()
         count = 0
         with open(path + ".writing", "wb") as file:
-            for batch in batches:
+            for batch in read():
                 values = self._values(batch, count)
                 if self._key is not None:
                     names = self._names(batch)
                     if None in names:
                         raise InvalidValueError("invalid_value", f"row {count + names.index(None)}: {self._key} is None, null")
-                    texts = [str(name) for name in names]
-                    ids.add(texts)
-                    keys = (json.dumps(text).encode() for text in texts)
-                    file.writelines(b'{"custom_id": %b, %b%b%b\n' % (key, begin[1:], value, end) for key, value in zip(keys, values))
+                    keys = [json.dumps(str(name)) for name in names]
+                    ids.add(keys)
+                    file.writelines(b'{"custom_id": %b, %b%b%b\n' % (key.encode(), begin[1:], value, end) for key, value in zip(keys, values))
                 elif values:
                     file.writelines((begin, between.join(values), end, b"\n"))
                 count += len(values)
@@ -218,22 +212,24 @@ class _Asks:
     def _values(self, batch: Any, first_row: int) -> list[bytes]:
         """Each row's prompt as JSON."""
         if self._template is not None:
-            return filled(self._template, [_column(batch, name).to_pylist() for name in self.columns], self.columns, first_row)
+            return filled(self._template, [self._plain(batch, name) for name in self.columns], self.columns, first_row)
         column = _column(batch, self.columns[0])
         if self.chat:
             return chats(column)
         return json_texts(column) if is_json(batch.schema.field(self.columns[0])) else prompts(column)
 
     def _names(self, batch: Any) -> list[Any]:
-        names: list[Any] = _column(batch, str(self._key)).to_pylist()
-        return names
+        return self._plain(batch, str(self._key))
+
+    def _plain(self, batch: Any, name: str) -> list[Any]:
+        return plain_values(_column(batch, name), is_json(batch.schema.field(name)))
 
     def _refuse_twice(self, hashes: set[int], batches: Iterable[Any]) -> None:
         """Looks for an id that two rows have among those of these hashes."""
         seen: set[str] = set()
         for row, name in enumerate(name for batch in batches for name in self._names(batch)):
-            text = str(name)
-            if _forebay.hash_key(text) in hashes:
-                if text in seen:
+            key = json.dumps(str(name))
+            if _forebay.hash_key(key) in hashes:
+                if key in seen:
                     raise InvalidValueError("invalid_value", f"row {row}: {self._key} is {name!r}, twice")
-                seen.add(text)
+                seen.add(key)

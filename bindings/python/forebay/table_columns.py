@@ -69,6 +69,15 @@ def names_of(template: str) -> list[str]:
     return list(dict.fromkeys(names))
 
 
+def plain_values(column: Any, as_json: bool) -> list[Any]:
+    """A column's values; of a column of JSON the texts, nulls, and the JSON of all else."""
+    values: list[Any] = column.to_pylist()
+    if not as_json:
+        return values
+    held = [None if value is None else json.loads(value) for value in values]
+    return [each if each is None or isinstance(each, str) else value for each, value in zip(held, values)]
+
+
 def filled(template: str, columns: list[list[Any]], names: list[str], first_row: int) -> list[bytes]:
     """The text with each row's values in it, as JSON. A row without a value has no prompt: that ends the job before it begins."""
     parts = [(text, names.index(name) if name is not None else None) for text, name, _, _ in string.Formatter().parse(template)]

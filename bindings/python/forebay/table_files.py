@@ -7,7 +7,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
 from .errors import InvalidValueError
@@ -22,10 +22,6 @@ _BLOCK = 4 << 20
 _JSON = b"forebay.json"
 
 
-class Kept(list[Any]):
-    """Record batches in memory."""
-
-
 def is_pandas(source: Any) -> bool:
     return type(source).__module__.split(".")[0] == "pandas"
 
@@ -37,12 +33,26 @@ def kind_of(path: str) -> str:
     raise InvalidValueError("invalid_value", f"{path}: the name ends in {kind or 'nothing'}; expected .parquet, .csv or .jsonl")
 
 
+def check_summary(summary: str, source: Any, sink: str | os.PathLike[str] | None) -> None:
+    """The job replaces what has the summary's name."""
+    taken = [("the source", source)] if isinstance(source, (str, os.PathLike)) else []
+    if sink is not None:
+        taken += [("the sink", sink), ("where the sink is written", os.fspath(sink) + ".writing")]
+    for what, path in taken:
+        if _are_one(summary, path):
+            raise InvalidValueError("output_taken", f"summary is {summary}, {what}; expected another file")
+
+
+def _are_one(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> bool:
+    return os.path.realpath(one) == os.path.realpath(other) or (os.path.exists(one) and os.path.exists(other) and os.path.samefile(one, other))
+
+
 def check_sink(source: Any, sink: str) -> None:
     """What is found out before anything runs. The sink comes into being by a rename, which would replace the source, and what lies beside it
     meanwhile goes."""
     kind_of(sink)
     for path in (sink, *(sink + end for end in (".requests.jsonl", ".results.jsonl"))):
-        if isinstance(source, (str, os.PathLike)) and os.path.exists(path) and os.path.samefile(source, path):
+        if isinstance(source, (str, os.PathLike)) and _are_one(source, path):
             raise InvalidValueError("output_taken", f"{path} is the source too; expected another file for the result")
     if os.path.isdir(sink):
         raise InvalidValueError("output_taken", f"{sink} is a folder; expected a file")
@@ -72,9 +82,9 @@ def is_json(field: Any) -> bool:
     return bool(field.metadata) and _JSON in field.metadata
 
 
-def open_table(source: Any, text: list[str], nested: bool = False) -> tuple[Any, Iterable[Any]]:
-    """The schema, and record batches: ``Kept`` where the source is no file. ``text`` names columns that are text, also where a CSV
-    file has numbers there; with ``nested`` their values are nested, and stay in a JSONL file what they are in each row."""
+def open_table(source: Any, text: list[str], nested: bool = False) -> tuple[Any, Callable[[], Iterable[Any]]]:
+    """The schema, and what reads all record batches at each call. ``text`` names columns that are text, also where a CSV file has
+    numbers there; with ``nested`` their values are nested, and stay in a JSONL file what they are in each row."""
     import pyarrow as pa
 
     if isinstance(source, (str, os.PathLike)):
@@ -82,18 +92,21 @@ def open_table(source: Any, text: list[str], nested: bool = False) -> tuple[Any,
     if is_pandas(source) and hasattr(source, "columns"):
         source = pa.Table.from_pandas(source, preserve_index=False)
     if isinstance(source, pa.Table):
-        return source.schema, Kept(source.to_batches(max_chunksize=_ROWS))
+        batches = source.to_batches(max_chunksize=_ROWS)
+        return source.schema, lambda: batches
     if isinstance(source, pa.RecordBatch):
-        return source.schema, Kept([source])
-    kept = Kept(source) if isinstance(source, Iterable) else Kept()
+        return source.schema, lambda: [source]
+    kept = list(source) if isinstance(source, Iterable) else []  # it may be read once
     if not kept or not all(isinstance(each, pa.RecordBatch) for each in kept):
         raise TypeError(f"source is {type(source).__name__}; expected a file, a table of pandas or pyarrow, or record batches")
-    if not all(each.schema.equals(kept[0].schema) for each in kept):
+    first = kept[0].schema
+    if any(each.schema.names != first.names or each.schema.types != first.types for each in kept):
         raise InvalidValueError("invalid_value", "source: its record batches have several schemas; expected one")
-    return kept[0].schema, kept
+    fields = [field.with_nullable(any(each.schema.field(i).nullable for each in kept)) for i, field in enumerate(first)]
+    return pa.schema(fields, first.metadata), lambda: kept
 
 
-def _open_file(path: str, kind: str, text: list[str], nested: bool) -> tuple[Any, Iterable[Any]]:
+def _open_file(path: str, kind: str, text: list[str], nested: bool) -> tuple[Any, Callable[[], Iterable[Any]]]:
     """Datasets are for what nothing else reads: their import brings pandas' with it, a third of a second."""
     import pyarrow as pa
 
@@ -102,17 +115,17 @@ def _open_file(path: str, kind: str, text: list[str], nested: bool) -> tuple[Any
 
         # Read ahead, the whole file would stay in memory.
         file = parquet.ParquetFile(path, pre_buffer=False)
-        return file.schema_arrow, file.iter_batches(batch_size=_ROWS)
+        return file.schema_arrow, lambda: file.iter_batches(batch_size=_ROWS)
     if kind == ".csv" and not os.path.isdir(path):
-        reader = _open_csv(path, _types_of_csv(path, dict.fromkeys(text, pa.string())))
-        return reader.schema, _cut(reader)
+        types = _types_of_csv(path, dict.fromkeys(text, pa.string()))
+        return _open_csv(path, types).schema, lambda: _cut(_open_csv(path, types))
     if kind == ".jsonl" and not os.path.isdir(path):
         schema = _schema_of_lines(path, set(text) if nested else set())
-        return schema, _rows_of_lines(path, schema)
+        return schema, lambda: _rows_of_lines(path, schema)
     import pyarrow.dataset as dataset
 
     data = dataset.dataset(path, format="json" if kind == ".jsonl" else kind[1:])
-    return data.schema, data.to_batches(batch_size=_ROWS)
+    return data.schema, lambda: data.to_batches(batch_size=_ROWS)
 
 
 def _open_csv(path: str, types: dict[str, Any]) -> Any:
@@ -128,7 +141,7 @@ def _types_of_csv(path: str, types: dict[str, Any]) -> dict[str, Any]:
     has another."""
     import pyarrow as pa
 
-    types, wider = dict(types), {pa.null(): pa.int64(), pa.int64(): pa.float64()}
+    types = dict(types)
     while True:
         reader = _open_csv(path, types)
         try:
@@ -141,7 +154,8 @@ def _types_of_csv(path: str, types: dict[str, Any]) -> dict[str, Any]:
             field = reader.schema.field(int(found[1]))
             if field.type == pa.string():
                 raise
-            types[field.name] = wider.get(field.type, pa.string())
+            # Float64 would change large integers.
+            types[field.name] = pa.int64() if field.type == pa.null() else pa.string()
         else:
             return types
 
@@ -248,8 +262,11 @@ def _rows_of_lines(path: str, schema: Any) -> Iterator[Any]:
         rows = list(_rows_of(block))
         columns = {name: pa.array([json.dumps(row[name]) if name in row else None for row in rows], pa.string()) for name in texts}
         if len(typed) > 0:
-            read = _table_of_lines(block, explicit_schema=typed, unexpected_field_behavior="ignore")
-            columns.update({name: read.column(name) for name in typed.names})
+            try:
+                read = _table_of_lines(block, explicit_schema=typed, unexpected_field_behavior="ignore")
+                columns.update({name: read.column(name) for name in typed.names})
+            except pa.ArrowInvalid:  # Arrow reads no line with half a character
+                columns.update({field.name: pa.array([row.get(field.name) for row in rows], field.type) for field in typed})
         yield from pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema).to_batches(max_chunksize=_ROWS)
 
 

@@ -74,7 +74,8 @@ constexpr Described kSampling[] = {
     {"allowed_token_ids", "token ids", "at least one", "all", "only these tokens are drawn"},
     {"bad_words", "list of strings", "none empty; at most 1024", "none",
      "no choice generates their tokens, with or without a space before them, unless "
-     "`allowed_token_ids` leaves no other"},
+     "`allowed_token_ids` leaves no other; a line whose allowed tokens are all bad words is "
+     "refused"},
     {"seed", "integer", "64 bits with a sign", "the job's seed and the line", ""},
     {"n", "", "", "1", ""},
     {"best_of", "", "equal to `n`", "`n`", ""},

@@ -160,7 +160,7 @@ std::string NemotronHNameHere(const ModelConfig&, std::string_view stored) {
 GgufImplied NemotronHImplied(const GgufSizes& sizes) {
   GgufFields* const in = sizes.in;
   GgufImplied implied;
-  const bool routed = in->Has("expert_count");
+  const bool routed = in->Int("expert_count", 0, kMostExperts, 0) > 0;
   if (routed) {
     implied = DeepseekExpertsImplied(sizes);
     CopyKeys(in,

@@ -21,7 +21,7 @@ struct GgufKey {
 void CopyKeys(GgufFields* in, std::initializer_list<GgufKey> keys, GgufImplied* implied);
 
 // The values of a hybrid model's key, one a layer: 0 or a number that all other layers have, which
-// is added (1 where no layer has one). After an error zeros.
+// is added (1 where no layer has one).
 std::vector<int64_t> CopyByLayer(const GgufSizes& sizes, GgufKey key, GgufImplied* implied);
 // Adds "layer_types": layers of which attention.head_count_kv says 0 are `without`, the others
 // `with`; and the number of KV heads.
