@@ -225,7 +225,7 @@ GivenPrompt ReadPrompt(nb::handle prompt, int64_t index, int64_t vocab_size, boo
 }
 
 void AddPrompts(nb::module_& module) {
-  module.def("prompt_json", &PromptJson);
+  module.def("prompt_json", &PromptJson, nb::arg("prompt").none(), nb::arg("index"));
   module.def("column_json", &ColumnJson);
 }
 
