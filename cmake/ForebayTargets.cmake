@@ -102,6 +102,7 @@ function(forebay_library name)
   endif()
 endfunction()
 
+# SECONDS of a core, more or less, that all tests of a long one take: it begins first.
 function(forebay_test name)
   cmake_parse_arguments(ARG "SINGLY;OPTIMIZED" "SECONDS" "SOURCES;DEPS;LABELS" ${ARGN})
   if(NOT FOREBAY_TESTS)

@@ -84,6 +84,10 @@ cmake --preset asan "${launcher[@]}" >/dev/null
 ninja -C build/asan -j "$jobs"
 step asan ctest --test-dir build/asan -j "$jobs" -L unit -LE slow
 row "every test that is not slow, with sanitizers" "$(found asan 'tests passed')"
+cmake --preset tsan "${launcher[@]}" >/dev/null
+ninja -C build/tsan -j "$jobs" concurrency_tests
+step tsan ctest --test-dir build/tsan -j "$jobs" -L concurrency
+row "every test of threads with the thread sanitizer" "$(found tsan 'tests passed')"
 step python-asan tools/test_python_asan.sh
 row "the Python package on a module with sanitizers" "$(found python-asan ' passed|^SKIPPED')"
 step ray tools/test_ray.sh
