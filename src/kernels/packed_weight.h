@@ -3,8 +3,8 @@
 //
 //   logical W [N outputs, K inputs], y = x W^T
 //   K is cut into leaves (one, or as LeafBorders says where TP or striping may split K);
-//   N is cut into panels of 64 columns; a panel crosses no head, no vocabulary shard, no gate/up
-//   pair.
+//   N is cut into panels of 64 columns; a panel crosses no vocabulary shard, no gate/up pair and,
+//   where ranks cut rows, no head.
 //   tile (leaf, panel) = [ceil(K_leaf / 2)][64][2] elements: pairs along K, +0 where K_leaf is odd
 //   or a column unused; or codes and scales that kernels expand to it (kernels/tile_form.h). A
 //   panel has one form, panels of a weight may differ. Or codes that are multiplied (kW8A8), in all

@@ -159,6 +159,27 @@ TEST_F(Loader, ARankPacksItsOwnHeadsInTheOrderOfTheirSlots) {
   EXPECT_EQ(At(matrix, 0, 1, 9, 5), Rounded(q[5 * kHidden + 9]));
 }
 
+// Heads of 48 rows fill panels of 64 columns, those of q, of k and of v for themselves.
+TEST_F(Loader, HeadsMaySharePanels) {
+  QkvHeads heads{kHeads, kKvHeads, {2, 0, 1}, {0}, {kHeadDim}};
+  heads.share_panels = true;
+  const MatrixPlan plan =
+      PlanQkv("qkv", tensor::DType::kBF16, {"q", "k", "v", "q.bias", "", ""}, heads, kHidden);
+  ASSERT_EQ(plan.panels().size(), 5u);  // 64, 64 and 16 columns of q, 48 of k and of v
+  EXPECT_EQ(plan.panels()[2].columns.column, 128);
+  EXPECT_EQ(plan.panels()[2].columns.width, 16);
+  EXPECT_EQ(plan.panels()[3].columns.column, 3 * kHeadDim);
+  EXPECT_EQ(plan.n, 5 * kHeadDim);
+  const PlacedMatrix matrix = Load(plan);
+  const std::vector<float> q = Rows("q"), v = Rows("v"), bias = Rows("q.bias");
+  EXPECT_EQ(At(matrix, 0, 0, 9, 47), Rounded(q[(2 * kHeadDim + 47) * kHidden + 9]));
+  EXPECT_EQ(At(matrix, 0, 0, 9, 48), Rounded(q[9]));
+  EXPECT_EQ(At(matrix, 0, 1, 9, 0), Rounded(q[16 * kHidden + 9]));
+  EXPECT_EQ(At(matrix, 0, 2, 9, 15), Rounded(q[(2 * kHeadDim - 1) * kHidden + 9]));
+  EXPECT_EQ(At(matrix, 0, 4, 95, 47), Rounded(v[47 * kHidden + 95]));
+  EXPECT_EQ(matrix.placed.weight.bias[1 * kernels::kPanelColumns], Rounded(bias[16]));
+}
+
 TEST_F(Loader, GateAndUpShareAPanel) {
   const MatrixPlan plan =
       PlanGateUp("gate_up", tensor::DType::kBF16, "gate", "up", "", "", kWide, kHidden);

@@ -1,6 +1,8 @@
 #include "weights/matrix_plan.h"
 
 #include <algorithm>
+#include <array>
+#include <span>
 
 #include "base/check.h"
 
@@ -9,34 +11,47 @@ namespace {
 
 using kernels::kPanelColumns;
 
-// Adds panels for `rows` rows of tensors[tensor] from `row` on; outputs count from `column` on.
-void AddPanels(PanelTable* table, int32_t tensor, int64_t row, int64_t rows, int64_t column) {
-  for (int64_t at = 0; at < rows; at += kPanelColumns) {
-    const auto width = static_cast<int32_t>(std::min<int64_t>(kPanelColumns, rows - at));
-    table->Add({static_cast<int32_t>(column + at), width}, {{tensor, row + at, width, 0}});
-  }
-}
+struct RowRun {
+  int64_t row, rows;
+};
 
-// Adds panels for a head's `rows` rows of tensors[tensor] from `row` on; stored(i): which of them
-// is packed as number i. Outputs count from `column` on.
-template <typename Stored>
-void AddHead(PanelTable* table, int32_t tensor, int64_t row, int64_t rows, int64_t column,
-             Stored stored) {
+// Adds panels for runs of rows of tensors[tensor], one behind the other; outputs count from
+// `column` on. Returns the column behind them.
+int64_t AddPanels(PanelTable* table, int32_t tensor, std::span<const RowRun> runs, int64_t column) {
   std::vector<PanelPiece>& pieces = table->pieces;
-  for (int64_t at = 0; at < rows; at += kPanelColumns) {
-    const auto width = static_cast<int32_t>(std::min<int64_t>(kPanelColumns, rows - at));
-    table->Add({static_cast<int32_t>(column + at), width}, {});
-    int32_t& num_pieces = table->panels.back().num_pieces;
-    for (int32_t c = 0; c < width; ++c) {
-      const int64_t from = row + stored(at + c);
-      if (num_pieces == 0 || from != pieces.back().row + pieces.back().width) {
-        pieces.push_back({tensor, from, 1, c});
-        ++num_pieces;
-      } else {
-        ++pieces.back().width;
+  int64_t room = 0;  // of the last panel
+  for (auto [row, rows] : runs) {
+    while (rows > 0) {
+      if (room == 0) {
+        table->Add({static_cast<int32_t>(column), 0}, {});
+        room = kPanelColumns;
       }
+      PanelPlan& panel = table->panels.back();
+      const auto width = static_cast<int32_t>(std::min(room, rows));
+      if (panel.num_pieces > 0 && row == pieces.back().row + pieces.back().width) {
+        pieces.back().width += width;
+      } else {
+        pieces.push_back({tensor, row, width, panel.columns.width});
+        ++panel.num_pieces;
+      }
+      panel.columns.width += width;
+      column += width;
+      room -= width;
+      row += width;
+      rows -= width;
     }
   }
+  return column;
+}
+
+void AddPanels(PanelTable* table, int32_t tensor, int64_t row, int64_t rows, int64_t column) {
+  AddPanels(table, tensor, std::array{RowRun{row, rows}}, column);
+}
+
+// Adds the rows of a head from `row` on; stored(i): which of them is packed as number i.
+template <typename Stored>
+void AddRuns(int64_t row, int64_t rows, Stored stored, std::vector<RowRun>* runs) {
+  for (int64_t i = 0; i < rows; ++i) runs->push_back({row + stored(i), 1});
 }
 
 std::shared_ptr<const PanelTable> Kept(PanelTable table) {
@@ -173,18 +188,23 @@ MatrixPlan PlanQkv(std::string label, tensor::DType dtype, const QkvNames& names
   const std::vector<int32_t>* heads_of[] = {&heads.query, &heads.kv, &heads.kv};
   PanelTable table;
   int64_t first = 0;
+  std::vector<RowRun> runs;
   for (int32_t part = 0; part < 3; ++part) {
+    const auto end_panel = [&] {
+      plan.n = AddPanels(&table, fused ? 0 : part, runs, plan.n);
+      runs.clear();
+    };
     for (const int32_t head : *heads_of[part]) {
-      const int32_t tensor = fused ? 0 : part;
       const int64_t row = (fused ? first : 0) + head * (part == 0 ? query_rows : head_dim);
       if (part == 2 || IsAsStored(heads.order)) {
-        AddPanels(&table, tensor, row, head_dim, plan.n);
+        runs.push_back({row, head_dim});
       } else {
-        AddHead(&table, tensor, row, head_dim, plan.n,
-                [&](int64_t i) { return heads.order.Stored(i); });
+        AddRuns(
+            row, head_dim, [&](int64_t i) { return heads.order.Stored(i); }, &runs);
       }
-      plan.n += head_dim;
+      if (!heads.share_panels) end_panel();
     }
+    end_panel();
     first += rows[part];
   }
   plan.table = Kept(std::move(table));
@@ -256,9 +276,11 @@ MatrixPlan PlanHeads(std::string label, tensor::DType dtype, std::string name, c
   const HeadOrder turned{rows.interleaved, rows.interleaved, true};
   PanelTable table;
   for (int64_t head = rows.heads.part.begin; head < rows.heads.part.end; ++head) {
-    AddHead(&table, 0, head * rows.head_rows + rows.first, rows.rows, plan.n,
-            [&](int64_t i) { return i < plain ? i : plain + turned.Stored(i - plain); });
-    plan.n += rows.rows;
+    std::vector<RowRun> runs;
+    AddRuns(
+        head * rows.head_rows + rows.first, rows.rows,
+        [&](int64_t i) { return i < plain ? i : plain + turned.Stored(i - plain); }, &runs);
+    plan.n = AddPanels(&table, 0, runs, plan.n);
   }
   plan.table = Kept(std::move(table));
   return plan;

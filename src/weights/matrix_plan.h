@@ -148,7 +148,7 @@ struct HeadOrder {
   }
 };
 
-// q, k and v in one weight, packed head by head: no panel crosses a head. Equal names of q and k:
+// q, k and v in one weight, packed head by head. Equal names of q and k:
 // the matrices lie in one tensor, in this order; of k and v: both are made of that tensor's rows.
 // Without a name of k there is q alone. REQUIRES: no KV heads then.
 struct QkvNames {
@@ -161,6 +161,9 @@ struct QkvHeads {
   HeadOrder order;  // of q's and k's rows
   // rows of a query head in q's tensor, of which the first are its query; 0: no more than these
   int64_t query_rows = 0;
+  // Heads of q (k, v) lie in panels without gaps. Otherwise no panel crosses a head, so that any
+  // heads can be taken.
+  bool share_panels = false;
 };
 MatrixPlan PlanQkv(std::string label, tensor::DType dtype, const QkvNames& names,
                    const QkvHeads& heads, int64_t k);

@@ -35,7 +35,8 @@ void PlanGqa(const LayerSite& site, LayerPlan* layer) {
        weights::PlanQkv(site.Label(kQkv), dtype,
                         {names.q, names.k, names.v, names.q_bias, names.k_bias, names.v_bias},
                         {config.num_heads, total_kv, heads.QueryHeadsOf(ranks), kv_heads, order,
-                         config.attention_gate ? 2 * head_dim : 0},
+                         config.attention_gate ? 2 * head_dim : 0,
+                         /*share_panels=*/shard.cut.sp == 1},  // else other modes take some heads
                         config.hidden_size)});
   if (config.attention_gate) {
     // Behind each head's query in its tensor.
