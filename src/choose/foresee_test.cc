@@ -298,6 +298,21 @@ TEST(Foresee, WhatNobodyTakesHoldsUpTheContext) {
   EXPECT_DOUBLE_EQ(seconds(6, 4), narrow);
 }
 
+// Groups of any number, whose replicas have stages and may steal.
+void SetAtRandom(int most_replicas, base::Rng* rng, ForeseeQuestion* question) {
+  const auto below = [&](int most) {
+    return static_cast<int>(rng->Below(static_cast<uint64_t>(most)));
+  };
+  question->max_model_len = 320;
+  if (question->policy->wants_lengths())
+    question->choices.lengths = schedule::LengthPredictor::kQuantile;
+  question->groups = 1 + below(2);
+  question->replicas = 1 + below(most_replicas);
+  question->stages = question->choices.steps_in_flight = 1 + below(3);
+  question->steals = below(2) == 0;
+  question->choices.steal = {.row_seconds = 0.1, .kv_token_seconds = 1e-3, .move_seconds = 0.01};
+}
+
 // Whatever the roles' groups and the policy: all choices come to their end, siblings too.
 TEST(Foresee, RandomJobsGoOver) {
   int64_t preemptions = 0;
@@ -321,13 +336,7 @@ TEST(Foresee, RandomJobsGoOver) {
     ForeseeQuestion roles[] = {Question(job, *policy, 12 + below(60)),
                                Question({}, *policy, 12 + below(60))};
     for (ForeseeQuestion& role : roles) {
-      role.max_model_len = 320;
-      if (policy->wants_lengths()) role.choices.lengths = schedule::LengthPredictor::kQuantile;
-      role.groups = 1 + below(2);
-      role.replicas = 1 + below(3);
-      role.stages = role.choices.steps_in_flight = 1 + below(3);
-      role.steals = below(2) == 0;
-      role.choices.steal = {.row_seconds = 0.1, .kv_token_seconds = 1e-3, .move_seconds = 0.01};
+      SetAtRandom(/*most_replicas=*/3, &rng, &role);
       role.choices.prefix_caching = below(2) == 0;
       role.price = [](const PricedStep& step, std::span<double> stages) {
         for (double& stage : stages)
@@ -364,13 +373,7 @@ TEST(Foresee, RandomJobsComeToTheirEnd) {
     const char* const policies[] = {"continuous", "adaptive", "makespan", "vllm"};
     const auto policy = *schedule::CreatePolicy(policies[below(4)]);
     ForeseeQuestion question = Question(job, *policy, 12 + below(60));
-    question.max_model_len = 320;
-    if (policy->wants_lengths()) question.choices.lengths = schedule::LengthPredictor::kQuantile;
-    question.groups = 1 + below(2);
-    question.replicas = 1 + below(4);
-    question.stages = question.choices.steps_in_flight = 1 + below(3);
-    question.steals = below(2) == 0;
-    question.choices.steal = {.row_seconds = 0.1, .kv_token_seconds = 1e-3, .move_seconds = 0.01};
+    SetAtRandom(/*most_replicas=*/4, &rng, &question);
     if (below(2) == 0) question.choices.kv_reaches = {0, 64};
     if (question.replicas > 1 && below(2) == 0) {
       layout::GroupOptions& group = question.agreement.emplace();

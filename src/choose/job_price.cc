@@ -322,11 +322,11 @@ JobForecast ForecastOf(const layout::EngineOptions& options, const model::ModelC
 
 JobForecast ForecastOfRoles(const layout::EngineOptions& options, const model::ModelConfig& config,
                             const layout::LayoutPlan& context, const layout::LayoutPlan& generation,
-                            const JobCost& most) {
+                            const JobCost& most, price::SharedPrices* prices) {
   const AskedJob job(options, config, context.ranks.front().memory.max_model_len);
   const auto policy = options.policy->make();
-  const auto context_pricer = PricerOf(options, context),
-             generation_pricer = PricerOf(options, generation);
+  const auto context_pricer = PricerOf(options, context, prices),
+             generation_pricer = PricerOf(options, generation, prices);
   JobPrices reads(options, config, context, *context_pricer),
       goes_on(options, config, generation, *generation_pricer);
   ForeseeQuestion question =

@@ -22,9 +22,10 @@ JobForecast ForecastOf(const layout::EngineOptions& options, const model::ModelC
                        const JobCost& most = {});
 
 // The same of two roles, of which one computes prompts and the other goes on. REQUIRES:
-// options.job; both plans fit, have one max_model_len and share no weights.
+// options.job; both plans fit, have one max_model_len and share no weights. `prices`: as PricerOf
+// has it.
 JobForecast ForecastOfRoles(const layout::EngineOptions& options, const model::ModelConfig& config,
                             const layout::LayoutPlan& context, const layout::LayoutPlan& generation,
-                            const JobCost& most = {});
+                            const JobCost& most = {}, price::SharedPrices* prices = nullptr);
 
 }  // namespace forebay::choose

@@ -232,7 +232,7 @@ class Refiner {
   LayoutTrial TryRoles(const layout::RoleLayouts& roles, const JobCost& rival) {
     layout::EngineOptions options = options_;
     options.roles = roles;
-    LayoutTrial trial = ForeseeRoles(options, config_, rival);
+    LayoutTrial trial = ForeseeRoles(options, config_, rival, &prices_);
     const std::lock_guard lock(mutex_);
     Note(trial);
     CountOne();
@@ -483,7 +483,7 @@ base::Result<std::vector<LayoutTrial>> RankLayouts(const layout::EngineOptions& 
 }
 
 LayoutTrial ForeseeRoles(const layout::EngineOptions& options, const model::ModelConfig& config,
-                         const JobCost& rival) {
+                         const JobCost& rival, price::SharedPrices* prices) {
   LayoutTrial trial{.flags = FormatRoles(*options.roles)};
   auto decided = DecideRoles(options, config);
   trial.refused = decided.status();
@@ -496,7 +496,7 @@ LayoutTrial ForeseeRoles(const layout::EngineOptions& options, const model::Mode
   Decision& context = trial.plan.emplace(std::move(decided->front().plan));
   context.generation = std::make_shared<Decision>(std::move(decided->back().plan));
   context.flags = trial.flags;
-  context.forecast = ForecastOfRoles(options, config, context, *context.generation, rival);
+  context.forecast = ForecastOfRoles(options, config, context, *context.generation, rival, prices);
   return trial;
 }
 

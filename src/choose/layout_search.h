@@ -50,9 +50,9 @@ base::Result<std::vector<LayoutTrial>> RankLayouts(const layout::EngineOptions& 
 
 // The trial of options.roles. One that comes to no less than `rival` is followed no further.
 // Refused are, beside what DecideRoles refuses, weights that ranks share and KV below the devices:
-// no forecast knows them. REQUIRES: options.job.
+// no forecast knows them. `prices`: as PricerOf has it. REQUIRES: options.job.
 LayoutTrial ForeseeRoles(const layout::EngineOptions& options, const model::ModelConfig& config,
-                         const JobCost& rival = {});
+                         const JobCost& rival = {}, price::SharedPrices* prices = nullptr);
 
 // Nobody has named a layout, and one may be chosen as soon as the job is known (and prices of real
 // devices are measured): of simulated devices; of several real ones, where the model has no experts

@@ -1,11 +1,9 @@
 // Each rule of each policy as a row: view -> plan.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <array>
 #include <ostream>
 
-#include "schedule/packing.h"
 #include "schedule/policy.h"
 
 namespace forebay::schedule {
@@ -1016,19 +1014,6 @@ TEST(InteractiveTest, AWrongProfileEndsWithinATenthOfTheTarget) {
         factor.Observe(Prices().Seconds(rows), seconds);
       }
       EXPECT_NEAR(seconds, kTarget, 0.1 * kTarget) << rows_wrong << " " << base_wrong;
-    }
-  }
-}
-
-TEST(PackingTest, MissingBlocksAreThoseBeyondTheReservedOnes) {
-  for (const int32_t block_tokens : {1, 3, 32}) {
-    const Limits limits{.block_tokens = block_tokens};
-    for (int64_t tokens = 0; tokens < 100; ++tokens) {
-      for (int64_t reserved = 0; reserved < 6; ++reserved) {
-        EXPECT_EQ(MissingBlocks(tokens, reserved, limits),
-                  std::max<int64_t>(0, BlocksFor(tokens, limits) - reserved))
-            << tokens << " in blocks of " << block_tokens << ", " << reserved << " reserved";
-      }
     }
   }
 }
