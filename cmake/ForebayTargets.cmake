@@ -44,11 +44,11 @@ if(FOREBAY_FUZZ)
   set(FOREBAY_FUZZED -fsanitize=fuzzer-no-link)
 endif()
 
-# The presets compile the files of a library or test sixteen at a time, since headers and their instances are most of
-# what such a file takes (a third of a whole build). So a name in an unnamed namespace stands once a library, and once a
-# test that is not compiled SINGLY. Files with options of their own stay alone. Who edits one file again and again turns
-# it off: cmake --preset release -DFOREBAY_UNITY=OFF.
-option(FOREBAY_UNITY "Compile several files of a library or test as one" OFF)
+# The presets compile the files of a library or test as one, since headers and their instances are most of what such a file takes
+# (two fifths of a whole build). So a name in an unnamed namespace stands once a library, and once a test that is not compiled
+# SINGLY. Files with options of their own stay alone. Who edits one file again and again turns it off:
+# cmake --preset release -DFOREBAY_UNITY=OFF.
+option(FOREBAY_UNITY "Compile the files of a library or test as one" OFF)
 if(FOREBAY_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # GCC takes types of unnamed namespaces for types of the file that includes them, and a find() after npos for one.
   add_compile_options(-Wno-subobject-linkage -Wno-stringop-overread)
@@ -56,7 +56,7 @@ if(FOREBAY_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   add_compile_options("SHELL:--param ggc-min-heapsize=1000000")
 endif()
 function(forebay_unity target)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ${FOREBAY_UNITY} UNITY_BUILD_BATCH_SIZE 16)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${FOREBAY_UNITY} UNITY_BUILD_BATCH_SIZE 0)
 endfunction()
 
 # With sanitizers a process takes a fifth of a second to start, and there are thousands of tests.
