@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Forebay and its peers on the same random weights, in alternation on the same machine; prints ratios with their spread.
 
-usage: compare.py [--model qwen3-0.6b|qwen3-moe] [--peers llama,vllm,openvino] [--rows prefill,batch1,job,generate,trace,startup]
-                  [--rounds N] [--set PEER.NAME=JSON]... [--append]
+usage: compare.py [--model qwen3-0.6b|qwen3-moe] [--quantization q8_0|q4_k_m|int8|int8_kv8|int4] [--peers llama,vllm,openvino]
+                  [--rows prefill,batch1,job,generate,trace,startup] [--rounds N] [--set PEER.NAME=JSON]... [--append]
 Installs what is missing (install.py), writes the weights (model.py), measures, prints a Markdown table: medians, least and
 greatest; generate is the job by `LLM.generate` of the Python package (tools/install_wheel.sh test). A peer that cannot be
 installed or fails is named with the reason. --append keeps the samples of earlier calls, so that a long comparison can be made in
 pieces. About an hour of two cores that nothing else uses. qwen3-moe (Qwen3-30B-A3B cut to four layers, 6.2 GB in each form) has
-rows prefill, batch1 and job, beside llama.cpp and vLLM.
+rows prefill, batch1 and job, beside llama.cpp and vLLM. With --quantization each engine reads the smaller form of the same weights
+that QUANTIZATIONS names, so that first tokens may differ where forms do.
 """
 import argparse
 import contextlib
@@ -34,7 +35,6 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 TRACE = os.path.join(HERE, "sharegpt_lengths.csv")
 VOCAB = QWEN3_06B["vocab_size"]
 THREADS = os.cpu_count()
-FORMS = {"llama": ["hf", "gguf"], "vllm": ["hf"], "openvino": ["hf", "openvino"]}
 # Prints seconds, first tokens and the instruction set. Arguments: model, requests, the package's arguments as JSON.
 GENERATE = """
 import json, sys, time
@@ -61,24 +61,38 @@ MODELS = {
                   "wanted": {"prefill": "1.3 x llama.cpp, 1.1 x vLLM", "batch1": "1.05 x llama.cpp, 1.0 x vLLM",
                              "job": "1.5 x llama.cpp, 1.3 x vLLM"}},
 }
+LLAMA_WANTED = {"prefill": "1.9", "batch1": "1.0", "job": "2.2", "startup": "1.0"}
+INT8_WANTED = {"prefill": "1.2", "batch1": "1.2", "job": "1.25", "startup": "4"}
+# name: the form that we read (model.py), our flags, the forms of the peers that can, and the least ratios to the best of them
+QUANTIZATIONS = {
+    "none": ("hf", [], {"llama": "gguf", "vllm": "hf", "openvino": "openvino"}, None),
+    "q8_0": ("q8_0", [], {"llama": "q8_0"}, LLAMA_WANTED),
+    "q4_k_m": ("q4_k_m", [], {"llama": "q4_k_m"}, LLAMA_WANTED),
+    "int8": ("w8a8", [], {"vllm": "w8a8", "openvino": "openvino_int8"}, INT8_WANTED),
+    "int8_kv8": ("w8a8", ["--kv-cache-dtype", "int8"], {"vllm": "w8a8", "openvino": "openvino_int8"}, {"job": "1.35"}),
+    "int4": ("awq", [], {"vllm": "awq", "openvino": "openvino_int4"}, {"prefill": "", "batch1": "1.0", "job": "1.2", "startup": "4"}),
+}
 
 
-def folder_of(model):
-    return os.path.join(PEERS, "model", model)
+def path_of(model, form):
+    """Where model.py leaves it."""
+    name = {"gguf": "model.gguf", "q8_0": "q8_0.gguf", "q4_k_m": "q4_k_m.gguf"}.get(form, form)
+    return os.path.join(PEERS, "model", model, name)
 
 
-def settings_of(model):
+def settings_of(model, quantization):
     """The best of the settings that were tried; bench/results/peers-*.md names the others."""
     config, cache, slots = (MODELS[model][key] for key in ("config", "cache_gib", "requests"))
     kv_bytes = 2 * 2 * config["num_hidden_layers"] * config["num_key_value_heads"] * config["head_dim"]
-    folder = folder_of(model)
-    return {
-        "llama": {"gguf": folder + "/model.gguf", "threads": THREADS, "batch": 2048, "ubatch": 512, "flash": True, "kv": "f16",
+    forms = QUANTIZATIONS[quantization][2]
+    settings = {
+        "llama": {"threads": THREADS, "batch": 2048, "ubatch": 512, "flash": True, "kv": "f16",
                   "unified": False, "slots": slots, "kv_tokens": cache * 2**30 // kv_bytes},
-        "vllm": {"hf": folder + "/hf", "cache_gib": cache, "max_model_len": 2048, "slots": slots, "batch": 2048, "eager": False,
+        "vllm": {"cache_gib": cache, "max_model_len": 2048, "slots": slots, "batch": 2048, "eager": False,
                  "zentorch": False},
-        "openvino": {"folder": folder + "/openvino", "cache_gib": cache, "slots": slots, "batch": 512, "kv": "bf16", "threads": THREADS},
+        "openvino": {"cache_gib": cache, "slots": slots, "batch": 512, "kv": "u8" if quantization == "int8_kv8" else "bf16", "threads": THREADS},
     }
+    return {peer: {"model": path_of(model, form), **settings[peer]} for peer, form in forms.items()}
 
 
 def lengths_of(row, model, trace_rows):
@@ -141,20 +155,22 @@ class Worker:
 def ask_forebay(args, row, path, folder):
     """Seconds of the job without start-up, or for `startup` from the command to the first result in its file; first tokens; the instruction set."""
     model = MODELS[args.model]
+    form, quantized_flags, _, _ = QUANTIZATIONS[args.quantization]
+    weights = path_of(args.model, form)
     # The peers' caches are touched when they start; so is ours, but where the start is what counts.
     memory, touched = f"{model['memory_gib']}GiB", f"{min(4, model['cache_gib'])}GiB"
     if row == "generate":
         arguments = {"skip_tokenizer_init": True, "memory": memory, "touch_kv": touched}
-        command = [args.python, "-c", GENERATE, folder_of(args.model) + "/hf", path, json.dumps(arguments)]
+        command = [args.python, "-c", GENERATE, weights, path, json.dumps(arguments)]
         return json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout)
     results, summary = (os.path.join(folder, name) for name in ("results.jsonl", "summary.json"))
     with contextlib.suppress(FileNotFoundError):
         os.remove(results)
-    flags = ["--skip-tokenizer-init", "--memory", memory] + (["--max-num-seqs", "1"] if ROWS[row][1] else [])
+    flags = ["--skip-tokenizer-init", "--memory", memory, *quantized_flags] + (["--max-num-seqs", "1"] if ROWS[row][1] else [])
     if row != "startup":
         flags += ["--touch-kv", touched]
     begin = time.perf_counter()
-    process = subprocess.Popen([args.forebay, "run", "-m", folder_of(args.model) + "/hf", "-i", path, "-o", results, "--summary", summary,
+    process = subprocess.Popen([args.forebay, "run", "-m", weights, "-i", path, "-o", results, "--summary", summary,
                                 "--quiet", *flags])
     while row == "startup" and process.poll() is None and not (os.path.exists(results) and os.path.getsize(results)):
         time.sleep(0.002)
@@ -213,9 +229,13 @@ def spread(values, form):
     return f"{statistics.median(values):{form}} ({min(values):{form}}-{max(values):{form}})"
 
 
-def table(model, samples):
+def wanted_of(model, quantization):
+    return QUANTIZATIONS[quantization][3] or MODELS[model]["wanted"]
+
+
+def table(model, quantization, samples):
     lines = ["| row | peer | rounds | forebay | peer | ratio | wanted of the best peer | same first tokens |", "| --- " * 8 + "|"]
-    for row, target in MODELS[model]["wanted"].items():
+    for row, target in wanted_of(model, quantization).items():
         title = f"{MODELS[model]['requests']} {ROWS[row][0]}" if row == "job" else ROWS[row][0]
         for peer in install.GENERATE:
             mine = [sample for sample in samples if (sample["row"], sample["peer"]) == (row, peer)]
@@ -231,8 +251,8 @@ def table(model, samples):
     return "\n".join(lines)
 
 
-def parse_settings(model, overrides):
-    settings = settings_of(model)
+def parse_settings(model, quantization, overrides):
+    settings = settings_of(model, quantization)
     for override in overrides:
         name, value = override.split("=", 1)
         peer, key = name.split(".", 1)
@@ -248,6 +268,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--forebay", default=os.path.join(ROOT, "build", "release", "forebay"))
     parser.add_argument("--model", default="qwen3-0.6b", choices=MODELS)
+    parser.add_argument("--quantization", default="none", choices=QUANTIZATIONS)
     parser.add_argument("--python", default=os.path.join(ROOT, "build", "test-venv", "bin", "python"), help="one that has the package, for generate")
     parser.add_argument("--peers", help="by default those that the model has")
     parser.add_argument("--rows", help="likewise")
@@ -257,22 +278,22 @@ def main():
     parser.add_argument("--append", action="store_true", help="keep the samples of earlier calls")
     parser.add_argument("--samples", help="the file that keeps them, by default the model's")
     args = parser.parse_args()
-    args.samples = args.samples or os.path.join(PEERS, f"samples-{args.model}.jsonl")
-    known = [[peer for peer in install.GENERATE if "num_experts" not in MODELS[args.model]["config"] or peer != "openvino"],
-             list(MODELS[args.model]["wanted"])]
+    args.samples = args.samples or os.path.join(PEERS, f"samples-{args.model}-{args.quantization}.jsonl")
+    our_form, _, forms, _ = QUANTIZATIONS[args.quantization]
+    known = [[peer for peer in forms if "num_experts" not in MODELS[args.model]["config"] or peer != "openvino"],
+             list(wanted_of(args.model, args.quantization))]
     peers, rows = (given.split(",") if given else all for given, all in zip((args.peers, args.rows), known))
     for name in [*set(peers) - set(known[0]), *set(rows) - set(known[1])]:
         parser.error(f"{name}: no such peer or row of {args.model}; expected peers of {','.join(known[0])}, rows of {','.join(known[1])}")
     os.makedirs(PEERS, exist_ok=True)
     open(args.samples, "a" if args.append else "w").close()
-    settings, failed = parse_settings(args.model, args.set), {}
+    settings, failed = parse_settings(args.model, args.quantization, args.set), {}
     for peer in peers:
         try:
             if why := install.install(peer):
                 raise RuntimeError(why)
-            for form in FORMS[peer]:
-                subprocess.run([python_of("openvino" if form == "openvino" else peer), os.path.join(HERE, "model.py"), args.model, form],
-                               check=True)
+            for form in ["hf", our_form, forms[peer]]:
+                subprocess.run([python_of("openvino" if "openvino" in form else peer), os.path.join(HERE, "model.py"), args.model, form], check=True)
             with tempfile.TemporaryDirectory(dir=PEERS) as folder, open(args.samples, "a") as samples:
                 measure(args, peer, rows, settings[peer], folder, samples)
         except (RuntimeError, OSError, subprocess.CalledProcessError) as error:
@@ -280,7 +301,7 @@ def main():
             print(f"{peer}: {error}", file=sys.stderr)
     samples = list(map(json.loads, open(args.samples)))
     isa = samples[-1]["isa"] if samples else "no samples"
-    print(f"\n{cpu_name()}, {THREADS} cores, {isa}, {datetime.date.today()}; medians (least-greatest)\n\n{table(args.model, samples)}\n")
+    print(f"\n{cpu_name()}, {THREADS} cores, {isa}, quantization {args.quantization}, {datetime.date.today()}; medians (least-greatest)\n\n{table(args.model, args.quantization, samples)}\n")
     for peer in peers:
         print(f"{peer}: " + (failed.get(peer) or ", ".join(f"{name} {version}" for name, version in install.versions(peer).items())))
 

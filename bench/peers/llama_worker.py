@@ -45,7 +45,7 @@ class Engine:
         self.settings = settings
         llama_cpp.llama_backend_init()
         print(llama_cpp.llama_print_system_info().decode())
-        self.model = llama_cpp.llama_load_model_from_file(settings["gguf"].encode(), llama_cpp.llama_model_default_params())
+        self.model = llama_cpp.llama_load_model_from_file(settings["model"].encode(), llama_cpp.llama_model_default_params())
         self.vocab_size = llama_cpp.llama_n_vocab(llama_cpp.llama_model_get_vocab(self.model))
         self.batch = Batch(settings["batch"])
         self.context, self.shape = None, None

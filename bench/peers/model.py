@@ -1,11 +1,17 @@
 #!/usr/bin/env python3
 """One set of random weights of a model's shape in the forms that the engines read, and proof that the bits agree.
 
-usage: model.py qwen3-0.6b|qwen3-moe hf|gguf|openvino [--check]     (hf and gguf in the environment of llama, openvino in its own)
-qwen3-moe is Qwen3-30B-A3B cut to four layers, 6.2 GB a form. Leaves build/peers/model/NAME/hf (safetensors, config.json), model.gguf,
-openvino. Every value is one that bfloat16, float16 and float32 hold exactly, so that no conversion can change it, and the
-check is for equality. Rows differ and norms are near 1, so that engines that compute the same agree in first tokens.
+usage: model.py qwen3-0.6b|qwen3-moe FORM [--check]     (forms of OpenVINO in its environment, all others in that of llama)
+qwen3-moe is Qwen3-30B-A3B cut to four layers, 6.2 GB a form. Leaves build/peers/model/NAME/FORM, a folder or a file:
+  hf             safetensors and config.json, in bfloat16; all other forms are made of it
+  gguf           BF16; q8_0, q4_k_m: quantised by llama.cpp
+  w8a8, awq      int8 with a scale a row (compressed-tensors), 4 bits in groups of 128
+  openvino       the exported graph; openvino_int8, openvino_int4: optimum's own compression of weights
+Every value of hf is one that bfloat16, float16 and float32 hold exactly, so that no conversion can change it, and the check of
+gguf and openvino is for equality. Rows differ and norms are near 1, so that engines that compute the same agree in first tokens.
+Values are 127 ticks at most: w8a8 has them exactly, too. The others are rounded.
 """
+import functools
 import json
 import os
 import shutil
@@ -22,6 +28,8 @@ MODELS = {"qwen3-0.6b": QWEN3_06B, "qwen3-moe": QWEN3_30B_A3B_CUT}
 CONFIG = MODELS[sys.argv[1]]
 FOLDER = os.path.join(ROOT, "build", "peers", "model", sys.argv[1])
 HF, GGUF, OPENVINO = (os.path.join(FOLDER, name) for name in ("hf", "model.gguf", "openvino"))
+AWQ_GROUP = 128
+AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]  # of a word's eight codes, from the lowest bits on
 GGUF_NAMES = {
     "model.embed_tokens": "token_embd", "model.norm": "output_norm", "input_layernorm": "attn_norm",
     "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
@@ -61,27 +69,86 @@ def random_bf16(rng, shape):
     return (np.float32(middle) + ticks.astype(np.float32) * np.float32(step)).view(np.uint32).__rshift__(16).astype(np.uint16)
 
 
-def write_hf():
-    os.makedirs(HF, exist_ok=True)
-    json.dump(CONFIG, open(os.path.join(HF, "config.json"), "w"), indent=1)
+DTYPE_BYTES = {"BF16": 2, "F16": 2, "I8": 1, "I32": 4}
+
+
+def write_folder(folder, config, tensors, arrays):
+    """A model's folder: `tensors` is {name: (dtype, shape)}, `arrays` gives their contents in that order."""
+    os.makedirs(folder, exist_ok=True)
+    json.dump(config, open(os.path.join(folder, "config.json"), "w"), indent=1)
     header, end = {}, 0
-    for name, shape in shapes().items():
-        size = 2 * int(np.prod(shape))
-        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [end, end + size]}
+    for name, (dtype, shape) in tensors.items():
+        size = DTYPE_BYTES[dtype] * int(np.prod(shape))
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [end, end + size]}
         end += size
     text = json.dumps({"__metadata__": {"format": "pt"}, **header}).encode()
     text += b" " * (-len(text) % 8)
-    rng = np.random.default_rng(1)
-    with open(os.path.join(HF, "model.safetensors.part"), "wb") as out:
+    with open(os.path.join(folder, "model.safetensors.part"), "wb") as out:
         out.write(len(text).to_bytes(8, "little") + text)
-        for shape in shapes().values():
-            random_bf16(rng, shape).tofile(out)
+        for array in arrays:
+            array.tofile(out)
+        assert out.tell() == 8 + len(text) + end, f"{folder}: the contents have another size than their header says"
     os.rename(out.name, out.name[:-len(".part")])
+
+
+def write_hf():
+    rng = np.random.default_rng(1)
+    write_folder(HF, CONFIG, {name: ("BF16", shape) for name, shape in shapes().items()}, (random_bf16(rng, shape) for shape in shapes().values()))
+
+
+def is_linear(name):
+    """A matrix of a layer that quantised folders quantise; routers, norms, head and embedding keep their type."""
+    return name.endswith("_proj.weight")
+
+
+def to_bf16(values):
+    """Values that bfloat16 holds exactly, as uint16."""
+    return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+
+
+def write_quantised(folder, quantisation, parts_of, make):
+    """`parts_of(shape)`: {suffix: (dtype, shape)} in place of a matrix; `make(float32 matrix)`: their contents."""
+    tensors = {}
+    for name, shape in shapes().items():
+        stem = name.removesuffix(".weight")
+        parts = parts_of(shape) if is_linear(name) else {"weight": ("BF16", shape)}
+        tensors |= {f"{stem}.{suffix}": part for suffix, part in parts.items()}
+    arrays = (array for name, bits in read_hf().items() for array in (make(as_float(bits)) if is_linear(name) else [np.asarray(bits)]))
+    write_folder(folder, CONFIG | {"quantization_config": quantisation}, tensors, arrays)
+
+
+def write_w8a8(folder):
+    weights = {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "channel", "dynamic": False}
+    group = {"targets": ["Linear"], "weights": weights, "input_activations": weights | {"strategy": "token", "dynamic": True}}
+
+    def make(matrix):
+        # The greatest of a row is 127 ticks, or so near that a whole tick is the scale for all rows.
+        return np.rint(matrix * 2.0**12).astype(np.int8), to_bf16(np.full((len(matrix), 1), 2.0**-12))
+    write_quantised(folder, {"quant_method": "compressed-tensors", "format": "int-quantized", "quantization_status": "compressed",
+                             "ignore": ["lm_head"], "config_groups": {"group_0": group}},
+                    lambda shape: {"weight": ("I8", shape), "weight_scale": ("BF16", [shape[0], 1])}, make)
+
+
+def write_awq(folder):
+    def pack(codes):
+        words = codes.astype(np.uint32).reshape(len(codes), -1, 8)[:, :, AWQ_ORDER] << (4 * np.arange(8, dtype=np.uint32))
+        return np.bitwise_or.reduce(words, axis=2)
+
+    def make(matrix):
+        groups = matrix.T.reshape(-1, AWQ_GROUP, len(matrix))  # [groups, 128, out]
+        scales = (np.ptp(groups, axis=1) / 15).astype(np.float16)
+        step = scales.astype(np.float32)
+        zeros = np.clip(np.rint(-groups.min(axis=1) / step), 0, 15)
+        codes = np.clip(np.rint(groups / step[:, None]) + zeros[:, None], 0, 15)
+        return pack(codes.reshape(-1, len(matrix))), pack(zeros), scales
+    write_quantised(folder, {"quant_method": "awq", "bits": 4, "group_size": AWQ_GROUP, "zero_point": True, "version": "gemm"},
+                    lambda shape: {"qweight": ("I32", [shape[1], shape[0] // 8]), "qzeros": ("I32", [shape[1] // AWQ_GROUP, shape[0] // 8]),
+                                   "scales": ("F16", [shape[1] // AWQ_GROUP, shape[0]])}, make)
 
 
 def read_hf(stacked=False):
     """{name: uint16 array}, mapped. `stacked`: expert 0's name has those of all experts [experts, out, in], the others' have none."""
-    path = os.path.join(HF, "model.safetensors")
+    path = weights_of(HF)
     with open(path, "rb") as file:
         size = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(size))
@@ -158,13 +225,24 @@ def check_gguf():
     return f"{len(tensors)} tensors of the GGUF file have the bits of the safetensors file"
 
 
-def write_openvino():
-    part = OPENVINO + ".part"
+def write_llama(path, file_type):
+    """llama.cpp's own quantisation of the GGUF file."""
+    import llama_cpp
+    write_if_missing("gguf")
+    params = llama_cpp.llama_model_quantize_default_params()
+    params.ftype = file_type
+    code = llama_cpp.llama_model_quantize(GGUF.encode(), (path + ".part").encode(), params)
+    assert code == 0, f"llama_model_quantize returned {code}"
+    os.rename(path + ".part", path)
+
+
+def write_openvino(path, weights):
+    part = path + ".part"
     shutil.rmtree(part, ignore_errors=True)
     export = os.path.join(os.path.dirname(sys.executable), "optimum-cli")
-    subprocess.run([export, "export", "openvino", "-m", HF, "--task", "text-generation-with-past", "--weight-format", "fp16", part],
+    subprocess.run([export, "export", "openvino", "-m", HF, "--task", "text-generation-with-past", "--weight-format", weights, part],
                    check=True, stdout=sys.stderr)
-    os.rename(part, OPENVINO)
+    os.rename(part, path)
 
 
 def check_openvino():
@@ -192,18 +270,44 @@ def check_openvino():
     return f"all {count} matrices stand in the exported graph with equal values (as {', '.join(kinds)})"
 
 
-FORMS = {"hf": (HF + "/model.safetensors", write_hf, lambda: f"{len(read_hf())} tensors"), "gguf": (GGUF, write_gguf, check_gguf),
-         "openvino": (OPENVINO, write_openvino, check_openvino)}
+def unchecked():
+    return "written"
 
 
-def main():
-    path, write, check = FORMS[sys.argv[2]]
+def weights_of(folder):
+    return os.path.join(folder, "model.safetensors")
+
+
+# form: what is there when it is whole, what writes it, what checks it. The numbers are llama.cpp's `llama_ftype`.
+FORMS = {
+    "hf": (weights_of(HF), write_hf, lambda: f"{len(read_hf())} tensors"), "gguf": (GGUF, write_gguf, check_gguf),
+    "openvino": (OPENVINO, lambda: write_openvino(OPENVINO, "fp16"), check_openvino),
+}
+for form, number in {"q8_0": 7, "q4_k_m": 15}.items():
+    path = os.path.join(FOLDER, form + ".gguf")
+    FORMS[form] = (path, functools.partial(write_llama, path, number), unchecked)
+for form, writer in {"w8a8": write_w8a8, "awq": write_awq}.items():
+    path = os.path.join(FOLDER, form)
+    FORMS[form] = (weights_of(path), functools.partial(writer, path), unchecked)
+for form in ("int8", "int4"):
+    path = os.path.join(FOLDER, "openvino_" + form)
+    FORMS["openvino_" + form] = (path, functools.partial(write_openvino, path, form), unchecked)
+
+
+def write_if_missing(form):
+    path, write, check = FORMS[form]
     if not os.path.exists(path):
         os.makedirs(FOLDER, exist_ok=True)
         write()
-        print(f"{sys.argv[1]}, {sys.argv[2]}: {check()}")
-    elif "--check" in sys.argv:
-        print(f"{sys.argv[1]}, {sys.argv[2]}: {check()}")
+        print(f"{sys.argv[1]}, {form}: {check()}")
+        return True
+    return False
+
+
+def main():
+    form = sys.argv[2]
+    if not write_if_missing(form) and "--check" in sys.argv:
+        print(f"{sys.argv[1]}, {form}: {FORMS[form][2]()}")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ class Engine:
         scheduler.enable_prefix_caching = False
         properties = {"INFERENCE_NUM_THREADS": settings["threads"], "INFERENCE_PRECISION_HINT": "bf16",
                       "KV_CACHE_PRECISION": settings["kv"]}
-        self.pipeline = openvino_genai.ContinuousBatchingPipeline(settings["folder"], scheduler, "CPU", properties)
+        self.pipeline = openvino_genai.ContinuousBatchingPipeline(settings["model"], scheduler, "CPU", properties)
 
     def prepare(self, requests):
         pass

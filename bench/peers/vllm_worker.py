@@ -11,7 +11,7 @@ from vllm import LLM, SamplingParams, TokensPrompt  # noqa: E402
 
 class Engine:
     def __init__(self, settings):
-        self.llm = LLM(settings["hf"], dtype="bfloat16", skip_tokenizer_init=True, enable_prefix_caching=False,
+        self.llm = LLM(settings["model"], dtype="bfloat16", skip_tokenizer_init=True, enable_prefix_caching=False,
                        max_model_len=settings["max_model_len"], max_num_seqs=settings["slots"],
                        max_num_batched_tokens=settings["batch"], enforce_eager=settings["eager"])
 

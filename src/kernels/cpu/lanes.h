@@ -36,6 +36,18 @@ struct Lanes {
   FB_INLINE Lanes And(int mask) const { return {_mm512_and_si512(v, _mm512_set1_epi32(mask))}; }
   FB_INLINE Lanes Plus(int x) const { return {_mm512_add_epi32(v, _mm512_set1_epi32(x))}; }
   FB_INLINE Lanes Or(Lanes b) const { return {_mm512_or_si512(v, b.v)}; }
+  FB_INLINE Lanes Xor(int bits) const { return {_mm512_xor_si512(v, _mm512_set1_epi32(bits))}; }
+  // The bits that `mask` has, and b's others.
+  FB_INLINE Lanes Select(int mask, Lanes b) const {
+    return {_mm512_ternarylogic_epi32(v, b.v, _mm512_set1_epi32(mask), 0xE4)};
+  }
+  // The bits that `mask` has, of the lowest 23, less `offset`: as the fraction of 2^23.
+  FB_INLINE Vector LowNumbers(int mask, float offset) const {
+    constexpr float kBase = 8388608.0f;
+    const __m512i base = _mm512_castps_si512(_mm512_set1_ps(kBase));
+    const __m512i bits = _mm512_ternarylogic_epi32(v, _mm512_set1_epi32(mask), base, 0xEA);
+    return {_mm512_sub_ps(_mm512_castsi512_ps(bits), _mm512_set1_ps(kBase + offset))};
+  }
   // Byte kByte of each lane with its sign.
   template <int kByte>
   FB_INLINE Lanes SignedByte() const {
@@ -48,6 +60,10 @@ struct Lanes {
   // Entry (lane modulo 16) of a table.
   FB_INLINE Vector EntriesOf(const float* table) const {
     return {_mm512_permutexvar_ps(v, _mm512_load_ps(table))};
+  }
+  // Entry (lane modulo 32).
+  FB_INLINE Vector EntriesOf32(const float* table) const {
+    return {_mm512_permutex2var_ps(_mm512_load_ps(table), v, _mm512_load_ps(table + 16))};
   }
 };
 
@@ -109,6 +125,10 @@ struct Lanes {
   }
   FB_INLINE Lanes Or(Lanes b) const {
     return {_mm256_or_si256(lo, b.lo), _mm256_or_si256(hi, b.hi)};
+  }
+  FB_INLINE Lanes Xor(int bits) const {
+    const __m256i b = _mm256_set1_epi32(bits);
+    return {_mm256_xor_si256(lo, b), _mm256_xor_si256(hi, b)};
   }
   template <int kByte>
   FB_INLINE Lanes SignedByte() const {

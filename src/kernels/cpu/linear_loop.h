@@ -15,11 +15,14 @@
 // and of
 //
 //   constexpr ExpandFunction kExpand = ...;  // the set's, for stored tiles
+//   constexpr bool kHasMultiplyPart = ...;  // if so, for few rows of bf16:
+//   constexpr MultiplyPartFunction kMultiplyPart = ...;
 //
 // and the Products of int8 layers (linear_int8.h), of which a set may have several.
 //
 // A group of segments whose tile is stored is expanded into the worker's scratch before the
-// register tiles of the block pass it.
+// register tiles of the block pass it; of a single register tile it is multiplied as it lies, where
+// the set can.
 //
 // Sums of a register tile wait in a stack of [6][64] slots in the worker's scratch, where leaves
 // are added; the output mode is applied there. Included once by each set's file; see simd.h on why
@@ -120,15 +123,18 @@ struct LinearLoop {
     }
   }
 
+  static constexpr bool kMultipliesParts = !kInt8 && sizeof(T) == 2 && kHasMultiplyPart;
   static constexpr int64_t kPairBytes = kInt8 ? kQuadBytes : kPanelColumns * 2 * sizeof(T);
 
   FB_INLINE TileForm FormOf(int64_t panel) const {
     return args.weight.forms == nullptr ? args.weight.form : args.weight.forms[panel];
   }
+  FB_INLINE const std::byte* TileOf(const LinearSegment& segment, int64_t panel) const {
+    return args.weight.tiles[static_cast<int64_t>(segment.leaf) * args.weight.num_panels + panel];
+  }
   // Of an expanded tile; of a stored one it is where to prefetch, roughly.
   FB_INLINE const std::byte* Weights(const LinearSegment& segment, int64_t panel) const {
-    return args.weight.tiles[static_cast<int64_t>(segment.leaf) * args.weight.num_panels + panel] +
-           segment.pair * kPairBytes;
+    return TileOf(segment, panel) + segment.pair * kPairBytes;
   }
 
   // Segments that the register tiles of a row block pass together, of one panel; `next`: those to
@@ -138,21 +144,40 @@ struct LinearLoop {
     int first, last;
   };
 
-  // The group's weights, where its tile is stored; null: they lie in the tile.
-  const std::byte* Expand(const SegmentGroup& group) const {
-    const TileForm form = FormOf(group.panel);
-    if (kInt8 || form == TileForm::kExpanded) return nullptr;
-    std::byte* const memory = ExpandedMemory(context);
+  // Segment number `i` of a stored group; `next` is expanded after the group.
+  FB_INLINE TilePart StoredPart(const SegmentGroup& group, const SegmentGroup& next, int i,
+                                std::byte* out) const {
     const PackedWeight& weight = args.weight;
+    const LinearSegment& segment = schedule.segments[i];
+    const bool more = i + 1 < group.last;
+    const LinearSegment& following = schedule.segments[more ? i + 1 : next.first];
+    return {FormOf(group.panel),
+            weight.dtype,
+            TileOf(segment, group.panel),
+            weight.first_k + weight.leaves.begin[segment.leaf],
+            weight.first_k + weight.leaves.begin[segment.leaf + 1],
+            segment.pair,
+            segment.num_pairs,
+            out,
+            TileOf(following, more ? group.panel : next.panel),
+            following.pair};
+  }
+  // Whether a single register tile multiplies a stored group as it lies.
+  FB_INLINE bool MultipliesParts(const SegmentGroup& group) const {
+    if (!kMultipliesParts) return false;
+    for (int i = group.first; i < group.last; ++i) {
+      if (!HasWholeLanes(StoredPart(group, group, i, nullptr))) return false;
+    }
+    return true;
+  }
+
+  // A stored group's weights, expanded.
+  const std::byte* Expand(const SegmentGroup& group, const SegmentGroup& next) const {
+    std::byte* const memory = ExpandedMemory(context);
     std::byte* out = memory;
     for (int i = group.first; i < group.last; ++i) {
-      const LinearSegment& segment = schedule.segments[i];
-      const int leaf = segment.leaf;
-      kExpand({form, weight.dtype, weight.tiles[int64_t{leaf} * weight.num_panels + group.panel],
-               weight.first_k + weight.leaves.begin[leaf],
-               weight.first_k + weight.leaves.begin[leaf + 1], segment.pair, segment.num_pairs,
-               out});
-      out += segment.num_pairs * kPairBytes;
+      kExpand(StoredPart(group, next, i, out));
+      out += schedule.segments[i].num_pairs * kPairBytes;
     }
     return memory;
   }
@@ -172,9 +197,18 @@ struct LinearLoop {
             static_cast<int>(num_tiles)};
   }
 
-  // `expanded`: what Expand gave.
+  // After a leaf so many slots below the top are added, each to the sum so far.
+  static void Merge(int rows, int merges, float* top) {
+    for (; merges > 0; --merges, top -= kSlotFloats) {
+      for (int i = 0; i < rows * kPanelColumns; i += kLanes)
+        (Vector::Load(top - kSlotFloats + i) + Vector::Load(top + i)).Store(top - kSlotFloats + i);
+    }
+  }
+
+  // `expanded`: what Expand gave; null: the weights are multiplied as they lie, `coded` or not.
   void RunTile(Rows tile, const SegmentGroup& group, const SegmentGroup& next,
-               const std::byte* expanded, int64_t index, int64_t num_tiles, float* stack) const {
+               const std::byte* expanded, bool coded, int64_t index, int64_t num_tiles,
+               float* stack) const {
     const int rows = static_cast<int>(tile.end - tile.begin);
     for (int i = group.first; i < group.last; ++i) {
       const LinearSegment& segment = schedule.segments[i];
@@ -185,12 +219,16 @@ struct LinearLoop {
         PrefetchY<T>(args, tile, group.panel);
       // Sums of codes are merged as numbers, at the end of their leaf.
       const Extent extent{segment.num_pairs, segment.resume, kInt8 ? 0 : segment.merges};
-      if (expanded == nullptr) {
-        Kernel::Run(rows, x, Weights(segment, group.panel), extent, top,
-                    AheadOf(group, next, i, index, num_tiles));
-      } else {  // in the cache
+      if (expanded != nullptr) {  // in the cache
         Kernel::Run(rows, x, expanded, extent, top, {expanded, false, 0, 1});
         expanded += segment.num_pairs * kPairBytes;
+      } else if (coded) {
+        kMultiplyPart({StoredPart(group, next, i, nullptr), rows,
+                       reinterpret_cast<const uint32_t*>(x), top, segment.resume});
+        Merge(rows, segment.merges, top);
+      } else {
+        Kernel::Run(rows, x, Weights(segment, group.panel), extent, top,
+                    AheadOf(group, next, i, index, num_tiles));
       }
       if constexpr (kInt8) {
         if (i + 1 == schedule.num_segments || !schedule.segments[i + 1].resume) {
@@ -218,27 +256,41 @@ struct LinearLoop {
     int64_t panel, count;
   };
 
-  // A group of all panels after another.
+  // The first segment after the groups that finish the leaf in which segment `first` lies.
+  FB_INLINE int LeafEnd(int first) const {
+    int end = first;
+    do {
+      end = GroupFrom(0, end).last;
+    } while (end < schedule.num_segments && schedule.segments[end].resume);
+    return end;
+  }
+
+  // Leaf after leaf, in it panel after panel, as their tiles lie in memory.
   void RunPanels(const PanelRun& run, const PanelRun& following) const {
     const int64_t num_tiles = run.tiles.end - run.tiles.begin;
     // Tiles that pass several groups keep their stacks in between.
     const int64_t stack_stride = schedule.num_groups > 1 ? kStackSlots * kSlotFloats : 0;
-    for (int first = 0; first < schedule.num_segments;) {
-      const SegmentGroup group = GroupFrom(run.panel, first);
-      const SegmentGroup after = group.last < schedule.num_segments
-                                     ? GroupFrom(run.panel, group.last)
-                                     : GroupFrom(following.panel, 0);
+    for (int begin = 0; begin < schedule.num_segments;) {
+      const int end = LeafEnd(begin);
+      const SegmentGroup after = end < schedule.num_segments ? GroupFrom(run.panel, end)
+                                                             : GroupFrom(following.panel, 0);
       for (int64_t i = 0; i < run.count; ++i) {
-        const SegmentGroup here{run.panel + i, group.first, group.last};
-        const SegmentGroup next =
-            i + 1 < run.count ? SegmentGroup{here.panel + 1, group.first, group.last} : after;
-        const std::byte* const expanded = Expand(here);
-        for (int64_t tile = 0; tile < num_tiles; ++tile) {
-          RunTile(Tile(run.block, run.tiles.begin + tile), here, next, expanded, tile, num_tiles,
-                  slots + (i + tile) * stack_stride);
+        for (SegmentGroup here = GroupFrom(run.panel + i, begin), next; here.first < end;
+             here = next) {
+          next = here.last < end       ? GroupFrom(here.panel, here.last)
+                 : i + 1 < run.count ? GroupFrom(here.panel + 1, begin)
+                                     : after;
+          const bool stored = !kInt8 && FormOf(here.panel) != TileForm::kExpanded;
+          const bool in_place = !stored || (num_tiles == 1 && MultipliesParts(here));
+          const std::byte* const expanded = in_place ? nullptr : Expand(here, next);
+          for (int64_t tile = 0; tile < num_tiles; ++tile) {
+            RunTile(Tile(run.block, run.tiles.begin + tile), here, next, expanded,
+                    stored && in_place, tile, num_tiles, slots + (i + tile) * stack_stride);
+          }
+          if (here.last == end) break;
         }
       }
-      first = group.last;
+      begin = end;
     }
   }
 

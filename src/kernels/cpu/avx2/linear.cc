@@ -111,6 +111,8 @@ struct Micro {
 };
 
 constexpr ExpandFunction kExpand = &avx2::Expand;
+constexpr bool kHasMultiplyPart = false;
+constexpr MultiplyPartFunction kMultiplyPart = nullptr;
 
 // Eight columns of a quad, which meet rows of codes. Here products of |w| and x with w's sign: two
 // of them stay within int16, of w = -128 too.

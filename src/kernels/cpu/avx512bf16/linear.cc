@@ -46,6 +46,8 @@ struct Micro<BF16> {
 };
 
 constexpr ExpandFunction kExpand = &avx512bf16::Expand;
+constexpr bool kHasMultiplyPart = true;
+constexpr MultiplyPartFunction kMultiplyPart = &avx512bf16::MultiplyPart;
 
 }  // namespace
 }  // namespace forebay::kernels

@@ -6,6 +6,8 @@ namespace {
 template <typename T>
 struct Micro : FmaMicro<T> {};
 constexpr ExpandFunction kExpand = &avx512f::Expand;
+constexpr bool kHasMultiplyPart = false;
+constexpr MultiplyPartFunction kMultiplyPart = nullptr;
 
 // Without VNNI. Products of |w| and x with w's sign: two of them stay within int16, of w = -128
 // too.
