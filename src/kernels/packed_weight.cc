@@ -92,7 +92,8 @@ void PackPlane(const uint8_t* codes, int64_t count, int column, PlaneBits bits, 
   for (int64_t k = 0; k < count; k += 2 * pairs_a_lane) {
     uint32_t lanes[2] = {};
     for (int64_t i = 0; i < std::min(2 * pairs_a_lane, count - k); ++i)
-      lanes[i % 2] |= (uint32_t{codes[k + i]} >> bits.shift & mask) << (i / 2 * bits.width);
+      lanes[i % 2] |= (uint32_t{codes[k + i]} >> bits.shift & mask)
+                      << LaneShift(bits.width, static_cast<int>(i / 2));
     std::memcpy(plane + (k / (2 * pairs_a_lane) * kPanelColumns + column) * sizeof(lanes), lanes,
                 sizeof(lanes));
   }

@@ -12,9 +12,9 @@
 // A tile of k = end - begin values of K by 64 columns, parts one behind the other:
 //
 //   planes of codes   [rows][64 columns][2] of 32 bits: a lane has one element (even or odd) of
-//                     32 / width consecutive pairs of its column, the first pair in the lowest
-//                     bits. Low bits of codes first, then the high bits of 3-, 5- and 6-bit codes.
-//                     Padded with code 0 to whole lanes of at least 8 pairs.
+//                     32 / width consecutive pairs of its column, each at LaneShift. Low bits of
+//                     codes first, then the high bits of 3-, 5- and 6-bit codes. Padded with code 0
+//                     to whole lanes of at least 8 pairs.
 //   scales            [groups][64], of the groups that [begin, end) touches
 //   minima            [groups][64], or zero points
 //   outer scales      [blocks][64]: what scales are multiplied by
@@ -157,6 +157,18 @@ inline constexpr float kE2M1Values[16] = {0,     0.5f,  1,     1.5f,  2,     3, 
                                           -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
 // The greatest E8M0 scale that is stored: the greatest code times a greater one is no fp32.
 inline constexpr int kMostE8M0 = 251;
+
+// The lowest bit of a lane's pair number `pair` in a plane of `width` bits a code. Of 4 and 8 bits
+// pairs follow one another. Of 1 and 2 bits those of pairs 2 b and 2 b + 1 of a unit of 8 pairs lie
+// in byte b, and units beside each other, so that few shifts bring the high bits of a unit above the
+// low ones: a shift left by the unit's number times `width` * (width == 2 ? 2 : 1) moves its even
+// pairs to bit 4 (of 2 bits) or 3 (of 1 bit) of their bytes, its odd ones to bit 6 or 7.
+constexpr int LaneShift(int width, int pair) {
+  const int unit = pair / 8, byte = pair % 8 / 2 * 8, odd = pair % 2;
+  if (width == 2) return byte + 4 + 2 * odd - 4 * unit;
+  if (width == 1) return byte + 3 + 4 * odd - unit;
+  return pair * width;
+}
 
 // Values of K in a lane of kW8A8, and bytes of 64 lanes.
 inline constexpr int kQuadValues = 4;

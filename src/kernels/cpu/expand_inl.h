@@ -72,34 +72,28 @@ constexpr CodeTable TableOf(const FormTraits& traits) {
 constexpr int64_t kPlaneRowBytes = kPanelColumns * 2 * 4;
 constexpr int64_t kBlockColumns = 8;   // of a vector
 
-// 8 pairs of 8 columns in a plane of kWidth bits a code.
+// 8 pairs of 8 columns in a plane of kWidth bits a code, those of 1 and 2 bits shifted as LaneShift
+// says.
 template <int kWidth>
 struct PlaneUnit {
   Lanes lanes[kWidth == 8 ? 2 : 1];
 
   static FB_INLINE PlaneUnit Load(const std::byte* plane, int64_t unit, int64_t block) {
     const std::byte* const at = plane + unit * kWidth / 4 * kPlaneRowBytes + block * 64;
-    if constexpr (kWidth == 8) {
-      return {{Lanes::Load(at), Lanes::Load(at + kPlaneRowBytes)}};
-    } else if constexpr (kWidth == 4) {
-      return {{Lanes::Load(at)}};
-    } else {
-      const int units_a_row = 4 / kWidth;
-      return {{Lanes::Load(at).ShiftedBy(static_cast<int>(unit % units_a_row) * 8 * kWidth)}};
-    }
+    if constexpr (kWidth == 8) return {{Lanes::Load(at), Lanes::Load(at + kPlaneRowBytes)}};
+    if constexpr (kWidth == 4) return {{Lanes::Load(at)}};
+    return {{Lanes::Load(at).ShiftedLeftBy(kWidth == 2 ? static_cast<int>(unit % 2) * 4
+                                                       : static_cast<int>(unit % 4))}};
   }
   // The bits of pair kPair from bit kAt on, with those of others above and below.
   template <int kPair, int kAt = 0>
   FB_INLINE Lanes Above() const {
-    constexpr int kBits = (kWidth == 8 ? kPair % 4 : kPair) * kWidth - kAt;
+    constexpr int kPairInLane = kWidth == 8 ? kPair % 4 : kPair;
+    constexpr int kBits = LaneShift(kWidth, kPairInLane) - kAt;
     const Lanes& from = lanes[kWidth == 8 ? kPair / 4 : 0];
     if constexpr (kBits < 0) return from.template ShiftedLeft<-kBits>();
     if constexpr (kBits == 0) return from;
     return from.template Shifted<kBits < 0 ? 0 : kBits>();
-  }
-  template <int kPair>
-  FB_INLINE Lanes Code() const {
-    return Above<kPair>().And((1 << kWidth) - 1);
   }
 };
 template <>
@@ -172,70 +166,91 @@ struct FormExpander {
     for (int i = 0; i < 2; ++i) affine[i] = {Twice(scale, i), Twice(other, i)};
   }
 
-#if defined(__AVX512F__)
-  template <int kPair>
-  static FB_INLINE Vector FastValuesOf(const Low& low, const High& high) {
-    Lanes code = low.template Above<kPair>();
-    if constexpr (kTraits.high_bits() > 0) {
-      code = code.Select((1 << kTraits.low_bits()) - 1,
-                         high.template Above<kPair, kTraits.low_bits()>());
+  // A unit of a block: 8 pairs of 8 columns.
+  struct Columns {
+    Low low;
+    // Of codes in two planes: those of even and of odd pairs, in bytes from bit kByteBit on, with
+    // other bits above and below.
+    Lanes bytes[2];
+  };
+  static constexpr bool kInBytes = kTraits.high_bits() > 0;
+  static constexpr int kByteBit = kTraits.low_bits() == 4 ? 0 : 4;
+
+  template <int kOdd>
+  static FB_INLINE Lanes Join(const Low& low, const High& high) {
+    constexpr int kLowBits = kTraits.low_bits();
+    constexpr uint32_t kMask = ((1u << kLowBits) - 1) << kByteBit;
+    return low.template Above<kOdd, kByteBit>().Select(
+        static_cast<int>(kMask * 0x01010101u),
+        high.template Above<kOdd, kByteBit + kLowBits>());
+  }
+  FB_INLINE Columns Load(int64_t unit, int64_t block) const {
+    Columns columns{.low = Low::Load(part.tile, unit, block), .bytes = {}};
+    if constexpr (kInBytes) {
+      const High high = High::Load(part.tile + parts.high, unit, block);
+      columns.bytes[0] = Join<0>(columns.low, high);
+      columns.bytes[1] = Join<1>(columns.low, high);
     }
-    if constexpr (kTraits.codes == Codes::kSigned) return code.LowNumbers(0xFF, 128);  // see Load
-    if constexpr (kTraits.bits <= 4) return code.EntriesOf(kTable.values);
-    if constexpr (kTraits.bits == 5) return code.EntriesOf32(kTable.values);
-    return code.LowNumbers((1 << kTraits.bits) - 1, static_cast<float>(kTraits.offset));
+    if constexpr (kTablesAreFast && kTraits.codes == Codes::kSigned) {  // plus 128: no sign
+      for (Lanes& lanes : columns.low.lanes) lanes = lanes.Xor(static_cast<int>(0x80808080u));
+    }
+    return columns;
+  }
+
+  // The code of pair kPair from the lowest bit on, with other bits above.
+  template <int kPair>
+  static FB_INLINE Lanes CodesAbove(const Columns& columns) {
+    if constexpr (kInBytes) {
+      constexpr int kBits = kPair / 2 * 8 + kByteBit;
+      if constexpr (kBits == 0) return columns.bytes[kPair % 2];
+      return columns.bytes[kPair % 2].template Shifted<kBits>();
+    } else {
+      return columns.low.template Above<kPair>();
+    }
+  }
+
+  template <int kPair>
+  static FB_INLINE Vector ValuesOf(const Columns& columns) {
+    constexpr int kMask = (1 << kTraits.bits) - 1;
+    if constexpr (!kTablesAreFast && kTraits.codes == Codes::kSigned) {
+      return columns.low.lanes[kPair / 4].template SignedByte<kPair % 4>().Numbers();
+    } else {
+      const Lanes codes = CodesAbove<kPair>(columns);
+      if constexpr (kTraits.codes == Codes::kE4M3) {
+        return E4M3Values(codes.And(kMask));
+      } else if constexpr (kTraits.bits <= 4 && (kTablesAreFast || kTraits.codes != Codes::kUnsigned)) {
+        return codes.EntriesOf(kTable.values);
+      } else {
+        return UnsignedValues(codes, kTraits.codes == Codes::kSigned ? 128 : kTraits.offset);
+      }
+    }
+  }
+
+#if defined(__AVX512F__)
+  static FB_INLINE Vector UnsignedValues(Lanes codes, int offset) {
+    if constexpr (kTraits.bits == 5) return codes.EntriesOf32(kTable.values);
+    return codes.LowNumbers((1 << kTraits.bits) - 1, static_cast<float>(offset));
+  }
+#else
+  static FB_INLINE Vector UnsignedValues(Lanes codes, int offset) {
+    const Vector values = codes.And((1 << kTraits.bits) - 1).Numbers();
+    return offset == 0 ? values : values - Vector::Set(static_cast<float>(offset));
   }
 #endif
 
   template <int kPair>
-  static FB_INLINE Vector ValuesOf(const Low& low, const High& high) {
-    if constexpr (kTraits.codes == Codes::kE4M3) {
-      return E4M3Values(low.template Code<kPair>());
-    } else if constexpr (kTablesAreFast) {
-      return FastValuesOf<kPair>(low, high);
-    } else if constexpr (kTraits.codes == Codes::kSigned) {
-      return low.lanes[kPair / 4].template SignedByte<kPair % 4>().Numbers();
-    } else if constexpr (kTraits.bits == 4 && kTraits.codes != Codes::kUnsigned) {
-      return low.template Above<kPair>().EntriesOf(kTable.values);
-    } else {
-      Lanes code = low.template Code<kPair>();
-      if constexpr (kTraits.high_bits() > 0) {
-        code = code.Or(high.template Code<kPair>().template ShiftedLeft<kTraits.low_bits()>());
-      }
-      const Vector values = code.Numbers();
-      return kTraits.offset == 0 ? values
-                                 : values - Vector::Set(static_cast<float>(kTraits.offset));
-    }
-  }
-
-  template <int kPair>
-  static FB_INLINE Vector Weights(const Low& low, const High& high, const Affine& affine) {
-    const Vector values = ValuesOf<kPair>(low, high);
+  static FB_INLINE Vector Weights(const Columns& columns, const Affine& affine) {
+    const Vector values = ValuesOf<kPair>(columns);
     if constexpr (kTraits.minimum == Minimum::kNone) return values * affine.scale;
     if constexpr (kTraits.minimum == Minimum::kZeroPoint)
       return (values - affine.other) * affine.scale;
     return Fma(values, affine.scale, affine.other);
   }
 
-  struct Columns {
-    Low low;
-    High high;
-  };
-  // A unit of a block. Signed bytes have 128 added, which FastValuesOf subtracts.
-  FB_INLINE Columns Load(int64_t unit, int64_t block) const {
-    Columns columns{Low::Load(part.tile, unit, block),
-                    High::Load(part.tile + parts.high, unit, block)};
-    if constexpr (kTablesAreFast && kTraits.codes == Codes::kSigned) {
-      for (Lanes& lanes : columns.low.lanes) lanes = lanes.Xor(static_cast<int>(0x80808080u));
-    }
-    return columns;
-  }
-
   template <int kPair>
   static FB_INLINE void StorePair(const Columns* columns, const Affine* affine, T* out) {
     StoreTwo(out + kPair * 2 * kPanelColumns,
-             Weights<kPair>(columns[0].low, columns[0].high, affine[0]),
-             Weights<kPair>(columns[1].low, columns[1].high, affine[1]));
+             Weights<kPair>(columns[0], affine[0]), Weights<kPair>(columns[1], affine[1]));
   }
 
   // Pairs [first, last) of a unit; `out` is where its pair 0 would be.
@@ -368,7 +383,7 @@ struct FormExpander {
 #pragma GCC unroll 2
       for (int i = 0; i < kTwos; ++i) {
         const auto weights = [&](int j) __attribute__((always_inline)) {
-          return Weights<kPair>(columns[j].low, columns[j].high, affine[j]).v;
+          return Weights<kPair>(columns[j], affine[j]).v;
         };
         const __m512bh w = _mm512_cvtne2ps_pbh(weights(2 * i + 1), weights(2 * i));
 #pragma GCC unroll 6

@@ -22,8 +22,8 @@ struct Lanes {
   static FB_INLINE Lanes BitsOf(Vector a) { return {_mm512_castps_si512(a.v)}; }
   // The low bytes.
   FB_INLINE __m128i LowBytes() const { return _mm512_cvtepi32_epi8(v); }
-  FB_INLINE Lanes ShiftedBy(int bits) const {
-    return {_mm512_srl_epi32(v, _mm_cvtsi32_si128(bits))};
+  FB_INLINE Lanes ShiftedLeftBy(int bits) const {
+    return {_mm512_sll_epi32(v, _mm_cvtsi32_si128(bits))};
   }
   template <int kBits>
   FB_INLINE Lanes Shifted() const {
@@ -103,9 +103,9 @@ struct Lanes {
         _mm256_packus_epi32(_mm256_and_si256(lo, low), _mm256_and_si256(hi, low)), 0xD8);
     return _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
   }
-  FB_INLINE Lanes ShiftedBy(int bits) const {
+  FB_INLINE Lanes ShiftedLeftBy(int bits) const {
     const __m128i count = _mm_cvtsi32_si128(bits);
-    return {_mm256_srl_epi32(lo, count), _mm256_srl_epi32(hi, count)};
+    return {_mm256_sll_epi32(lo, count), _mm256_sll_epi32(hi, count)};
   }
   template <int kBits>
   FB_INLINE Lanes Shifted() const {
@@ -125,6 +125,11 @@ struct Lanes {
   }
   FB_INLINE Lanes Or(Lanes b) const {
     return {_mm256_or_si256(lo, b.lo), _mm256_or_si256(hi, b.hi)};
+  }
+  FB_INLINE Lanes Select(int mask, Lanes b) const {
+    const __m256i m = _mm256_set1_epi32(mask);
+    return {_mm256_or_si256(_mm256_and_si256(m, lo), _mm256_andnot_si256(m, b.lo)),
+            _mm256_or_si256(_mm256_and_si256(m, hi), _mm256_andnot_si256(m, b.hi))};
   }
   FB_INLINE Lanes Xor(int bits) const {
     const __m256i b = _mm256_set1_epi32(bits);

@@ -91,7 +91,7 @@ int PlaneCode(const std::byte* plane, int width, int column, int64_t i) {
   const auto pair = static_cast<uint64_t>(i) / 2;
   const int width_bits = std::countr_zero(static_cast<unsigned>(width)), pair_bits = 5 - width_bits;
   const auto lane = static_cast<int64_t>((pair >> pair_bits) * kPanelColumns) + column;
-  const auto shift = (pair & ((1u << pair_bits) - 1)) << width_bits;
+  const int shift = LaneShift(width, static_cast<int>(pair & ((1u << pair_bits) - 1)));
   return static_cast<int>(At<uint32_t>(plane, lane * 2 + i % 2) >> shift & ((1u << width) - 1));
 }
 
