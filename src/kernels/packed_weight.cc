@@ -81,21 +81,30 @@ void PackChunks(int64_t k_leaf, const BF16* const rows[kPanelColumns], std::byte
   }
 }
 
-// Bits [shift, shift + width) of codes.
-struct PlaneBits {
-  int width, shift;
-};
-// The lanes of a column in a plane, which is zero before.
-void PackPlane(const uint8_t* codes, int64_t count, int column, PlaneBits bits, std::byte* plane) {
-  const int64_t pairs_a_lane = 32 / bits.width;
-  const uint32_t mask = (1u << bits.width) - 1;
-  for (int64_t k = 0; k < count; k += 2 * pairs_a_lane) {
+// A column's lanes, of the kWidth bits of each code from bit `shift` on.
+template <int kWidth>
+void PackPlane(const uint8_t* codes, int64_t count, int shift, int column, std::byte* plane) {
+  constexpr int kPairs = 32 / kWidth, kCodes = 2 * kPairs;
+  constexpr uint32_t kMask = (1u << kWidth) - 1;
+  for (int64_t k = 0; k < count; k += kCodes) {
+    uint8_t all[kCodes] = {};
+    std::memcpy(all, codes + k, static_cast<size_t>(std::min<int64_t>(kCodes, count - k)));
     uint32_t lanes[2] = {};
-    for (int64_t i = 0; i < std::min(2 * pairs_a_lane, count - k); ++i)
-      lanes[i % 2] |= (uint32_t{codes[k + i]} >> bits.shift & mask)
-                      << LaneShift(bits.width, static_cast<int>(i / 2));
-    std::memcpy(plane + (k / (2 * pairs_a_lane) * kPanelColumns + column) * sizeof(lanes), lanes,
-                sizeof(lanes));
+#pragma GCC unroll 32
+    for (int pair = 0; pair < kPairs; ++pair) {
+      lanes[0] |= (uint32_t{all[2 * pair]} >> shift & kMask) << LaneShift(kWidth, pair);
+      lanes[1] |= (uint32_t{all[2 * pair + 1]} >> shift & kMask) << LaneShift(kWidth, pair);
+    }
+    std::memcpy(plane + (k / kCodes * kPanelColumns + column) * sizeof(lanes), lanes, sizeof(lanes));
+  }
+}
+void PackPlane(int width, const uint8_t* codes, int64_t count, int shift, int column,
+               std::byte* plane) {
+  switch (width) {
+    case 1: return PackPlane<1>(codes, count, shift, column, plane);
+    case 2: return PackPlane<2>(codes, count, shift, column, plane);
+    case 4: return PackPlane<4>(codes, count, shift, column, plane);
+    default: return PackPlane<8>(codes, count, shift, column, plane);
   }
 }
 
@@ -188,9 +197,9 @@ void PackTile(TileForm form, int64_t begin, int64_t end, const StoredRow* const 
       continue;
     }
     const uint8_t* const codes = row.codes + begin;
-    PackPlane(codes, end - begin, column, {traits.low_bits(), 0}, tile);
+    PackPlane(traits.low_bits(), codes, end - begin, 0, column, tile);
     if (traits.high_bits() > 0) {
-      PackPlane(codes, end - begin, column, {traits.high_bits(), traits.low_bits()},
+      PackPlane(traits.high_bits(), codes, end - begin, traits.low_bits(), column,
                 tile + parts.high);
     }
     const auto copy = [&](const std::byte* from, int64_t first, int64_t count, int bytes,

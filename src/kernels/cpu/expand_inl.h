@@ -170,10 +170,11 @@ struct FormExpander {
   struct Columns {
     Low low;
     // Of codes in two planes: those of even and of odd pairs, in bytes from bit kByteBit on, with
-    // other bits above and below.
-    Lanes bytes[2];
+    // other bits above and below. Of fp8 bf16 in halves: of pairs 0 and 2, 1 and 3, 4 and 6, 5 and 7.
+    Lanes joined[4];
   };
   static constexpr bool kInBytes = kTraits.high_bits() > 0;
+  static constexpr bool kInHalves = kTablesAreFast && kTraits.codes == Codes::kE4M3;
   static constexpr int kByteBit = kTraits.low_bits() == 4 ? 0 : 4;
 
   template <int kOdd>
@@ -185,12 +186,22 @@ struct FormExpander {
         high.template Above<kOdd, kByteBit + kLowBits>());
   }
   FB_INLINE Columns Load(int64_t unit, int64_t block) const {
-    Columns columns{.low = Low::Load(part.tile, unit, block), .bytes = {}};
+    Columns columns;
+    columns.low = Low::Load(part.tile, unit, block);
     if constexpr (kInBytes) {
       const High high = High::Load(part.tile + parts.high, unit, block);
-      columns.bytes[0] = Join<0>(columns.low, high);
-      columns.bytes[1] = Join<1>(columns.low, high);
+      columns.joined[0] = Join<0>(columns.low, high);
+      columns.joined[1] = Join<1>(columns.low, high);
     }
+#if defined(__AVX512F__)
+    if constexpr (kInHalves) {
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) {
+        const Lanes lanes = columns.low.lanes[i / 2];
+        columns.joined[i] = E4M3Halves(i % 2 == 0 ? lanes : lanes.template Shifted<8>());
+      }
+    }
+#endif
     if constexpr (kTablesAreFast && kTraits.codes == Codes::kSigned) {  // plus 128: no sign
       for (Lanes& lanes : columns.low.lanes) lanes = lanes.Xor(static_cast<int>(0x80808080u));
     }
@@ -202,8 +213,8 @@ struct FormExpander {
   static FB_INLINE Lanes CodesAbove(const Columns& columns) {
     if constexpr (kInBytes) {
       constexpr int kBits = kPair / 2 * 8 + kByteBit;
-      if constexpr (kBits == 0) return columns.bytes[kPair % 2];
-      return columns.bytes[kPair % 2].template Shifted<kBits>();
+      if constexpr (kBits == 0) return columns.joined[kPair % 2];
+      return columns.joined[kPair % 2].template Shifted<kBits>();
     } else {
       return columns.low.template Above<kPair>();
     }
@@ -214,6 +225,10 @@ struct FormExpander {
     constexpr int kMask = (1 << kTraits.bits) - 1;
     if constexpr (!kTablesAreFast && kTraits.codes == Codes::kSigned) {
       return columns.low.lanes[kPair / 4].template SignedByte<kPair % 4>().Numbers();
+    } else if constexpr (kInHalves) {
+      const Lanes halves = columns.joined[kPair / 4 * 2 + kPair % 2];
+      if constexpr (kPair % 4 < 2) return halves.template ShiftedLeft<16>().Bits();
+      return halves.And(static_cast<int>(0xFFFF0000u)).Bits();
     } else {
       const Lanes codes = CodesAbove<kPair>(columns);
       if constexpr (kTraits.codes == Codes::kE4M3) {
@@ -336,8 +351,7 @@ struct FormExpander {
       Affine affine[2];
       LoadAffine(group, OuterOf(outer_block, block), block, affine);
       for (int64_t unit = pair / 8; 8 * unit < end; ++unit) {
-        Columns columns[2];
-        for (int i = 0; i < 2; ++i) columns[i] = Load(unit, block + i);
+        const Columns columns[2] = {Load(unit, block), Load(unit, block + 1)};
         ahead.template Step<1>();
         RunUnit(columns, affine, 8 * unit < pair ? pair - 8 * unit : 0,
                 end - 8 * unit < 8 ? end - 8 * unit : 8,

@@ -67,6 +67,34 @@ struct Lanes {
   }
 };
 
+// bf16 of fp8 without its sign; of 0x7F, which no stored tile has, 480.
+struct E4M3Table {
+  alignas(64) uint16_t bits[128];
+  constexpr E4M3Table() : bits() {
+    for (int code = 1; code < 128; ++code) {
+      int exponent = code >> 3, fraction = code & 7;
+      if (exponent == 0) {  // a denormal
+        for (exponent = 1; fraction < 8; fraction *= 2) --exponent;
+        fraction -= 8;
+      }
+      bits[code] = static_cast<uint16_t>((exponent + 127 - 7) << 7 | fraction << 4);
+    }
+  }
+};
+
+// fp8 of bytes 0 and 2 of each lane as bf16, in its halves. Other bytes do not matter.
+FB_INLINE Lanes E4M3Halves(Lanes bytes) {
+  static constexpr E4M3Table kTable;
+  const __m512i low = _mm512_permutex2var_epi16(_mm512_load_si512(kTable.bits), bytes.v,
+                                                _mm512_load_si512(kTable.bits + 32));
+  const __m512i high = _mm512_permutex2var_epi16(_mm512_load_si512(kTable.bits + 64), bytes.v,
+                                                 _mm512_load_si512(kTable.bits + 96));
+  const __mmask32 is_high = _mm512_test_epi16_mask(bytes.v, _mm512_set1_epi16(0x40));
+  const __m512i sign = _mm512_slli_epi16(bytes.v, 8), sign_bit = _mm512_set1_epi16(-0x8000);
+  return {_mm512_ternarylogic_epi32(_mm512_mask_blend_epi16(is_high, low, high), sign, sign_bit,
+                                    0xF8)};  // a | (b & c)
+}
+
 FB_INLINE Vector Magnitudes(Vector a) {
   return {_mm512_castsi512_ps(
       _mm512_and_si512(_mm512_castps_si512(a.v), _mm512_set1_epi32(0x7FFFFFFF)))};

@@ -275,11 +275,11 @@ struct LinearLoop {
       const SegmentGroup after = end < schedule.num_segments ? GroupFrom(run.panel, end)
                                                              : GroupFrom(following.panel, 0);
       for (int64_t i = 0; i < run.count; ++i) {
-        for (SegmentGroup here = GroupFrom(run.panel + i, begin), next; here.first < end;
-             here = next) {
-          next = here.last < end       ? GroupFrom(here.panel, here.last)
-                 : i + 1 < run.count ? GroupFrom(here.panel + 1, begin)
-                                     : after;
+        for (int first = begin; first < end;) {
+          const SegmentGroup here = GroupFrom(run.panel + i, first);
+          const SegmentGroup next = here.last < end       ? GroupFrom(here.panel, here.last)
+                                    : i + 1 < run.count ? GroupFrom(here.panel + 1, begin)
+                                                        : after;
           const bool stored = !kInt8 && FormOf(here.panel) != TileForm::kExpanded;
           const bool in_place = !stored || (num_tiles == 1 && MultipliesParts(here));
           const std::byte* const expanded = in_place ? nullptr : Expand(here, next);
@@ -287,7 +287,7 @@ struct LinearLoop {
             RunTile(Tile(run.block, run.tiles.begin + tile), here, next, expanded,
                     stored && in_place, tile, num_tiles, slots + (i + tile) * stack_stride);
           }
-          if (here.last == end) break;
+          first = here.last;
         }
       }
       begin = end;
