@@ -396,10 +396,13 @@ int Main(int argc, char** argv) {
     } else if (flag == "--model") {
       options.models = Split(value);
     } else if (flag == "--form") {
-      for (int form = 0; form < kernels::kNumTileForms; ++form) {
-        if (kernels::kTileForms[form].name == value)
-          options.form = static_cast<kernels::TileForm>(form);
+      const auto* const form =
+          std::ranges::find(kernels::kTileForms, value, &kernels::FormTraits::name);
+      if (form == std::end(kernels::kTileForms)) {
+        fmt::print(stderr, "unknown form {}; kernels/tile_form.h has their names\n", value);
+        return 2;
       }
+      options.form = static_cast<kernels::TileForm>(form - kernels::kTileForms);
     } else if (flag == "--threads") {
       options.threads = std::atoi(value.c_str());
     } else {

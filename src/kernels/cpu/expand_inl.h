@@ -317,6 +317,7 @@ struct FormExpander {
     template <int kBits, int kTwos>
     static FB_INLINE void Step(const char*& at) {
       constexpr int kBytes = kBits * 32 * kTwos;
+#pragma GCC unroll 8
       for (int i = 0; i < kBytes; i += 64) _mm_prefetch(at + i, _MM_HINT_T0);
       at += kBytes;
     }
@@ -337,6 +338,7 @@ struct FormExpander {
     constexpr int64_t kBytes = kPanelColumns * kTraits.scale_bytes();
     const char* const at =
         reinterpret_cast<const char*>(part.tile) + next.scales + group * kBytes;
+#pragma GCC unroll 4
     for (int64_t i = 0; i < kBytes; i += 64) {
       _mm_prefetch(at + parts.scales + i, _MM_HINT_T0);
       if (kTraits.minimum_bytes() > 0) _mm_prefetch(at + parts.minima + i, _MM_HINT_T0);
