@@ -95,7 +95,8 @@ void PackPlane(const uint8_t* codes, int64_t count, int shift, int column, std::
       lanes[0] |= (uint32_t{all[2 * pair]} >> shift & kMask) << LaneShift(kWidth, pair);
       lanes[1] |= (uint32_t{all[2 * pair + 1]} >> shift & kMask) << LaneShift(kWidth, pair);
     }
-    std::memcpy(plane + (k / kCodes * kPanelColumns + column) * sizeof(lanes), lanes, sizeof(lanes));
+    std::memcpy(plane + (k / kCodes * kPanelColumns + column) * sizeof(lanes), lanes,
+                sizeof(lanes));
   }
 }
 void PackPlane(int width, const uint8_t* codes, int64_t count, int shift, int column,

@@ -159,10 +159,10 @@ inline constexpr float kE2M1Values[16] = {0,     0.5f,  1,     1.5f,  2,     3, 
 inline constexpr int kMostE8M0 = 251;
 
 // The lowest bit of a lane's pair number `pair` in a plane of `width` bits a code. Of 4 and 8 bits
-// pairs follow one another. Of 1 and 2 bits those of pairs 2 b and 2 b + 1 of a unit of 8 pairs lie
-// in byte b, and units beside each other, so that few shifts bring the high bits of a unit above the
-// low ones: a shift left by the unit's number times `width` * (width == 2 ? 2 : 1) moves its even
-// pairs to bit 4 (of 2 bits) or 3 (of 1 bit) of their bytes, its odd ones to bit 6 or 7.
+// pairs follow one another. Of 1 and 2 bits pairs 2 b and 2 b + 1 of each unit of 8 pairs lie in
+// byte b, so that few shifts bring the high bits of a unit above the low ones: a shift left by the
+// unit's number in the lane, times 4 (of 2 bits) or 1 (of 1 bit), moves its even pairs to bit 4 or
+// 3 of their bytes, and its odd ones to bit 6 or 7.
 constexpr int LaneShift(int width, int pair) {
   const int unit = pair / 8, byte = pair % 8 / 2 * 8, odd = pair % 2;
   if (width == 2) return byte + 4 + 2 * odd - 4 * unit;

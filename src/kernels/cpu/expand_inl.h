@@ -4,8 +4,9 @@
 //
 // A vector of codes has 8 columns, of each the even and the odd elements of a pair side by side, as
 // the tile of the compute type has them: a shift, the code's value, a product and a rounding make
-// 16 neighbours of the tile. Included once by each set's file; see simd.h on why all of it is
-// unnamed and forced inline.
+// 16 neighbours of the tile. They are stored (Run), or multiplied by few rows at once (Multiply).
+// What takes time is the number of operations, whichever units they want. Included once by each
+// set's file; see simd.h on why all of it is unnamed and forced inline.
 #pragma once
 
 #include "kernels/cpu/lanes.h"
@@ -28,7 +29,8 @@ FB_INLINE Vector HalvesAt(const std::byte* p) {
 // What the first or last 8 of them have, each twice.
 FB_INLINE Vector Twice(Vector a, int half) {
   const __m512i low = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
-  return {_mm512_permutexvar_ps(half == 0 ? low : _mm512_add_epi32(low, _mm512_set1_epi32(8)), a.v)};
+  return {
+      _mm512_permutexvar_ps(half == 0 ? low : _mm512_add_epi32(low, _mm512_set1_epi32(8)), a.v)};
 }
 
 #else
@@ -70,7 +72,7 @@ constexpr CodeTable TableOf(const FormTraits& traits) {
 }
 
 constexpr int64_t kPlaneRowBytes = kPanelColumns * 2 * 4;
-constexpr int64_t kBlockColumns = 8;   // of a vector
+constexpr int64_t kBlockColumns = 8;  // of a vector
 
 // 8 pairs of 8 columns in a plane of kWidth bits a code, those of 1 and 2 bits shifted as LaneShift
 // says.
@@ -93,7 +95,7 @@ struct PlaneUnit {
     const Lanes& from = lanes[kWidth == 8 ? kPair / 4 : 0];
     if constexpr (kBits < 0) return from.template ShiftedLeft<-kBits>();
     if constexpr (kBits == 0) return from;
-    return from.template Shifted<kBits < 0 ? 0 : kBits>();
+    return from.template Shifted < kBits < 0 ? 0 : kBits > ();
   }
 };
 template <>
@@ -156,8 +158,8 @@ struct FormExpander {
     const Vector scale = ScalesAt(parts.scales, outer.scale, group, column);
     Vector other = Vector::Zero();
     if constexpr (kTraits.minimum == Minimum::kZeroPoint) {
-      other = Lanes::UnsignedBytes(part.tile + parts.minima + group * kPanelColumns + column)
-                  .Numbers();
+      other =
+          Lanes::UnsignedBytes(part.tile + parts.minima + group * kPanelColumns + column).Numbers();
     } else if constexpr (kTraits.minimum != Minimum::kNone) {
       other = ScalesAt(parts.minima, outer.minimum, group, column);
       if constexpr (kTraits.minimum == Minimum::kSubtracted) other = Negate(other);
@@ -170,7 +172,8 @@ struct FormExpander {
   struct Columns {
     Low low;
     // Of codes in two planes: those of even and of odd pairs, in bytes from bit kByteBit on, with
-    // other bits above and below. Of fp8 bf16 in halves: of pairs 0 and 2, 1 and 3, 4 and 6, 5 and 7.
+    // other bits above and below. Of fp8 bf16 in halves: of pairs 0 and 2, 1 and 3, 4 and 6, 5
+    // and 7.
     Lanes joined[4];
   };
   static constexpr bool kInBytes = kTraits.high_bits() > 0;
@@ -182,8 +185,7 @@ struct FormExpander {
     constexpr int kLowBits = kTraits.low_bits();
     constexpr uint32_t kMask = ((1u << kLowBits) - 1) << kByteBit;
     return low.template Above<kOdd, kByteBit>().Select(
-        static_cast<int>(kMask * 0x01010101u),
-        high.template Above<kOdd, kByteBit + kLowBits>());
+        static_cast<int>(kMask * 0x01010101u), high.template Above<kOdd, kByteBit + kLowBits>());
   }
   FB_INLINE Columns Load(int64_t unit, int64_t block) const {
     Columns columns;
@@ -233,7 +235,8 @@ struct FormExpander {
       const Lanes codes = CodesAbove<kPair>(columns);
       if constexpr (kTraits.codes == Codes::kE4M3) {
         return E4M3Values(codes.And(kMask));
-      } else if constexpr (kTraits.bits <= 4 && (kTablesAreFast || kTraits.codes != Codes::kUnsigned)) {
+      } else if constexpr (kTraits.bits <= 4 &&
+                           (kTablesAreFast || kTraits.codes != Codes::kUnsigned)) {
         return codes.EntriesOf(kTable.values);
       } else {
         return UnsignedValues(codes, kTraits.codes == Codes::kSigned ? 128 : kTraits.offset);
@@ -264,8 +267,8 @@ struct FormExpander {
 
   template <int kPair>
   static FB_INLINE void StorePair(const Columns* columns, const Affine* affine, T* out) {
-    StoreTwo(out + kPair * 2 * kPanelColumns,
-             Weights<kPair>(columns[0], affine[0]), Weights<kPair>(columns[1], affine[1]));
+    StoreTwo(out + kPair * 2 * kPanelColumns, Weights<kPair>(columns[0], affine[0]),
+             Weights<kPair>(columns[1], affine[1]));
   }
 
   // Pairs [first, last) of a unit; `out` is where its pair 0 would be.
@@ -336,14 +339,14 @@ struct FormExpander {
 
   FB_INLINE void PrefetchScales(int64_t group, const Distances& next) const {
     constexpr int64_t kBytes = kPanelColumns * kTraits.scale_bytes();
-    const char* const at =
-        reinterpret_cast<const char*>(part.tile) + next.scales + group * kBytes;
+    const char* const at = reinterpret_cast<const char*>(part.tile) + next.scales + group * kBytes;
 #pragma GCC unroll 4
     for (int64_t i = 0; i < kBytes; i += 64) {
       _mm_prefetch(at + parts.scales + i, _MM_HINT_T0);
       if (kTraits.minimum_bytes() > 0) _mm_prefetch(at + parts.minima + i, _MM_HINT_T0);
     }
   }
+
   // Pairs [pair, end) of one group of scales.
   FB_INLINE void RunGroup(int64_t pair, int64_t end, int64_t group, int64_t outer_block,
                           const Distances& next, CodesAhead& ahead) const {
@@ -381,11 +384,11 @@ struct FormExpander {
     const FormExpander expander{part, parts};
     const Distances next = expander.DistancesToNext(group);
     CodesAhead ahead = expander.AheadOf(next);
-    expander.ForGroups(group, outer_group,
-                       [&](int64_t pair, int64_t end, int64_t at, int64_t outer)
-                           __attribute__((always_inline)) {
-                             expander.RunGroup(pair, end, at, outer, next, ahead);
-                           });
+    expander.ForGroups(
+        group, outer_group,
+        [&](int64_t pair, int64_t end, int64_t at, int64_t outer) __attribute__((always_inline)) {
+          expander.RunGroup(pair, end, at, outer, next, ahead);
+        });
   }
 
 #if defined(__AVX512BF16__)
@@ -404,8 +407,7 @@ struct FormExpander {
         const __m512bh w = _mm512_cvtne2ps_pbh(weights(2 * i + 1), weights(2 * i));
 #pragma GCC unroll 6
         for (int r = 0; r < kRows; ++r) {
-          const __m512bh row =
-              (__m512bh)_mm512_set1_epi32(static_cast<int>(x[kPair * kRows + r]));
+          const __m512bh row = (__m512bh)_mm512_set1_epi32(static_cast<int>(x[kPair * kRows + r]));
           of[r][i] = _mm512_dpbf16_ps(of[r][i], row, w);
         }
       }
@@ -441,8 +443,8 @@ struct FormExpander {
       for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 2
         for (int i = 0; i < kTwos; ++i) {
-          sums.of[r][i] = rows.resume ? _mm512_load_ps(at + r * kPanelColumns + i * 16)
-                                      : _mm512_setzero_ps();
+          sums.of[r][i] =
+              rows.resume ? _mm512_load_ps(at + r * kPanelColumns + i * 16) : _mm512_setzero_ps();
         }
       }
       constexpr int kBlocks = 2 * kTwos;
@@ -494,35 +496,34 @@ struct FormExpander {
 
 // Calls FormExpander<T, form>::f(argument, group, outer_group) for the form.
 #define FB_FORM(T, f, argument, form, group, outer_group) \
-  case TileForm::form: return FormExpander<T, TileForm::form>::f(argument, group, outer_group)
-#define FB_SWITCH_FORM(tile_form, T, f, argument)                                       \
-  switch (tile_form) {                                                                  \
-    FB_FORM(T, f, argument, kQ8_0, 32, 0);                                              \
-    FB_FORM(T, f, argument, kQ6_K, 16, 256);                                            \
-    FB_FORM(T, f, argument, kQ5_K, 32, 256);                                            \
-    FB_FORM(T, f, argument, kQ4_K, 32, 256);                                            \
-    FB_FORM(T, f, argument, kQ3_K, 16, 256);                                            \
-    FB_FORM(T, f, argument, kQ2_K, 16, 256);                                            \
-    FB_FORM(T, f, argument, kQ5_1, 32, 0);                                              \
-    FB_FORM(T, f, argument, kQ5_0, 32, 0);                                              \
-    FB_FORM(T, f, argument, kQ4_1, 32, 0);                                              \
-    FB_FORM(T, f, argument, kQ4_0, 32, 0);                                              \
-    FB_FORM(T, f, argument, kIQ4_XS, 32, 256);                                          \
-    FB_FORM(T, f, argument, kIQ4_NL, 32, 0);                                            \
-    FB_FORM(T, f, argument, kMXFP4, 32, 0);                                             \
-    FB_FORM(T, f, argument, kNVFP4, 16, 0);                                             \
-    FB_FORM(T, f, argument, kF8Block, 128, 0);                                          \
-    case TileForm::kF8Row: return FormExpander<T, TileForm::kF8Block>::f(argument, 0, 0); \
-      FB_FORM(T, f, argument, kInt8Row, 0, 0);                                          \
-      FB_FORM(T, f, argument, kW4Row, 0, 0);                                            \
-    case TileForm::kW4Group32:                                                          \
-      return FormExpander<T, TileForm::kW4Row>::f(argument, 32, 0);                     \
-    case TileForm::kW4Group64:                                                          \
-      return FormExpander<T, TileForm::kW4Row>::f(argument, 64, 0);                     \
-    case TileForm::kW4Group128:                                                         \
-      return FormExpander<T, TileForm::kW4Row>::f(argument, 128, 0);                    \
-    case TileForm::kExpanded:                                                           \
-    case TileForm::kW8A8: return;                                                       \
+  case TileForm::form:                                    \
+    return FormExpander<T, TileForm::form>::f(argument, group, outer_group)
+#define FB_SWITCH_FORM(tile_form, T, f, argument)                                              \
+  switch (tile_form) {                                                                         \
+    FB_FORM(T, f, argument, kQ8_0, 32, 0);                                                     \
+    FB_FORM(T, f, argument, kQ6_K, 16, 256);                                                   \
+    FB_FORM(T, f, argument, kQ5_K, 32, 256);                                                   \
+    FB_FORM(T, f, argument, kQ4_K, 32, 256);                                                   \
+    FB_FORM(T, f, argument, kQ3_K, 16, 256);                                                   \
+    FB_FORM(T, f, argument, kQ2_K, 16, 256);                                                   \
+    FB_FORM(T, f, argument, kQ5_1, 32, 0);                                                     \
+    FB_FORM(T, f, argument, kQ5_0, 32, 0);                                                     \
+    FB_FORM(T, f, argument, kQ4_1, 32, 0);                                                     \
+    FB_FORM(T, f, argument, kQ4_0, 32, 0);                                                     \
+    FB_FORM(T, f, argument, kIQ4_XS, 32, 256);                                                 \
+    FB_FORM(T, f, argument, kIQ4_NL, 32, 0);                                                   \
+    FB_FORM(T, f, argument, kMXFP4, 32, 0);                                                    \
+    FB_FORM(T, f, argument, kNVFP4, 16, 0);                                                    \
+    FB_FORM(T, f, argument, kF8Block, 128, 0);                                                 \
+    case TileForm::kF8Row:                                                                     \
+      return FormExpander<T, TileForm::kF8Block>::f(argument, 0, 0);                           \
+      FB_FORM(T, f, argument, kInt8Row, 0, 0);                                                 \
+      FB_FORM(T, f, argument, kW4Row, 0, 0);                                                   \
+    case TileForm::kW4Group32: return FormExpander<T, TileForm::kW4Row>::f(argument, 32, 0);   \
+    case TileForm::kW4Group64: return FormExpander<T, TileForm::kW4Row>::f(argument, 64, 0);   \
+    case TileForm::kW4Group128: return FormExpander<T, TileForm::kW4Row>::f(argument, 128, 0); \
+    case TileForm::kExpanded:                                                                  \
+    case TileForm::kW8A8: return;                                                              \
   }
 
 template <typename T>

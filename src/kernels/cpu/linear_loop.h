@@ -272,12 +272,12 @@ struct LinearLoop {
     const int64_t stack_stride = schedule.num_groups > 1 ? kStackSlots * kSlotFloats : 0;
     for (int begin = 0; begin < schedule.num_segments;) {
       const int end = LeafEnd(begin);
-      const SegmentGroup after = end < schedule.num_segments ? GroupFrom(run.panel, end)
-                                                             : GroupFrom(following.panel, 0);
+      const SegmentGroup after =
+          end < schedule.num_segments ? GroupFrom(run.panel, end) : GroupFrom(following.panel, 0);
       for (int64_t i = 0; i < run.count; ++i) {
         for (int first = begin; first < end;) {
           const SegmentGroup here = GroupFrom(run.panel + i, first);
-          const SegmentGroup next = here.last < end       ? GroupFrom(here.panel, here.last)
+          const SegmentGroup next = here.last < end     ? GroupFrom(here.panel, here.last)
                                     : i + 1 < run.count ? GroupFrom(here.panel + 1, begin)
                                                         : after;
           const bool stored = !kInt8 && FormOf(here.panel) != TileForm::kExpanded;
